@@ -166,6 +166,17 @@ call_take(struct kvpull_verbs_connect *connect,
 	return &bundle->ends[0];
 }
 
+/* Tickets given back, by whoever calls: it takes no place and no queue pair. */
+static void give_take(const struct kvpull_verbs_shared *shared,
+		      const struct kvpull_verbs_cm_event *event)
+{
+	kvpull_give_sink_take(&shared->params.given, event->give.bytes,
+			      event->give.byte_count);
+	(void)shared->fabric->cm.reject(event->id, event->give.bytes,
+					sizeof(uint32_t));
+	kvpull_verbs_id_destroy(shared, event->id);
+}
+
 void kvpull_verbs_accept_call(struct kvpull_verbs_connect *connect,
 			      const struct kvpull_verbs_cm_event *event)
 {
@@ -174,6 +185,10 @@ void kvpull_verbs_accept_call(struct kvpull_verbs_connect *connect,
 	const uint32_t device = device_find(shared, event->id);
 	struct kvpull_verbs_end *end;
 
+	if (event->give.byte_count) {
+		give_take(shared, event);
+		return;
+	}
 	if (event->greeting_code || event->greeting.kind > KVPULL_VERBS_JOIN) {
 		shared->counts.frames_bad++;
 		call_reject(connect, event->id, 0,

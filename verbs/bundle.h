@@ -57,8 +57,9 @@ struct kvpull_verbs_bundle {
 
 	/* From here on all is of one connection, and zero while it is FREE. */
 	enum kvpull_verbs_bundle_state state;
-	int32_t code;       /* ENDING: why */
-	uint32_t told;      /* the owner knows of it and is told its end */
+	int32_t code;  /* ENDING: why */
+	uint32_t told; /* the owner knows of it and is told its end */
+	struct kvpull_verbs_give give; /* peers: what its only call is for */
 	uint32_t greeted;   /* peers: the other side said something */
 	uint32_t active_at; /* position among the active ones */
 	uint32_t first;     /* rail that frames go by */

@@ -6,6 +6,7 @@
 #include "verbs/cm.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "verbs/accept.h"
 #include "verbs/dial.h"
@@ -60,8 +61,18 @@ static void step(struct kvpull_verbs_end *end,
 static void event_copy(const struct rdma_cm_event *event,
 		       struct kvpull_verbs_cm_event *copy)
 {
+	const void *bytes = event->param.conn.private_data;
+	const size_t byte_count = event->param.conn.private_data_len;
+
 	copy->id = event->id;
 	copy->type = event->event;
+	copy->status = event->status;
+	copy->give.byte_count = 0;
+	if (kvpull_is_give(bytes, byte_count) &&
+	    byte_count <= sizeof(copy->give.bytes)) {
+		copy->give.byte_count = (uint32_t)byte_count;
+		memcpy(copy->give.bytes, bytes, byte_count);
+	}
 	copy->greeting_code = kvpull_verbs_greeting_get(
 		event->param.conn.private_data,
 		event->param.conn.private_data_len, &copy->greeting);

@@ -17,7 +17,9 @@ struct kvpull_verbs_cm_event {
 	struct rdma_cm_id *id;
 	enum rdma_cm_event_type type;
 	struct kvpull_verbs_greeting greeting;
-	int32_t greeting_code; /* 0: there is one */
+	int32_t greeting_code;         /* 0: there is one */
+	int32_t status;                /* of a rejection: the CM's reason */
+	struct kvpull_verbs_give give; /* instead of a greeting */
 };
 
 struct kvpull_verbs_connect {

@@ -7,6 +7,8 @@
 
 #include "verbs/pair.h"
 
+/* Reason of a rejection by a program: the CM's IB_CM_REJ_CONSUMER_DEFINED. */
+#define REJECTED_BY_PRODUCER 28
 /* Limit for resolving; the handshake's deadline bounds the rest. */
 #define RESOLVE_MS 2000
 /* A rail that was lost: how often it is tried, and when it is a good one. */
@@ -137,19 +139,25 @@ int kvpull_verbs_dial_next(struct kvpull_verbs_connect *connect,
 }
 
 int kvpull_verbs_dial_start(struct kvpull_verbs_connect *connect,
-			    const struct kvpull_verbs_addresses *addresses,
+			    const char *text,
+			    const struct kvpull_verbs_give *give,
 			    uint32_t *peer)
 {
+	struct kvpull_verbs_addresses addresses;
 	struct kvpull_verbs_bundle *bundle;
 
+	if (kvpull_verbs_addresses_parse(text, &addresses))
+		return KVPULL_EROUTE;
 	if (all_gone(connect->shared))
 		return KVPULL_EPEER;
-	if (kvpull_verbs_dial_allows(connect, addresses))
+	if (kvpull_verbs_dial_allows(connect, &addresses))
 		return KVPULL_EROUTE;
 	bundle = kvpull_verbs_connect_take(connect, KVPULL_VERBS_PEER);
 	if (!bundle)
 		return KVPULL_EFULL;
-	ways_find(connect->shared, addresses, bundle->ways);
+	if (give)
+		bundle->give = *give;
+	ways_find(connect->shared, &addresses, bundle->ways);
 	if (kvpull_verbs_dial_next(connect, bundle)) {
 		kvpull_verbs_connect_free(connect, bundle);
 		return KVPULL_EPEER;
@@ -231,6 +239,10 @@ void kvpull_verbs_dial_routed(struct kvpull_verbs_end *end)
 	}
 	end->mtu = kvpull_verbs_device_mtu(&shared->devices[end->device]);
 	param = kvpull_verbs_connect_param(end, private_data);
+	if (end->bundle->give.byte_count) {
+		param.private_data = end->bundle->give.bytes;
+		param.private_data_len = (uint8_t)end->bundle->give.byte_count;
+	}
 	if (shared->fabric->cm.connect(end->id, &param))
 		kvpull_verbs_end_lose(end, KVPULL_EPEER, strerror(errno));
 }
@@ -243,6 +255,11 @@ void kvpull_verbs_dial_answered(struct kvpull_verbs_end *end,
 	if (end->state != KVPULL_VERBS_CONNECTING)
 		return;
 	end->connected = 1;
+	if (end->bundle->give.byte_count) {
+		kvpull_verbs_bundle_lose(end->bundle, KVPULL_EPROTO,
+					 "it accepted what gives tickets back");
+		return;
+	}
 	if (event->greeting_code) {
 		end->shared->counts.frames_bad++;
 		kvpull_verbs_end_lose(
@@ -263,6 +280,13 @@ void kvpull_verbs_dial_rejected(struct kvpull_verbs_end *end,
 {
 	const uint32_t kind = event->greeting_code ? 0 : event->greeting.kind;
 
+	if (end->bundle->give.byte_count) {
+		kvpull_verbs_bundle_lose(
+			end->bundle,
+			event->give.byte_count ? KVPULL_OK : KVPULL_EREJECTED,
+			NULL);
+		return;
+	}
 	if (end->joins && kind == KVPULL_VERBS_UNKNOWN) {
 		kvpull_verbs_bundle_lose(
 			end->bundle, KVPULL_EPEER,
@@ -272,6 +296,10 @@ void kvpull_verbs_dial_rejected(struct kvpull_verbs_end *end,
 	end->connected = 0;
 	if (kind == KVPULL_VERBS_FULL)
 		kvpull_verbs_end_lose(end, KVPULL_EFULL, "no room there");
+	else if (event->status == REJECTED_BY_PRODUCER)
+		kvpull_verbs_end_lose(
+			end, KVPULL_EREJECTED,
+			"it rejects us: its log says whether by our address or our version");
 	else
 		kvpull_verbs_end_lose(
 			end, KVPULL_EPEER,

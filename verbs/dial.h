@@ -12,11 +12,13 @@
 int KVPULL_MUST_CHECK
 kvpull_verbs_dial_allows(const struct kvpull_verbs_connect *connect,
 			 const struct kvpull_verbs_addresses *addresses);
-/* 0, KVPULL_EFULL, KVPULL_EROUTE, KVPULL_EPEER. */
+/*
+ * Call, to be let in or, where give is not NULL, to give tickets back. 0,
+ * KVPULL_EFULL, KVPULL_EROUTE, KVPULL_EPEER.
+ */
 int KVPULL_MUST_CHECK
-kvpull_verbs_dial_start(struct kvpull_verbs_connect *connect,
-			const struct kvpull_verbs_addresses *addresses,
-			uint32_t *peer);
+kvpull_verbs_dial_start(struct kvpull_verbs_connect *connect, const char *text,
+			const struct kvpull_verbs_give *give, uint32_t *peer);
 /* MEETING: go on by the next way. KVPULL_EPEER: there is none left. */
 int KVPULL_MUST_CHECK
 kvpull_verbs_dial_next(struct kvpull_verbs_connect *connect,

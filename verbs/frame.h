@@ -172,6 +172,18 @@ struct kvpull_verbs_greeting {
 	uint64_t token[2]; /* of the bundle */
 };
 
+/*
+ * A call that gives tickets back has a give-back message as its private data, and
+ * no greeting. The producer rejects it with KVPULL_GIVE_MAGIC when it was taken.
+ * The CM leaves 56 bytes of its request to us.
+ */
+#define KVPULL_VERBS_GIVE_BYTES_MAX 56u
+
+struct kvpull_verbs_give {
+	uint32_t byte_count; /* 0: the call is another one */
+	uint8_t bytes[KVPULL_VERBS_GIVE_BYTES_MAX];
+};
+
 void kvpull_verbs_greeting_put(uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES],
 			       const struct kvpull_verbs_greeting *greeting);
 /* 0, KVPULL_EPROTO, KVPULL_EVERSION. */

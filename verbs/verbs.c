@@ -176,12 +176,22 @@ static int verbs_connect(struct kvpull_transport *transport, const char *text,
 			 uint32_t *peer)
 {
 	struct verbs *verbs = verbs_of(transport);
-	struct kvpull_verbs_addresses addresses;
 
-	if (kvpull_verbs_addresses_parse(text, &addresses))
-		return KVPULL_EROUTE;
 	verbs->watch.look_now = 1;
-	return kvpull_verbs_dial_start(&verbs->connect, &addresses, peer);
+	return kvpull_verbs_dial_start(&verbs->connect, text, NULL, peer);
+}
+
+static int verbs_give(struct kvpull_transport *transport, const char *text,
+		      const void *bytes, size_t byte_count, uint32_t *peer)
+{
+	struct kvpull_verbs_give give = { .byte_count = (uint32_t)byte_count };
+	struct verbs *verbs = verbs_of(transport);
+
+	if (!byte_count || byte_count > sizeof(give.bytes))
+		return KVPULL_EINVAL;
+	memcpy(give.bytes, bytes, byte_count);
+	verbs->watch.look_now = 1;
+	return kvpull_verbs_dial_start(&verbs->connect, text, &give, peer);
 }
 
 /* The handshake's message, by the one rail that there is until it is over. */
@@ -536,12 +546,14 @@ static void verbs_close(struct kvpull_transport *transport)
 static const struct kvpull_transport_ops verbs_ops = {
 	.name = "verbs",
 	.reads_devices = 1,
+	.give_bytes_max = KVPULL_VERBS_GIVE_BYTES_MAX,
 	.serve = verbs_serve,
 	.local_add = verbs_local_add,
 	.address = verbs_address,
 	.reachable = verbs_reachable,
 	.connect = verbs_connect,
 	.peer_send = verbs_peer_send,
+	.give = verbs_give,
 	.attach = verbs_attach,
 	.disconnect = verbs_disconnect,
 	.read_start = verbs_read_start,

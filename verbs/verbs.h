@@ -42,8 +42,9 @@ struct kvpull_verbs_params {
 	uint32_t mr_shift;       /* 30; 1 << it is registered at once */
 	uint64_t slice_bytes;    /* 1 MiB; of a work request */
 	uint64_t window_bytes;   /* 16 MiB in flight a rail, in four batches */
-	uint64_t connect_ns;     /* 5 s; handshake must end within this */
-	uint64_t flush_ns;       /* 100 ms; a cancelled read's last chance */
+	struct kvpull_give_sink given; /* nobody; tickets of any caller */
+	uint64_t connect_ns;           /* 5 s; handshake must end within this */
+	uint64_t flush_ns; /* 100 ms; a cancelled read's last chance */
 };
 
 /* Counts since open, for stats and tests. */

@@ -10,19 +10,20 @@
 #include "tests/fake/verbs_state.h"
 
 #define fake fake_verbs_state
+#define REJECTED_BY_PROGRAM 28 /* IB_CM_REJ_CONSUMER_DEFINED */
 
-static void tell(struct fake_id *id, enum rdma_cm_event_type type,
-		 const void *private_data, uint8_t private_bytes)
+static struct fake_event *tell(struct fake_id *id, enum rdma_cm_event_type type,
+			       const void *private_data, uint8_t private_bytes)
 {
 	struct fake_channel *channel =
 		(struct fake_channel *)(void *)id->id.channel;
 	struct fake_event *event;
 
 	if (id->stranger)
-		return;
+		return NULL;
 	event = &channel->events[(channel->first + channel->count) % EVENTS_MAX];
 	if (channel->count == EVENTS_MAX)
-		return;
+		return NULL;
 	channel->count++;
 	memset(event, 0, sizeof(*event));
 	event->event.id = &id->id;
@@ -33,12 +34,14 @@ static void tell(struct fake_id *id, enum rdma_cm_event_type type,
 		event->event.param.conn.private_data_len = private_bytes;
 	}
 	(void)eventfd_write(channel->channel.fd, 1);
+	return event;
 }
 
 void fake_verbs_tell(struct rdma_cm_id *id, enum rdma_cm_event_type type,
 		     const void *private_data, uint8_t private_bytes)
 {
-	tell((struct fake_id *)(void *)id, type, private_data, private_bytes);
+	(void)tell((struct fake_id *)(void *)id, type, private_data,
+		   private_bytes);
 }
 
 static int is_full(const struct rdma_event_channel *channel)
@@ -187,22 +190,22 @@ static int resolve_addr(struct rdma_cm_id *id, struct sockaddr *from,
 	id->route.addr.src_sin = *(struct sockaddr_in *)(void *)from;
 	id->verbs = fake_verbs_context(&id->route.addr.src_sin);
 	id->route.addr.dst_sin = *(struct sockaddr_in *)(void *)to;
-	tell((struct fake_id *)(void *)id,
-	     answer_to(id) == FAKE_VERBS_ADDR_ERROR ?
-		     RDMA_CM_EVENT_ADDR_ERROR :
-		     RDMA_CM_EVENT_ADDR_RESOLVED,
-	     NULL, 0);
+	(void)tell((struct fake_id *)(void *)id,
+		   answer_to(id) == FAKE_VERBS_ADDR_ERROR ?
+			   RDMA_CM_EVENT_ADDR_ERROR :
+			   RDMA_CM_EVENT_ADDR_RESOLVED,
+		   NULL, 0);
 	return 0;
 }
 
 static int resolve_route(struct rdma_cm_id *id, int timeout_ms)
 {
 	(void)timeout_ms;
-	tell((struct fake_id *)(void *)id,
-	     answer_to(id) == FAKE_VERBS_ROUTE_ERROR ?
-		     RDMA_CM_EVENT_ROUTE_ERROR :
-		     RDMA_CM_EVENT_ROUTE_RESOLVED,
-	     NULL, 0);
+	(void)tell((struct fake_id *)(void *)id,
+		   answer_to(id) == FAKE_VERBS_ROUTE_ERROR ?
+			   RDMA_CM_EVENT_ROUTE_ERROR :
+			   RDMA_CM_EVENT_ROUTE_RESOLVED,
+		   NULL, 0);
 	return 0;
 }
 
@@ -282,6 +285,12 @@ static int cm_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 	struct fake_id *listener = listener_find(&cm_id->route.addr.dst_sin);
 	struct fake_id *call;
 
+	/* The CM has no more room for a request's private data. */
+	if (param->private_data_len >
+	    sizeof(((struct fake_event *)0)->private_data)) {
+		errno = EINVAL;
+		return -1;
+	}
 	if (qp_link(id, param->qp_num))
 		return -1;
 	id->initiator = 1;
@@ -290,13 +299,14 @@ static int cm_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 		return 0;
 	/* An answer that came too late for its own step is none. */
 	if (errors[answer] || !listener) {
-		tell(id, listener ? errors[answer] : RDMA_CM_EVENT_REJECTED,
-		     NULL, 0);
+		(void)tell(id,
+			   listener ? errors[answer] : RDMA_CM_EVENT_REJECTED,
+			   NULL, 0);
 		return 0;
 	}
 	/* A call that nobody is told of would stay for ever. */
 	if (is_full(listener->id.channel)) {
-		tell(id, RDMA_CM_EVENT_REJECTED, NULL, 0);
+		(void)tell(id, RDMA_CM_EVENT_REJECTED, NULL, 0);
 		return 0;
 	}
 	call = id_make(listener->id.channel, listener->id.context);
@@ -307,8 +317,8 @@ static int cm_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 	id->other = call;
 	call->id.route.addr.dst_sin = cm_id->route.addr.src_sin;
 	call->id.route.addr.src_sin = cm_id->route.addr.dst_sin;
-	tell(call, RDMA_CM_EVENT_CONNECT_REQUEST, param->private_data,
-	     param->private_data_len);
+	(void)tell(call, RDMA_CM_EVENT_CONNECT_REQUEST, param->private_data,
+		   param->private_data_len);
 	return 0;
 }
 
@@ -330,10 +340,10 @@ static int cm_accept(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 	id->connected = id->other->connected = 1;
 	if (fake_verbs_knobs.eager)
 		fake_verbs_run();
-	tell(id->other, RDMA_CM_EVENT_CONNECT_RESPONSE, param->private_data,
-	     param->private_data_len);
+	(void)tell(id->other, RDMA_CM_EVENT_CONNECT_RESPONSE,
+		   param->private_data, param->private_data_len);
 	if (id->other->stranger)
-		tell(id, RDMA_CM_EVENT_ESTABLISHED, NULL, 0);
+		(void)tell(id, RDMA_CM_EVENT_ESTABLISHED, NULL, 0);
 	return 0;
 }
 
@@ -342,7 +352,7 @@ static int cm_establish(struct rdma_cm_id *cm_id)
 	const struct fake_id *id = (struct fake_id *)(void *)cm_id;
 
 	if (id->other)
-		tell(id->other, RDMA_CM_EVENT_ESTABLISHED, NULL, 0);
+		(void)tell(id->other, RDMA_CM_EVENT_ESTABLISHED, NULL, 0);
 	return 0;
 }
 
@@ -350,10 +360,13 @@ static int cm_reject(struct rdma_cm_id *cm_id, const void *private_data,
 		     uint8_t private_bytes)
 {
 	struct fake_id *id = (struct fake_id *)(void *)cm_id;
+	struct fake_event *event =
+		id->other ? tell(id->other, RDMA_CM_EVENT_REJECTED,
+				 private_data, private_bytes) :
+			    NULL;
 
-	if (id->other)
-		tell(id->other, RDMA_CM_EVENT_REJECTED, private_data,
-		     private_bytes);
+	if (event)
+		event->event.status = REJECTED_BY_PROGRAM;
 	return 0;
 }
 
@@ -363,7 +376,7 @@ static int cm_disconnect(struct rdma_cm_id *cm_id)
 
 	if (id->connected && id->other && id->other->connected &&
 	    !fake_verbs_knobs.mute)
-		tell(id->other, RDMA_CM_EVENT_DISCONNECTED, NULL, 0);
+		(void)tell(id->other, RDMA_CM_EVENT_DISCONNECTED, NULL, 0);
 	id->connected = 0;
 	return 0;
 }
@@ -505,8 +518,8 @@ void fake_verbs_remove_device(void)
 	fake.removed = UINT32_MAX;
 	for (i = 0; i < IDS_MAX; i++)
 		if (fake.ids[i])
-			tell(fake.ids[i], RDMA_CM_EVENT_DEVICE_REMOVAL, NULL,
-			     0);
+			(void)tell(fake.ids[i], RDMA_CM_EVENT_DEVICE_REMOVAL,
+				   NULL, 0);
 }
 
 void fake_verbs_cut(void)
@@ -515,7 +528,8 @@ void fake_verbs_cut(void)
 
 	for (i = 0; i < IDS_MAX; i++)
 		if (fake.ids[i] && fake.ids[i]->connected)
-			tell(fake.ids[i], RDMA_CM_EVENT_DISCONNECTED, NULL, 0);
+			(void)tell(fake.ids[i], RDMA_CM_EVENT_DISCONNECTED,
+				   NULL, 0);
 }
 
 void fake_verbs_cut_device(uint32_t device)
@@ -525,7 +539,8 @@ void fake_verbs_cut_device(uint32_t device)
 	for (i = 0; i < IDS_MAX; i++)
 		if (fake.ids[i] && fake.ids[i]->connected &&
 		    fake.ids[i]->id.verbs == &fake.contexts[device])
-			tell(fake.ids[i], RDMA_CM_EVENT_DISCONNECTED, NULL, 0);
+			(void)tell(fake.ids[i], RDMA_CM_EVENT_DISCONNECTED,
+				   NULL, 0);
 }
 
 int fake_verbs_stranger(const char *address, const void *private_data,
@@ -551,7 +566,8 @@ int fake_verbs_stranger(const char *address, const void *private_data,
 	call->id.route.addr.dst_sin.sin_family = AF_INET;
 	(void)inet_pton(AF_INET, address,
 			&call->id.route.addr.dst_sin.sin_addr);
-	tell(call, RDMA_CM_EVENT_CONNECT_REQUEST, private_data, private_bytes);
+	(void)tell(call, RDMA_CM_EVENT_CONNECT_REQUEST, private_data,
+		   private_bytes);
 	return 0;
 }
 

@@ -58,6 +58,16 @@ void side_count_lines(struct world_side *side)
 					 .level = KVPULL_LOG_WARN };
 }
 
+static void give_keep(void *context, const void *bytes, size_t byte_count)
+{
+	struct world_side *side = context;
+
+	assert_in_range(byte_count, 1, sizeof(side->given));
+	memcpy(side->given, bytes, byte_count);
+	side->given_bytes = (uint32_t)byte_count;
+	side->given_count++;
+}
+
 struct kvpull_verbs_params world_params(struct world_side *side)
 {
 	return (struct kvpull_verbs_params){
@@ -79,6 +89,7 @@ struct kvpull_verbs_params world_params(struct world_side *side)
 		.address = world.address,
 		.listen_port = world.listen_port,
 		.mr_shift = world.mr_shift,
+		.given = { .take = give_keep, .context = side },
 	};
 }
 

@@ -44,7 +44,9 @@ struct world_side {
 	uint32_t reads_done, checks_done;
 	int32_t read_code, check_code;
 	char message[64];
-	struct kvpull_ring *rings[WORLD_CALLERS]; /* of who was let in */
+	struct kvpull_ring *rings[WORLD_CALLERS];   /* of who was let in */
+	uint8_t given[KVPULL_VERBS_GIVE_BYTES_MAX]; /* the last give-back */
+	uint32_t given_bytes, given_count;
 };
 
 struct world {
