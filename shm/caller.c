@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/wrap.h"
+#include "shm/give.h"
 #include "shm/parts.h"
 #include "shm/state.h"
 
@@ -52,6 +53,7 @@ int kvpull_shm_callers_init(struct kvpull_shm_callers *callers,
 			  .refused = params->refused,
 			  .uids = params->uids,
 			  .uid_count = params->uid_count },
+		.given = params->given,
 		.caller_max = params->callers_max + KVPULL_CALLERS_MORE,
 		.admitted_max = params->callers_max,
 		.ring_records = params->ring_records,
@@ -334,6 +336,15 @@ static const char *caller_judge(struct kvpull_shm_callers *callers, int fd,
 						      NULL;
 }
 
+static void turn_away(const struct kvpull_shm_callers *callers, int fd,
+		      const char *why, const struct kvpull_shm_batch *batch)
+{
+	kvpull_shm_give_take(&callers->given, fd,
+			     kvpull_shm_batch_buffer(batch));
+	away_say(callers, fd, why);
+	(void)close(fd);
+}
+
 static void caller_open(struct kvpull_shm_callers *callers, int fd,
 			struct kvpull_shm_batch *batch)
 {
@@ -343,8 +354,7 @@ static void caller_open(struct kvpull_shm_callers *callers, int fd,
 	struct kvpull_shm_caller *caller;
 
 	if (index == KVPULL_NONE) {
-		away_say(callers, fd, why ? why : KVPULL_ENDPOINT_FULL);
-		(void)close(fd);
+		turn_away(callers, fd, why ? why : KVPULL_ENDPOINT_FULL, batch);
 		return;
 	}
 	caller = &callers->callers[index];
@@ -352,8 +362,7 @@ static void caller_open(struct kvpull_shm_callers *callers, int fd,
 	if (caller_wait(callers, index, fd, KVPULL_WAIT_CALLER_SOCKET)) {
 		(void)kvpull_shortage(callers->shortage, "a consumer waits",
 				      errno);
-		away_say(callers, fd, KVPULL_ENDPOINT_FULL);
-		(void)close(fd);
+		turn_away(callers, fd, KVPULL_ENDPOINT_FULL, batch);
 		return;
 	}
 	caller->socket = fd;
@@ -647,7 +656,8 @@ void kvpull_shm_caller_refuse(struct kvpull_transport *transport,
 	if (caller->state != KVPULL_SHM_CALLER_OPEN)
 		return;
 	/* If it cannot be sent, the closed socket says as much. */
-	if (kvpull_shm_caller_send(transport, index, refusal, refusal_bytes))
+	if (refusal_bytes &&
+	    kvpull_shm_caller_send(transport, index, refusal, refusal_bytes))
 		kvpull_debug(callers->log, "caller %u: refusal not sent",
 			     index);
 	caller_hang_up(callers, caller);

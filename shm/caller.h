@@ -57,6 +57,7 @@ struct kvpull_shm_callers {
 	struct kvpull_folder *folder;
 	struct kvpull_shortage *shortage;
 	struct kvpull_gate gate;
+	struct kvpull_give_sink given;     /* of callers that are turned away */
 	struct kvpull_shm_caller *callers; /* [caller_max] */
 	struct kvpull_serve serve;
 	struct kvpull_listener listener;

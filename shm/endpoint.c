@@ -557,3 +557,17 @@ int kvpull_endpoint_receive(int fd, uint8_t *bytes, int *fds,
 	}
 	return (int)received;
 }
+
+int kvpull_endpoint_closed(int fd)
+{
+	uint8_t ignored[16];
+	const ssize_t received =
+		recv(fd, ignored, sizeof(ignored), MSG_DONTWAIT);
+
+	if (!received)
+		return 0;
+	if (received > 0 || errno == EAGAIN || errno == EINTR)
+		return 1;
+	/* The kernel reports a reset where bytes of ours were left unread. */
+	return errno == ECONNRESET ? KVPULL_EAGAIN : KVPULL_EPEER;
+}

@@ -127,4 +127,11 @@ int KVPULL_MUST_CHECK kvpull_endpoint_send(int fd,
 int KVPULL_MUST_CHECK kvpull_endpoint_receive(int fd, uint8_t *bytes, int *fds,
 					      uint32_t *fd_count);
 
+/*
+ * After we sent our last message; what comes from the other end is dropped. 1:
+ * it is open; 0: the other end has read all and closed; KVPULL_EAGAIN: it closed
+ * before it read our message; KVPULL_EPEER.
+ */
+int KVPULL_MUST_CHECK kvpull_endpoint_closed(int fd);
+
 #endif /* KVPULL_SHM_ENDPOINT_H */

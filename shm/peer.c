@@ -176,6 +176,16 @@ static void peer_receive(struct kvpull_shm_peers *peers, uint32_t index,
 					 (size_t)received);
 }
 
+/* A call that gives tickets back: only how the producer ends it counts. */
+static void peer_hear(struct kvpull_shm_peers *peers,
+		      struct kvpull_shm_peer *peer)
+{
+	const int code = kvpull_endpoint_closed(peer->socket);
+
+	if (code <= 0)
+		kvpull_shm_peer_lose(peers, peer, code);
+}
+
 void kvpull_shm_peers_ready(struct kvpull_shm_peers *peers,
 			    const struct kvpull_wait_token *token,
 			    struct kvpull_shm_batch *batch)
@@ -188,6 +198,8 @@ void kvpull_shm_peers_ready(struct kvpull_shm_peers *peers,
 		return;
 	if (token->kind == KVPULL_WAIT_PEER_DEATH)
 		kvpull_shm_peer_lose(peers, peer, KVPULL_EPEER);
+	else if (peer->gives)
+		peer_hear(peers, peer);
 	else
 		peer_receive(peers, token->index, batch);
 }
@@ -425,23 +437,5 @@ int kvpull_shm_peer_lend(struct kvpull_shm_peers *peers, uint32_t index,
 	mapping->entries = (const void *)peer->memory.entries_memory;
 	mapping->regions = peer->memory.tables.regions;
 	peer->lent = mapping;
-	return 0;
-}
-
-int kvpull_shm_peer_notify(struct kvpull_transport *transport, uint32_t index,
-			   const struct kvpull_record *record)
-{
-	struct kvpull_shm_peers *peers = &kvpull_shm_of(transport)->peers;
-	struct kvpull_shm_peer *peer = kvpull_shm_peer_at(peers, index);
-	int code;
-
-	if (peer->state != KVPULL_SHM_PEER_ATTACHED)
-		return KVPULL_EPEER;
-	code = kvpull_ring_push(&peer->memory.writer, record);
-	if (code != 1)
-		return code;
-	/* How it rings: caller.c. */
-	if (shutdown(peer->memory.doorbell, SHUT_WR))
-		kvpull_debug(peers->log, "doorbell: %s", strerror(errno));
 	return 0;
 }

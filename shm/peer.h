@@ -39,6 +39,7 @@ struct kvpull_shm_peer {
 	int socket;   /* -1 in FREE and LOST */
 	struct kvpull_identity identity;
 	uint64_t deadline_ns; /* GREETING; 0: not set yet */
+	uint32_t gives; /* GREETING: its call gives tickets back: see give.h */
 	uint32_t reads_open;
 	uint32_t reads_cancelled;    /* LOST: done once */
 	struct kvpull_mapping *lent; /* to the engine's thread; NULL: not */
@@ -112,9 +113,6 @@ int KVPULL_MUST_CHECK kvpull_shm_peer_attach(struct kvpull_shm_peers *peers,
 int KVPULL_MUST_CHECK kvpull_shm_peer_lend(struct kvpull_shm_peers *peers,
 					   uint32_t index,
 					   struct kvpull_mapping *mapping);
-int KVPULL_MUST_CHECK
-kvpull_shm_peer_notify(struct kvpull_transport *transport, uint32_t index,
-		       const struct kvpull_record *record);
 /* Ends the peer; the first reason counts. */
 void kvpull_shm_peer_lose(struct kvpull_shm_peers *peers,
 			  struct kvpull_shm_peer *peer, int code);

@@ -13,10 +13,12 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "shm/give.h"
 #include "shm/state.h"
 
 #define LOOK_POLLS 16u
@@ -88,6 +90,24 @@ static void shm_disconnect(struct kvpull_transport *transport, uint32_t peer)
 
 	kvpull_shm_peer_lose(peers, kvpull_shm_peer_at(peers, peer),
 			     KVPULL_EPEER);
+}
+
+static int shm_notify(struct kvpull_transport *transport, uint32_t index,
+		      const struct kvpull_record *record)
+{
+	struct kvpull_shm_peers *peers = &kvpull_shm_of(transport)->peers;
+	struct kvpull_shm_peer *peer = kvpull_shm_peer_at(peers, index);
+	int code;
+
+	if (peer->state != KVPULL_SHM_PEER_ATTACHED)
+		return KVPULL_EPEER;
+	code = kvpull_ring_push(&peer->memory.writer, record);
+	if (code != 1)
+		return code;
+	/* How it rings: caller.c. */
+	if (shutdown(peer->memory.doorbell, SHUT_WR))
+		kvpull_debug(peers->log, "doorbell: %s", strerror(errno));
+	return 0;
 }
 
 static uint32_t shm_notes_open(const struct kvpull_transport *transport,
@@ -288,11 +308,13 @@ static const struct kvpull_transport_ops shm_ops = {
 	.far = "another node: its socket is not in our folder",
 	.vouches = 1,
 	.reads_files = 1,
+	.give_bytes_max = KVPULL_PACKET_BYTES_MAX,
 	.serve = kvpull_shm_callers_serve,
 	.address = shm_address,
 	.reachable = kvpull_shm_peers_reach,
 	.connect = kvpull_shm_peer_connect,
 	.peer_send = kvpull_shm_peer_send,
+	.give = kvpull_shm_peer_give,
 	.attach = shm_attach,
 	.lend = shm_lend,
 	.help = shm_help,
@@ -301,7 +323,7 @@ static const struct kvpull_transport_ops shm_ops = {
 	.read_start = kvpull_shm_read_start,
 	.read_cancel = kvpull_shm_read_cancel,
 	.check_start = kvpull_shm_read_check,
-	.notify = kvpull_shm_peer_notify,
+	.notify = shm_notify,
 	.notes_open = shm_notes_open,
 	.beat = shm_beat,
 	.caller_send = kvpull_shm_caller_send,

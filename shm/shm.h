@@ -34,6 +34,7 @@ struct kvpull_shm_params {
 	uint32_t uid_count;
 	const uint32_t *uids;      /* [uid_count]; it is there until close() */
 	_Atomic uint64_t *refused; /* counts callers turned away; or NULL */
+	struct kvpull_give_sink given;       /* what those give back */
 	enum kvpull_uring_mode uring;        /* reads of file regions */
 	enum kvpull_file_thread file_thread; /* where there is no io_uring */
 	enum kvpull_file_direct file_direct; /* DIRECT_NO: for tests */

@@ -420,10 +420,11 @@ struct kvpull_scheduler_ops {
 
 /* Why a hold ended (poll record .reason of SENT). */
 #define KVPULL_END_RELEASED 0
-#define KVPULL_END_EXPIRED 1 /* lease or hold_max */
-#define KVPULL_END_ABORTED 2 /* by the engine */
-#define KVPULL_END_REVOKED 3 /* revoke_all, region removed, shutdown */
-#define KVPULL_END_RANK 4    /* another rank ended it */
+#define KVPULL_END_EXPIRED 1    /* lease or hold_max */
+#define KVPULL_END_ABORTED 2    /* by the engine */
+#define KVPULL_END_REVOKED 3    /* revoke_all, region removed, shutdown */
+#define KVPULL_END_RANK 4       /* another rank ended it */
+#define KVPULL_END_GIVEN_BACK 5 /* by a consumer that was not let in */
 
 struct kvpull_poll_record {
 	uint64_t key;

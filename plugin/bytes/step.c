@@ -48,7 +48,7 @@ static int error_is_good(int32_t reason)
 
 static int end_is_good(int32_t reason)
 {
-	return reason >= KVPULL_END_RELEASED && reason <= KVPULL_END_RANK;
+	return reason >= KVPULL_END_RELEASED && reason <= KVPULL_END_GIVEN_BACK;
 }
 
 /* A first sequence and a count that do not wrap. */

@@ -68,7 +68,12 @@
 
 #define KVPULL_WORKER_COUNTERS(X) \
 	KVPULL_WORKER_STATS(X) \
-	X(claims_live, LIVE, WORKER(claim_map.count), "Tickets claimed now, as a consumer")
+	X(claims_live, LIVE, WORKER(claim_map.count), "Tickets claimed now, as a consumer") \
+	X(holds_given_back, TOTAL, HOLDS(given_back), "Holds ended since a consumer that was not let in gave them back") \
+	X(gives, TOTAL, PROGRESS(gives), "Tickets given back by consumers that were not let in") \
+	X(gives_old, TOTAL, PROGRESS(gives_old), "Tickets given back that had been given back before") \
+	X(gives_bad, TOTAL, PROGRESS(gives_bad), "Tickets given back with a wrong tag or slot, dropped") \
+	X(gives_said, TOTAL, PROGRESS(gives_said), "Tickets given back, as a consumer, to producers that do not let it in")
 
 /* The members of struct kvpull_scheduler_stats. */
 #define KVPULL_SCHEDULER_STATS(X) \

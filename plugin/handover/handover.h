@@ -25,6 +25,7 @@
 #include "plugin/bytes/handshake.h"
 #include "plugin/bytes/step.h"
 #include "plugin/config/config.h"
+#include "plugin/handover/given.h"
 #include "plugin/status/status.h"
 
 /* Identity and served memory of a worker; both threads read it. */
@@ -66,7 +67,8 @@ enum kvpull_handover_kind {
 	KVPULL_FROM_CONSUMER_UP,   /* consumer: joined, filled in */
 	KVPULL_FROM_CONSUMER_DOWN, /* consumer: drain and forget */
 	KVPULL_FROM_PULL,          /* pull: its outcome is there */
-	KVPULL_FROM_CLAIM          /* claim: free again */
+	KVPULL_FROM_CLAIM,         /* claim: free again */
+	KVPULL_FROM_GIVEN          /* tickets were given back: see given.h */
 };
 
 /* A pull, as the engine's thread orders it. */
@@ -149,6 +151,7 @@ struct kvpull_handover {
 	struct kvpull_consumer *consumers; /* [caller_count_max] */
 	struct kvpull_lent *lent;          /* [kvpull_config_peer_entries()] */
 	_Atomic uint32_t lent_end; /* those from here on were never lent */
+	struct kvpull_given given; /* kvpull_given_init() is the worker's */
 	int engine_wake_fd;   /* eventfd; written for an engine that sleeps */
 	int progress_wake_fd; /* likewise */
 	/*

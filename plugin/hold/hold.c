@@ -170,6 +170,12 @@ static void action_take(struct kvpull_holds *holds, uint32_t slot,
 	hold->key = input->key;
 	hold->taken_ns = holds->now_ns;
 	hold->word_ns = hold_lease_clock(holds, holds->now_ns);
+	/* Relaxed: a mark that is missed here is told to _give() afterwards. */
+	hold->is_given =
+		holds->given &&
+		atomic_load_explicit(&holds->given[slot],
+				     memory_order_relaxed) == input->generation;
+	hold_given_due(holds, slot);
 	generation_seen(holds, input->generation);
 	kvpull_check(holds->log,
 		     kvpull_map_set(&holds->keys, input->key, slot) == 0);
@@ -208,6 +214,7 @@ static void action_end(struct kvpull_holds *holds, uint32_t slot,
 	kvpull_map_remove(&holds->keys, hold->key);
 	claims_clear(holds, hold);
 	hold->tag = 0;
+	hold->is_given = 0;
 	hold->reason = reason;
 	/* state_set() has counted it. */
 	*hold_ended(holds, holds->state_counts[HOLD_ENDED] - 1) = slot;
@@ -215,6 +222,8 @@ static void action_end(struct kvpull_holds *holds, uint32_t slot,
 		holds->counts.released++;
 	else if (reason == KVPULL_END_EXPIRED)
 		holds->counts.expired++;
+	else if (reason == KVPULL_END_GIVEN_BACK)
+		holds->counts.given_back++;
 	else
 		holds->counts.revoked++;
 }
@@ -344,9 +353,11 @@ static int tables_take(struct kvpull_holds *holds,
 		arena, slot_count / 64 + 1, sizeof(*holds->live));
 	holds->ended = (uint32_t *)kvpull_arena_take_table(
 		arena, slot_count, sizeof(*holds->ended));
+	holds->given_due = (uint64_t *)kvpull_arena_take_table(
+		arena, slot_count / 64 + 1, sizeof(*holds->given_due));
 	kvpull_map_init(&holds->keys, slot_count, arena);
 	if (!holds->holds || !holds->live || !holds->ended ||
-	    !holds->keys.entries ||
+	    !holds->given_due || !holds->keys.entries ||
 	    kvpull_leases_init(&holds->leases, slot_count, arena))
 		return KVPULL_ENOMEM;
 	return kvpull_instances_init(&holds->instances,
@@ -366,6 +377,7 @@ struct kvpull_holds *kvpull_holds_open(const struct kvpull_hold_params *params,
 	*holds = (struct kvpull_holds){
 		.log = params->log,
 		.entries = params->entries,
+		.given = params->given,
 		.lease_ns = params->lease_ns,
 		.hold_max_ns = params->hold_max_ns,
 		.slot_count = params->hold_count_max,
@@ -486,6 +498,20 @@ int kvpull_holds_end(struct kvpull_holds *holds, uint32_t slot,
 			    is_newer ? HOLD_EV_END_NEWER : HOLD_EV_END, &input);
 	hold_show_unreported(holds);
 	return result;
+}
+
+void kvpull_holds_give(struct kvpull_holds *holds, uint32_t slot,
+		       uint64_t generation)
+{
+	struct hold *hold;
+
+	if (slot >= holds->slot_count)
+		return;
+	hold = &holds->holds[slot];
+	if (hold->state != HOLD_HELD || hold->generation != generation)
+		return;
+	hold->is_given = 1;
+	hold_given_due(holds, slot);
 }
 
 uint32_t kvpull_holds_revoke_all(struct kvpull_holds *holds, int32_t reason)
@@ -616,8 +642,10 @@ void kvpull_holds_note(struct kvpull_holds *holds, uint32_t instance,
 	else if (note.generation < generation)
 		event = HOLD_EV_NOTE_OLDER;
 	(void)hold_apply(holds, note.slot, event, &input);
-	if (event == HOLD_EV_NOTE && note.kind == KVPULL_NOTE_RELEASE)
-		hold_settle(holds, note.slot);
+	if (event != HOLD_EV_NOTE || note.kind != KVPULL_NOTE_RELEASE)
+		return;
+	hold_settle(holds, note.slot);
+	hold_given_due(holds, note.slot);
 }
 
 /* Reports. */

@@ -18,6 +18,8 @@
  * that have claimed it themselves and owe a release. A rank that never claimed
  * renews nothing: whether it was ever told of the ticket nobody can say, so it
  * is waited for a lease, in whatever order it and its siblings come and go.
+ * A hold whose ticket was given back ends at the first sweep at which no rank
+ * that claimed it itself owes a word.
  * A notification whose generation is newer than the slot's is *staged* in the
  * slot itself, once its tag matched, and settled when the hold is taken.
  */
@@ -34,6 +36,7 @@
 #define KVPULL_CLAIMS_MAX 4u  /* instances a hold keeps */
 #define KVPULL_EXPIRE_MAX 64u /* due heap roots a sweep handles */
 #define KVPULL_SCAN_MAX 4096u /* holds a sweep scans for the dead */
+#define KVPULL_GIVEN_MAX 256u /* holds given back that a sweep judges */
 
 struct kvpull_hold_params {
 	const struct kvpull_log *log;
@@ -45,6 +48,8 @@ struct kvpull_hold_params {
 	uint32_t hold_count_max;
 	uint32_t instance_count_max; /* instances known at once */
 	uint8_t secret[KVPULL_SECRET_BYTES];
+	/* [hold_count_max] the newest generation given back; NULL: none is. */
+	const _Atomic uint64_t *given;
 	/* Where it shows what it does; the side of the thread that owns it. */
 	struct kvpull_status_holds shown;
 };
@@ -105,6 +110,13 @@ int KVPULL_MUST_CHECK kvpull_holds_take(struct kvpull_holds *holds,
 int KVPULL_MUST_CHECK kvpull_holds_end(struct kvpull_holds *holds,
 				       uint32_t slot, uint64_t generation,
 				       uint64_t key, int32_t reason);
+
+/*
+ * The ticket of this generation was given back by its tag. A hold that this
+ * rank was not told of yet finds the mark when it is taken; others: nothing.
+ */
+void kvpull_holds_give(struct kvpull_holds *holds, uint32_t slot,
+		       uint64_t generation);
 
 /* End every live hold and fence: no later read is believed. Return: how many. */
 uint32_t kvpull_holds_revoke_all(struct kvpull_holds *holds, int32_t reason);
@@ -173,8 +185,8 @@ void kvpull_holds_note(struct kvpull_holds *holds, uint32_t instance,
 		       uint64_t now_ns);
 
 /**
- * Work off deaths, then expire what is due; bounded by KVPULL_SCAN_MAX and
- * KVPULL_EXPIRE_MAX. Return: 1 if more is due now, else 0.
+ * Work off deaths, then holds that were given back, then expire what is due;
+ * bounded by KVPULL_SCAN_MAX, KVPULL_GIVEN_MAX and KVPULL_EXPIRE_MAX. Return: 1 if more is due now, else 0.
  */
 int kvpull_holds_sweep(struct kvpull_holds *holds, uint64_t now_ns);
 

@@ -121,7 +121,8 @@ struct hold {
 	uint64_t taken_ns;
 	uint64_t word_ns; /* lease clock: the take, or the last word since */
 	int32_t reason;
-	uint16_t claim_count;
+	uint8_t claim_count;
+	uint8_t is_given; /* HELD: its ticket was given back */
 	uint8_t state;
 	uint8_t is_wide; /* ranks from 32 on have claimed it */
 	struct claim claims[KVPULL_CLAIMS_MAX];
@@ -136,8 +137,11 @@ struct kvpull_holds {
 	const struct kvpull_log *log;
 	struct hold *holds;                      /* [slot_count] */
 	struct kvpull_revocation_entry *entries; /* [slot_count] */
-	uint64_t *live;  /* a bit a slot, 64 slots a word: STAGED or HELD */
-	uint32_t *ended; /* [slot_count]; see hold_ended */
+	uint64_t *live; /* a bit a slot, 64 slots a word: STAGED or HELD */
+	const _Atomic uint64_t *given; /* [slot_count] or NULL: see hold.h */
+	uint64_t *given_due; /* a bit a slot likewise: to be judged by a sweep */
+	uint32_t given_any;  /* a bit of them is set */
+	uint32_t *ended;     /* [slot_count]; see hold_ended */
 	struct kvpull_instances instances;
 	struct kvpull_leases leases;
 	struct kvpull_map keys; /* of HELD holds */
@@ -221,6 +225,15 @@ struct hold_input {
 	uint32_t kind; /* KVPULL_NOTE_* */
 	int32_t reason;
 };
+
+/* The next sweep judges the hold, if it was given back. */
+static inline void hold_given_due(struct kvpull_holds *holds, uint32_t slot)
+{
+	if (!holds->holds[slot].is_given)
+		return;
+	holds->given_due[slot / 64] |= UINT64_C(1) << slot % 64;
+	holds->given_any = 1;
+}
 
 /* The lease runs from the last word on, whoever said it. */
 static inline void hold_word_said(struct hold *hold, uint64_t lease_now_ns)

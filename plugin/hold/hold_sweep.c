@@ -46,6 +46,7 @@ static void scan_slot(struct kvpull_holds *holds, uint32_t slot,
 		claim->released |= died;
 	}
 	hold_settle(holds, slot);
+	hold_given_due(holds, slot);
 }
 
 /* What is claimed during a pass needs no look: the dead count there. */
@@ -63,6 +64,45 @@ static void scan_step(struct kvpull_holds *holds, uint64_t lease_now_ns)
 	}
 	holds->scan_open = holds->scan_left = 0;
 	kvpull_instances_scan_end(&holds->instances);
+}
+
+/* Tickets that were given back. */
+
+/* A rank that claimed it itself owes a word: the hold waits for that one. */
+static int is_owed(const struct hold *hold)
+{
+	uint32_t i;
+
+	for (i = 0; i < hold->claim_count; i++)
+		if (hold_owing(hold, i))
+			return 1;
+	return 0;
+}
+
+static void given_judge(struct kvpull_holds *holds, uint32_t slot)
+{
+	const struct hold_input given = { .reason = KVPULL_END_GIVEN_BACK };
+	const struct hold *hold = &holds->holds[slot];
+
+	if (hold->state == HOLD_HELD && hold->is_given && !is_owed(hold))
+		(void)hold_apply(holds, slot, HOLD_EV_COMPLETE, &given);
+}
+
+static void given_run(struct kvpull_holds *holds)
+{
+	uint32_t budget = KVPULL_GIVEN_MAX;
+	uint32_t at;
+
+	for (at = 0; at <= holds->slot_count / 64; at++)
+		for (; holds->given_due[at];
+		     holds->given_due[at] &= holds->given_due[at] - 1) {
+			if (!budget--)
+				return;
+			given_judge(holds,
+				    at * 64 + (uint32_t)__builtin_ctzll(
+						      holds->given_due[at]));
+		}
+	holds->given_any = 0;
 }
 
 /* Leases. */
@@ -107,7 +147,7 @@ static void expire(struct kvpull_holds *holds, uint64_t now_ns)
 
 static int is_due(const struct kvpull_holds *holds, uint64_t now_ns)
 {
-	return holds->scan_open ||
+	return holds->scan_open || holds->given_any ||
 	       holds->instances.due_ns <= hold_lease_clock(holds, now_ns) ||
 	       kvpull_leases_next(&holds->leases) <= now_ns;
 }
@@ -122,6 +162,8 @@ int kvpull_holds_sweep(struct kvpull_holds *holds, uint64_t now_ns)
 		scan_begin(holds, lease_now_ns);
 	if (holds->scan_open)
 		scan_step(holds, lease_now_ns);
+	if (holds->given_any)
+		given_run(holds);
 	expire(holds, now_ns);
 	return is_due(holds, now_ns);
 }
@@ -132,7 +174,7 @@ uint64_t kvpull_holds_deadline(const struct kvpull_holds *holds)
 		hold_add(holds->polled_ns, holds->lease_ns / POLLS_A_LEASE);
 	uint64_t due_ns = kvpull_leases_next(&holds->leases);
 
-	if (holds->scan_open)
+	if (holds->scan_open || holds->given_any)
 		return holds->now_ns;
 	if (holds->instances.due_ns < UINT64_MAX) {
 		const uint64_t death_ns =

@@ -30,13 +30,6 @@ static void work_add(struct kvpull_progress *progress, uint32_t index)
 		kvpull_index_list_push(&progress->claim_work, index);
 }
 
-static struct kvpull_claim_rank *rank_of(struct kvpull_progress *progress,
-					 uint32_t id)
-{
-	return &progress->claims[id / KVPULL_RANKS_MAX]
-			.ranks[id % KVPULL_RANKS_MAX];
-}
-
 static void lists_look_at(struct kvpull_progress *progress, uint64_t at_ns)
 {
 	if (at_ns < progress->lists_ns)
@@ -46,14 +39,14 @@ static void lists_look_at(struct kvpull_progress *progress, uint64_t at_ns)
 static void list_add(struct kvpull_progress *progress,
 		     struct kvpull_rank_list *list, uint32_t id)
 {
-	struct kvpull_claim_rank *rank = rank_of(progress, id);
+	struct kvpull_claim_rank *rank = kvpull_claim_rank_of(progress, id);
 
 	rank->listed = 1;
 	rank->next = KVPULL_NONE;
 	if (list->first == KVPULL_NONE)
 		list->first = id;
 	else
-		rank_of(progress, list->last)->next = id;
+		kvpull_claim_rank_of(progress, list->last)->next = id;
 	list->last = id;
 	progress->listed_count++;
 }
@@ -62,7 +55,8 @@ static void list_add(struct kvpull_progress *progress,
 static void list_pop(struct kvpull_progress *progress,
 		     struct kvpull_rank_list *list)
 {
-	struct kvpull_claim_rank *rank = rank_of(progress, list->first);
+	struct kvpull_claim_rank *rank =
+		kvpull_claim_rank_of(progress, list->first);
 
 	work_add(progress, list->first / KVPULL_RANKS_MAX);
 	rank->listed = 0;
@@ -150,7 +144,8 @@ static void peer_changed(struct kvpull_progress *progress, uint32_t peer,
 			rank->state = KVPULL_RANK_NEW;
 			progress->listed_count -= rank->listed;
 			rank->listed = 0;
-			if (remote->state == KVPULL_REMOTE_GONE)
+			if (remote->state == KVPULL_REMOTE_GONE &&
+			    !kvpull_give_wants(remote, rank))
 				kvpull_room_close(progress, claim, rank,
 						  KVPULL_RANK_LOST, now_ns);
 			work_add(progress, index);
@@ -222,7 +217,7 @@ static int rank_say(struct kvpull_progress *progress, uint32_t id,
 		    uint64_t now_ns)
 {
 	struct kvpull_claim *claim = &progress->claims[id / KVPULL_RANKS_MAX];
-	struct kvpull_claim_rank *rank = rank_of(progress, id);
+	struct kvpull_claim_rank *rank = kvpull_claim_rank_of(progress, id);
 	struct kvpull_remote *remote = &progress->remotes[rank->peer];
 
 	if (say(progress, claim, rank,
@@ -261,7 +256,7 @@ static void rank_run(struct kvpull_progress *progress, uint32_t id,
 		     uint64_t now_ns)
 {
 	struct kvpull_claim *claim = &progress->claims[id / KVPULL_RANKS_MAX];
-	struct kvpull_claim_rank *rank = rank_of(progress, id);
+	struct kvpull_claim_rank *rank = kvpull_claim_rank_of(progress, id);
 	struct kvpull_remote *remote;
 
 	if (rank->state > KVPULL_RANK_SAID || rank->listed ||
@@ -269,6 +264,13 @@ static void rank_run(struct kvpull_progress *progress, uint32_t id,
 	    rank->peer == KVPULL_NONE)
 		return;
 	remote = &progress->remotes[rank->peer];
+	if (kvpull_give_wants(remote, rank)) {
+		if (claim->releasing && has_word(claim, rank)) {
+			list_add(progress, &remote->to_say, id);
+			progress->give_ns = now_ns;
+		}
+		return;
+	}
 	if (remote->state == KVPULL_REMOTE_GONE) {
 		kvpull_room_close(progress, claim, rank, KVPULL_RANK_LOST,
 				  now_ns);
@@ -317,7 +319,8 @@ static void said_run(struct kvpull_progress *progress,
 		const uint32_t id = remote->said.first;
 		struct kvpull_claim *claim =
 			&progress->claims[id / KVPULL_RANKS_MAX];
-		struct kvpull_claim_rank *rank = rank_of(progress, id);
+		struct kvpull_claim_rank *rank =
+			kvpull_claim_rank_of(progress, id);
 
 		if (is_taken(remote, rank))
 			kvpull_room_close(progress, claim, rank,
@@ -335,7 +338,8 @@ static void to_say_run(struct kvpull_progress *progress,
 		const uint32_t id = remote->to_say.first;
 		struct kvpull_claim *claim =
 			&progress->claims[id / KVPULL_RANKS_MAX];
-		struct kvpull_claim_rank *rank = rank_of(progress, id);
+		struct kvpull_claim_rank *rank =
+			kvpull_claim_rank_of(progress, id);
 
 		/* Out of the list first: a release goes into the other one. */
 		list_pop(progress, &remote->to_say);
@@ -351,6 +355,26 @@ static void to_say_run(struct kvpull_progress *progress,
 		progress->listed_count++;
 		lists_look_at(progress, now_ns + FULL_RETRY_NS);
 		return;
+	}
+}
+
+void kvpull_claim_given(struct kvpull_progress *progress, uint32_t peer,
+			uint32_t count, enum kvpull_claim_state state,
+			uint64_t now_ns)
+{
+	struct kvpull_rank_list *list = &progress->remotes[peer].to_say;
+
+	while (count-- && list->first != KVPULL_NONE) {
+		const uint32_t id = list->first;
+		struct kvpull_claim *claim =
+			&progress->claims[id / KVPULL_RANKS_MAX];
+		struct kvpull_claim_rank *rank =
+			kvpull_claim_rank_of(progress, id);
+
+		list_pop(progress, list);
+		if (state == KVPULL_RANK_RELEASED)
+			kvpull_show_release(progress, claim, rank);
+		kvpull_room_close(progress, claim, rank, state, now_ns);
 	}
 }
 

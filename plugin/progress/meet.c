@@ -4,6 +4,7 @@
  * met, and what we answer. Nothing here ends a connection: its caller does, of
  * whoever is no good.
  */
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -77,21 +78,50 @@ static void side_fill(const struct kvpull_progress *progress,
 	side->tp_size = welcome ? welcome->tp_size : progress->facts->tp_size;
 }
 
-/* A welcome that says more than we know: both sides are told. */
-static void refuse_back(struct kvpull_progress *progress,
-			const struct kvpull_remote *remote)
+/* The producer is told why we do not read it. */
+static void refusal_send(struct kvpull_progress *progress,
+			 const struct kvpull_remote *remote,
+			 const struct kvpull_refusal *refusal)
 {
 	struct kvpull_transport *transport = remote->route->transport;
+
+	(void)transport->ops->peer_send(
+		transport, remote->handle, progress->message,
+		kvpull_handshake_put_refusal(
+			progress->message, KVPULL_MESSAGE_BYTES_MAX, refusal));
+}
+
+/* A welcome that says more than we know: both sides are told. */
+static void version_refuse(struct kvpull_progress *progress,
+			   const struct kvpull_remote *remote)
+{
 	struct kvpull_refusal refusal;
 
 	kvpull_refusal_version(&refusal, &progress->welcome->sealed);
 	kvpull_warn(
 		progress->log, "peer %s refused: %s is %s here and %s there",
 		remote->address, refusal.field, refusal.ours, refusal.theirs);
-	(void)transport->ops->peer_send(
-		transport, remote->handle, progress->message,
-		kvpull_handshake_put_refusal(
-			progress->message, KVPULL_MESSAGE_BYTES_MAX, &refusal));
+	refusal_send(progress, remote, &refusal);
+}
+
+/* Memory that does not fit ours, or that cannot be read: likewise. */
+static int memory_refuse(struct kvpull_progress *progress,
+			 const struct kvpull_remote *remote, int code,
+			 const struct kvpull_error_detail *detail)
+{
+	struct kvpull_refusal refusal;
+
+	kvpull_error(progress->log, "peer %s refused: %s: %s", remote->address,
+		     detail->field, detail->message);
+	kvpull_refusal_texts(&refusal, KVPULL_EREJECTED, "", detail->message,
+			     "registered");
+	(void)snprintf(refusal.field, sizeof(refusal.field), "memory (%.40s)",
+		       detail->field);
+	refusal_send(progress, remote, &refusal);
+	/* EFULL, more strips than a plan has, never passes. */
+	return code == KVPULL_EINVAL ? KVPULL_EPROTO :
+	       code == KVPULL_EFULL  ? KVPULL_EUNSUPPORTED :
+				       code;
 }
 
 /* What the peer said of its memory is hostile until the plan checked it. */
@@ -111,7 +141,7 @@ int kvpull_remote_welcome(struct kvpull_progress *progress,
 	code = kvpull_handshake_get_welcome(event->data, event->data_bytes, key,
 					    remote->nonce, welcome);
 	if (code == KVPULL_EVERSION)
-		refuse_back(progress, remote);
+		version_refuse(progress, remote);
 	if (code)
 		return code;
 	if (welcome->incarnation != remote->incarnation)
@@ -125,20 +155,20 @@ int kvpull_remote_welcome(struct kvpull_progress *progress,
 	if (!code)
 		code = kvpull_plan_make(&remote->plan, &local, &theirs,
 					&detail);
-	if (code) {
-		kvpull_error(progress->log, "peer %s: %s: %s", remote->address,
-			     detail.field, detail.message);
-		/* EFULL, more strips than a plan has, never passes. */
-		return code == KVPULL_EINVAL ? KVPULL_EPROTO :
-		       code == KVPULL_EFULL  ? KVPULL_EUNSUPPORTED :
-					       code;
-	}
+	if (code)
+		return memory_refuse(progress, remote, code, &detail);
 	remote->tp_rank = welcome->tp_rank;
 	remote->tp_size = welcome->tp_size;
 	remote->beat_every_ns = welcome->lease_ns / 3;
 	code = transport->ops->attach(transport, remote->handle, view);
 	/* The connection was lost meanwhile, which is no refusal. */
-	return code == KVPULL_EPEER ? KVPULL_EAGAIN : code;
+	if (code == KVPULL_EPEER)
+		return KVPULL_EAGAIN;
+	if (!code || code == KVPULL_EAGAIN)
+		return code;
+	kvpull_detail_set(&detail, code, "attach", "%s",
+			  kvpull_error_text(code));
+	return memory_refuse(progress, remote, code, &detail);
 }
 
 void kvpull_remote_refused(struct kvpull_progress *progress,

@@ -181,6 +181,7 @@ int kvpull_progress_run(struct kvpull_progress *progress, uint64_t now_ns)
 	progress->timer_ns = UINT64_MAX;
 	kvpull_remote_run(progress, now_ns);
 	kvpull_claim_run(progress, now_ns);
+	kvpull_give_run(progress, now_ns);
 	engine_wake(progress);
 	kvpull_pull_run(progress, now_ns);
 	engine_wake(progress);
@@ -379,6 +380,7 @@ static int tables_take(struct kvpull_progress *progress,
 		kvpull_arena_take(arena, 1, sizeof(*progress->welcome));
 	progress->view = kvpull_arena_take(arena, 1, sizeof(*progress->view));
 	progress->hello = kvpull_arena_take(arena, 1, sizeof(*progress->hello));
+	progress->give = kvpull_arena_take(arena, 1, sizeof(*progress->give));
 	progress->message =
 		kvpull_arena_take(arena, 1, KVPULL_MESSAGE_BYTES_MAX);
 	code = remotes_take(progress, config, arena);
@@ -403,6 +405,11 @@ static int routes_take(struct kvpull_progress *progress,
 	return code || progress->routes.count ? code : KVPULL_ENOMEM;
 }
 
+static void given_take(void *context, const void *bytes, size_t byte_count)
+{
+	kvpull_serve_given(context, bytes, byte_count);
+}
+
 static int routes_open(struct kvpull_progress *progress,
 		       const struct kvpull_progress_params *params)
 {
@@ -418,6 +425,7 @@ static int routes_open(struct kvpull_progress *progress,
 					  progress->handover->engine_wake_fd :
 					  -1,
 		.refused = &progress->counts->consumers_refused,
+		.given = { .take = given_take, .context = progress },
 		/* Who polls by itself has no thread of ours. */
 		.disk_thread = config->progress == KVPULL_PROGRESS_THREAD,
 	};
@@ -449,7 +457,7 @@ int kvpull_progress_open(const struct kvpull_progress_params *params,
 	progress->wait_fd = -1;
 	progress->room_turn = progress->parts_turn = KVPULL_NONE;
 	progress->room_ns = progress->lists_ns = UINT64_MAX;
-	progress->timer_ns = UINT64_MAX;
+	progress->timer_ns = progress->give_ns = UINT64_MAX;
 	(void)pthread_mutex_init(&progress->peers_lock, NULL);
 	*out = progress;
 	progress->part_count_max = part_count_max(&progress->facts->config);

@@ -7,6 +7,7 @@
  * remote.c    peers (connects, reconnects, beats)
  * meet.c      what they say first, and what we answer
  * lend.c      their memory, lent to the engine's thread
+ * give.c      calls that give back tickets of peers that do not let us in
  * room.c      which claims have entries for peers
  * claim.c     claimed tickets, their notifications
  * pull.c      the pull's state machine
@@ -20,6 +21,7 @@
 #include "base/clock.h"
 #include "base/index.h"
 #include "base/map.h"
+#include "plugin/bytes/give.h"
 #include "plugin/progress/plan.h"
 #include "plugin/progress/progress.h"
 #include "plugin/route/route.h"
@@ -138,6 +140,11 @@ struct kvpull_remote {
 	uint64_t incarnation; /* wanted; 0: free */
 	uint64_t self; /* our incarnation in its hello: a new one after a give-up */
 	uint32_t gave_up; /* claims on it, once */
+	uint32_t refused; /* GONE: it may live, and takes tickets back */
+	uint32_t giving;  /* its handle is of a call that gives so many back */
+	uint32_t gave;    /* which has ended with give_code */
+	int32_t give_code;
+	struct kvpull_retry give_retry; /* the next such call */
 	enum kvpull_remote_state state;
 	int32_t code;         /* why WAIT or GONE */
 	uint32_t handle;      /* route's peer index */
@@ -156,8 +163,9 @@ struct kvpull_remote {
 	uint64_t cut_life;   /* of the last one that was cut on purpose */
 	uint64_t fault_life; /* of the last one that was lost otherwise */
 	uint64_t notes_said; /* on that connection */
-	struct kvpull_rank_list to_say; /* until it has room for a note */
-	struct kvpull_rank_list said;   /* releases that it has not taken */
+	/* Until it has room for a note, or until they are given back. */
+	struct kvpull_rank_list to_say;
+	struct kvpull_rank_list said; /* releases that it has not taken */
 	struct kvpull_retry retry;
 	uint64_t greeted_ns; /* handshake must end by connect_ms after */
 	uint64_t beat_ns;    /* next heartbeat */
@@ -210,6 +218,7 @@ struct kvpull_progress {
 	struct kvpull_welcome *welcome;   /* scratch */
 	struct kvpull_serve *view;        /* scratch: what a welcome tells of */
 	struct kvpull_hello *hello;       /* scratch */
+	struct kvpull_give *give;         /* scratch */
 	uint8_t *message; /* scratch, KVPULL_MESSAGE_BYTES_MAX */
 	struct kvpull_index_pool part_pool;
 	/* Claims, in order; one is in one of them at most. */
@@ -226,6 +235,7 @@ struct kvpull_progress {
 	uint64_t room_pull_ns; /* a pull among them was tried last */
 	uint64_t room_after_ns;  /* not before: a try of many takes its time */
 	uint64_t room_said_ns;   /* that there is none, in the log */
+	uint64_t give_said_ns;   /* likewise: tickets were given back */
 	uint64_t lists_ns;       /* next look at the lists of remotes */
 	uint32_t listed_count;   /* ranks in those */
 	uint64_t taken_every_ns; /* between looks at what peers took */
@@ -248,6 +258,7 @@ struct kvpull_progress {
 	struct kvpull_named *named; /* [KVPULL_NAMED_MAX] */
 	uint64_t timer_ns;          /* next time something is due */
 	uint64_t remote_ns;         /* next time a peer has something due */
+	uint64_t give_ns;           /* likewise: tickets to be given back */
 	uint64_t pull_ns;           /* next look at the deadlines */
 	uint64_t instance_id;       /* D's scheduler half; 0: unknown */
 	struct kvpull_progress_counts *counts; /* in the status file */
@@ -263,6 +274,31 @@ struct kvpull_progress {
 	_Atomic uint32_t stop;
 	int wait_fd; /* epoll of the handover's wake-up and the transport */
 };
+
+/* The rank of a claim that a list of ranks has as this id. */
+static inline struct kvpull_claim_rank *
+kvpull_claim_rank_of(struct kvpull_progress *progress, uint32_t id)
+{
+	return &progress->claims[id / KVPULL_RANKS_MAX]
+			.ranks[id % KVPULL_RANKS_MAX];
+}
+
+/*
+ * 1: the last word on the claim at this rank is to be given back by its tag: the
+ * producer, or our route to it, turns us away. It is there, but not for us.
+ */
+static inline int kvpull_give_wants(const struct kvpull_remote *remote,
+				    const struct kvpull_claim_rank *rank)
+{
+	if (!remote->route->transport->ops->give_bytes_max)
+		return 0;
+	if (remote->state == KVPULL_REMOTE_GONE)
+		return (int)remote->refused;
+	return remote->state == KVPULL_REMOTE_WAIT && !rank->was_told &&
+	       (remote->retry.wait_ns == KVPULL_RETRY_WAIT_NS_MAX ||
+		remote->code == KVPULL_EAUTH ||
+		remote->code == KVPULL_EREJECTED);
+}
 
 /* UINT64_MAX: one less. A statistic with one writer. */
 static inline void kvpull_count_add(_Atomic uint64_t *counter, uint64_t more)
@@ -315,6 +351,9 @@ void kvpull_show_pull_end(struct kvpull_progress *progress, uint32_t index,
 void kvpull_serve_event(struct kvpull_progress *progress,
 			const struct kvpull_route *route,
 			const struct kvpull_event *event);
+/* A give-back message, of whoever called. */
+void kvpull_serve_given(struct kvpull_progress *progress, const void *bytes,
+			size_t byte_count);
 /* TO_FORGET and TO_DROP. */
 void kvpull_serve_forget(struct kvpull_progress *progress, uint32_t index);
 void kvpull_serve_drop(struct kvpull_progress *progress, uint32_t index);
@@ -366,6 +405,9 @@ void kvpull_remote_event(struct kvpull_progress *progress,
 			 const struct kvpull_event *event, uint64_t now_ns);
 void kvpull_remote_run(struct kvpull_progress *progress, uint64_t now_ns);
 
+/* give.c: after the claims, which say what is to be given back. */
+void kvpull_give_run(struct kvpull_progress *progress, uint64_t now_ns);
+
 /* lend.c: a peer is up, or down. */
 void kvpull_lend(struct kvpull_progress *progress, uint32_t peer);
 void kvpull_lend_end(struct kvpull_progress *progress, uint32_t peer);
@@ -397,6 +439,10 @@ void kvpull_claim_new(struct kvpull_progress *progress, uint32_t claim,
 		      uint64_t now_ns);
 void kvpull_claim_release(struct kvpull_progress *progress, uint32_t claim);
 void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns);
+/* The first so many that wait for their peer are over. */
+void kvpull_claim_given(struct kvpull_progress *progress, uint32_t peer,
+			uint32_t count, enum kvpull_claim_state state,
+			uint64_t now_ns);
 /* By a pull. */
 void kvpull_claim_use(struct kvpull_progress *progress, uint32_t claim);
 void kvpull_claim_unuse(struct kvpull_progress *progress, uint32_t claim);

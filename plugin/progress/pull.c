@@ -188,7 +188,7 @@ static int peer_fails(const struct kvpull_remote *remote)
 {
 	const int was_cut = remote->life && remote->cut_life == remote->life;
 
-	if (remote->code == KVPULL_EAUTH)
+	if (remote->code == KVPULL_EAUTH || remote->code == KVPULL_EREJECTED)
 		return 1;
 	return remote->code == KVPULL_EPEER &&
 	       (!was_cut || remote->retry.attempts >= CUT_ATTEMPTS_MAX);

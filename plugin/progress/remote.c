@@ -39,9 +39,10 @@ static void due_at(struct kvpull_progress *progress, uint64_t at_ns)
 
 int kvpull_remote_is_free(const struct kvpull_remote *remote)
 {
-	return !remote->claim_count && (remote->state == KVPULL_REMOTE_FREE ||
-					remote->state == KVPULL_REMOTE_GONE ||
-					remote->state == KVPULL_REMOTE_WAIT);
+	return !remote->claim_count && !remote->giving &&
+	       (remote->state == KVPULL_REMOTE_FREE ||
+		remote->state == KVPULL_REMOTE_GONE ||
+		remote->state == KVPULL_REMOTE_WAIT);
 }
 
 uint32_t kvpull_remote_free_count(const struct kvpull_progress *progress)
@@ -308,6 +309,8 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 	remote->code = 0;
 	remote->claim_count = remote->wait_count = remote->drains = 0;
 	remote->closing_ns = 0;
+	remote->refused = remote->giving = remote->gave = 0;
+	remote->give_retry = (struct kvpull_retry){ 0 };
 	remote->life = remote->cut_life = 0;
 	remote->fault_life = progress->lives;
 	remote->to_say.first = remote->said.first = KVPULL_NONE;
@@ -330,10 +333,11 @@ static void changed(struct kvpull_progress *progress, uint32_t index)
 
 /* The end for this incarnation: what waits for it fails. */
 static void give_up(struct kvpull_progress *progress, uint32_t index,
-		    int32_t code, uint64_t now_ns)
+		    int32_t code, uint32_t refused, uint64_t now_ns)
 {
 	struct kvpull_remote *remote = &progress->remotes[index];
 
+	remote->refused = refused;
 	remote->state = KVPULL_REMOTE_GONE;
 	remote->self = self_next(progress);
 	remote->gave_up |= remote->claim_count != 0;
@@ -367,7 +371,7 @@ static void attempts_end(struct kvpull_progress *progress, uint32_t index,
 
 	kvpull_warn(progress->log, "peer %s is gone after %u attempts",
 		    remote->address, remote->retry.attempts);
-	give_up(progress, index, code, now_ns);
+	give_up(progress, index, code, code != KVPULL_EPEER, now_ns);
 }
 
 static void try_later(struct kvpull_progress *progress, uint32_t index,
@@ -493,6 +497,12 @@ static void down(struct kvpull_progress *progress, uint32_t index,
 					    KVPULL_EPEER;
 
 	progress->remote_of[remote->route->peer_first + remote->handle] = NULL;
+	if (remote->giving) {
+		remote->give_code = event->code;
+		remote->gave = 1;
+		progress->give_ns = now_ns;
+		return;
+	}
 	kvpull_lend_end(progress, index);
 	/* Its entry may be what claims wait for. */
 	progress->room_ns = now_ns;
@@ -504,7 +514,8 @@ static void down(struct kvpull_progress *progress, uint32_t index,
 	/* A refusal is final, unless it names a shortage. */
 	if (remote->code && !kvpull_retry_is_shortage(remote->code)) {
 		kvpull_count_add(&progress->counts->peer_failures, 1);
-		give_up(progress, index, code, now_ns);
+		/* KVPULL_EPEER: another incarnation has nothing of ours. */
+		give_up(progress, index, code, code != KVPULL_EPEER, now_ns);
 		return;
 	}
 	try_later(progress, index, code, now_ns);
@@ -593,6 +604,9 @@ static void run_one(struct kvpull_progress *progress, uint32_t index,
 
 	switch (remote->state) {
 	case KVPULL_REMOTE_WAIT:
+		/* Its handle is of another call: that ends first. */
+		if (remote->giving)
+			break;
 		/* Nobody waits for it: it is tried again when somebody does. */
 		if (!remote->claim_count)
 			break;

@@ -312,6 +312,32 @@ static void caller_admit(struct kvpull_progress *progress, uint32_t index,
 	kvpull_progress_tell(progress, KVPULL_FROM_CONSUMER_UP, index);
 }
 
+void kvpull_serve_given(struct kvpull_progress *progress, const void *bytes,
+			size_t byte_count)
+{
+	struct kvpull_given *given = &progress->handover->given;
+	struct kvpull_progress_counts *counts = progress->counts;
+	_Atomic uint64_t *const counters[] = {
+		[KVPULL_GIVEN_NEW] = &counts->gives,
+		[KVPULL_GIVEN_OLD] = &counts->gives_old,
+		[KVPULL_GIVEN_BAD] = &counts->gives_bad,
+	};
+	uint32_t is_new = 0;
+	uint32_t at;
+
+	if (kvpull_give_get(bytes, byte_count, progress->give))
+		return;
+	for (at = 0; at < progress->give->word_count; at++) {
+		const enum kvpull_given_verdict verdict =
+			kvpull_given_take(given, &progress->give->words[at]);
+
+		kvpull_count_add(counters[verdict], 1);
+		is_new |= verdict == KVPULL_GIVEN_NEW;
+	}
+	if (is_new && kvpull_given_tell(given))
+		kvpull_progress_tell(progress, KVPULL_FROM_GIVEN, 0);
+}
+
 /* It does not understand our welcome: the end of its connection. */
 static void refused_back(struct kvpull_progress *progress, uint32_t index,
 			 const struct kvpull_event *event)
@@ -329,6 +355,21 @@ static void refused_back(struct kvpull_progress *progress, uint32_t index,
 	kvpull_serve_drop(progress, index);
 }
 
+/*
+ * A call that gives tickets back says nothing else, and nothing answers it. The
+ * caller sees by the close that its message was taken.
+ */
+static void caller_gives(struct kvpull_progress *progress, uint32_t index,
+			 const struct kvpull_event *event)
+{
+	struct kvpull_caller *caller = &progress->callers[index];
+	struct kvpull_transport *transport = caller->route->transport;
+
+	kvpull_serve_given(progress, event->data, event->data_bytes);
+	caller->state = KVPULL_CALLER_FREE;
+	transport->ops->refuse(transport, caller->handle, NULL, 0);
+}
+
 static void caller_message(struct kvpull_progress *progress, uint32_t index,
 			   const struct kvpull_event *event)
 {
@@ -340,7 +381,9 @@ static void caller_message(struct kvpull_progress *progress, uint32_t index,
 		refused_back(progress, index, event);
 	if (caller->state != KVPULL_CALLER_CHALLENGED)
 		return;
-	if (hello_check(progress, index, event, &refusal))
+	if (kvpull_is_give(event->data, event->data_bytes))
+		caller_gives(progress, index, event);
+	else if (hello_check(progress, index, event, &refusal))
 		caller_refuse(progress, index, &refusal);
 	else
 		caller_admit(progress, index, event->uid);

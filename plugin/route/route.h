@@ -23,7 +23,8 @@ struct kvpull_route_params {
 	uint32_t reads_max; /* read->index is below it */
 	uint32_t slots_max; /* of one read's check; 0: 1 */
 	int engine_wake_fd; /* written when a ring's reader sleeps; -1: none */
-	_Atomic uint64_t *refused; /* counts callers turned away */
+	struct kvpull_give_sink given; /* of callers that get no place */
+	_Atomic uint64_t *refused;     /* counts callers turned away */
 	uint32_t disk_thread; /* one reads files, where io_uring is not allowed */
 	uint32_t reserved;
 };

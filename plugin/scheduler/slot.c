@@ -8,6 +8,8 @@
  * when a rank's worker was replaced before it reported (again, then: the new
  * one must report). It names the ranks that have reported: the worker of such a
  * rank may be another one since, and engines count reports.
+ * An END with KVPULL_END_GIVEN_BACK is a mark: each rank ends the hold when no
+ * consumer that claimed it there owes a word. So a true END may follow it.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -99,6 +101,8 @@ int kvpull_slots_report(struct kvpull_slots *slots, uint32_t rank,
 	slot->reported |= bit;
 	if (slot->reported == slots->ranks_all)
 		free_slot(slots, result->slot, now_ns);
+	else if (result->reason == KVPULL_END_GIVEN_BACK)
+		kvpull_slots_end(slots, result->slot, KVPULL_END_GIVEN_BACK);
 	else if (result->reason != KVPULL_END_RELEASED)
 		kvpull_slots_end(slots, result->slot, KVPULL_END_RANK);
 	return 0;
@@ -108,7 +112,9 @@ void kvpull_slots_end(struct kvpull_slots *slots, uint32_t slot, int32_t reason)
 {
 	struct kvpull_slot *entry = &slots->slots[slot];
 
-	if (entry->ending)
+	/* A mark ends nothing by itself: a true end may follow it. */
+	if (entry->ending && (entry->end_reason != KVPULL_END_GIVEN_BACK ||
+			      reason == KVPULL_END_GIVEN_BACK))
 		return;
 	entry->ending = 1;
 	entry->end_reason = reason;

@@ -19,7 +19,7 @@ struct kvpull_slot {
 	uint64_t taken_ns;
 	uint64_t parent_key;
 	uint32_t text;
-	int32_t end_reason; /* while an END waits for room in the log */
+	int32_t end_reason; /* of the last END that was queued */
 	uint32_t ending;    /* an END was queued: ranks know, or will */
 	uint32_t silent;    /* its silence was logged */
 	char label[KVPULL_LABEL_BYTES];

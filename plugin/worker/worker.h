@@ -139,6 +139,8 @@ struct kvpull_worker {
 	union kvpull_worker_counts stats_at_reset;
 	struct kvpull_wakeup wakeup;
 	uint64_t broken_say_ns; /* next line on a broken ring */
+	uint64_t given_say_ns;  /* next line on tickets given back */
+	uint32_t given_unsaid;  /* holds ended so, without a line */
 	uint32_t wake_due; /* progress sleeps, and was told: enum in _slots.c */
 	uint32_t events_armed; /* whatever comes makes its descriptor readable */
 };
@@ -251,6 +253,9 @@ void kvpull_worker_show_poll(struct kvpull_worker *worker, uint64_t took_ns,
 /* Expired: whose, in the log and in the file. */
 void kvpull_worker_show_expired(struct kvpull_worker *worker,
 				const struct kvpull_hold_end *end);
+/* Given back: whose blocks are free, in the log once a second. */
+void kvpull_worker_show_given(struct kvpull_worker *worker,
+			      const struct kvpull_hold_end *end);
 /* 1, once a second at most: on full tables. */
 int kvpull_worker_may_say(struct kvpull_worker *worker);
 

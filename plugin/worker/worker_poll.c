@@ -224,6 +224,21 @@ static void claim_free(struct kvpull_worker *worker, uint32_t index)
 	kvpull_index_pool_give(&worker->claim_pool, index);
 }
 
+/*
+ * Marks are taken before the consumers' rings are drained, and judged after: a
+ * claim that was said before a mark counts.
+ */
+static void given_take(struct kvpull_worker *worker)
+{
+	struct kvpull_given *given = &worker->handover.given;
+	uint64_t generation;
+	uint32_t slot = 0;
+
+	kvpull_given_begin(given);
+	while (kvpull_given_next(given, &slot, &generation))
+		kvpull_holds_give(worker->holds, slot, generation);
+}
+
 static uint32_t progress_drain(struct kvpull_worker *worker, uint64_t now_ns)
 {
 	struct kvpull_record record;
@@ -246,6 +261,9 @@ static uint32_t progress_drain(struct kvpull_worker *worker, uint64_t now_ns)
 			break;
 		case KVPULL_FROM_CLAIM:
 			claim_free(worker, record.slot);
+			break;
+		case KVPULL_FROM_GIVEN:
+			given_take(worker);
 			break;
 		default:
 			kvpull_check(&worker->facts.log, 0 && "unknown record");
@@ -409,6 +427,8 @@ static void holds_report(struct kvpull_worker *worker, struct record_sink *sink)
 		kvpull_worker_result_add(worker, &outcome);
 		if (ends[index].reason == KVPULL_END_EXPIRED)
 			kvpull_worker_show_expired(worker, &ends[index]);
+		if (ends[index].reason == KVPULL_END_GIVEN_BACK)
+			kvpull_worker_show_given(worker, &ends[index]);
 	}
 	sink->sent += count;
 }

@@ -243,6 +243,29 @@ void kvpull_worker_show_expired(struct kvpull_worker *worker,
 		worker->facts.incarnation);
 }
 
+void kvpull_worker_show_given(struct kvpull_worker *worker,
+			      const struct kvpull_hold_end *end)
+{
+	const uint64_t now_ns = kvpull_facts_now(&worker->facts);
+	char label[KVPULL_STATUS_LABEL_BYTES];
+
+	if (now_ns < worker->given_say_ns) {
+		worker->given_unsaid++;
+		return;
+	}
+	worker->given_say_ns = now_ns + SAY_NS;
+	kvpull_status_label_get(worker->status.holds.rows[end->slot].label,
+				label);
+	kvpull_warn(
+		&worker->facts.log,
+		"a consumer that is not let in gave back the ticket of request %s key %" PRIu64
+		": its %u blocks are free (and those of %u requests more, since the last such line)",
+		kvpull_log_label(label), end->key,
+		kvpull_status_get(&worker->status.holds.now[end->slot].blocks),
+		worker->given_unsaid);
+	worker->given_unsaid = 0;
+}
+
 int kvpull_worker_may_say(struct kvpull_worker *worker)
 {
 	const uint64_t now_ns = kvpull_facts_now(&worker->facts);

@@ -89,6 +89,11 @@ static void apply_end(struct kvpull_worker *worker,
 	/* By us, or by the worker that we replace. */
 	if (command->reported >> worker->facts.tp_rank & 1)
 		return;
+	if (command->reason == KVPULL_END_GIVEN_BACK) {
+		kvpull_holds_give(worker->holds, command->slot,
+				  command->generation);
+		return;
+	}
 	if (kvpull_holds_end(worker->holds, command->slot, command->generation,
 			     command->key, command->reason))
 		worker->stats.step_bad++;

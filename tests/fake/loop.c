@@ -201,6 +201,20 @@ static int loop_attach(struct kvpull_transport *transport, uint32_t peer,
 	return 0;
 }
 
+/* A call whose one message was taken when its end comes. */
+static int loop_give(struct kvpull_transport *transport, const char *address,
+		     const void *bytes, size_t byte_count, uint32_t *peer)
+{
+	struct end *end = of(transport);
+	int code = loop_connect(transport, address, peer);
+
+	if (code)
+		return code;
+	end->peers[*peer]->gives = 1;
+	return queue_put(end, &end->peers[*peer]->to_server, PACKET_MESSAGE,
+			 bytes, byte_count);
+}
+
 static void loop_disconnect(struct kvpull_transport *transport, uint32_t peer)
 {
 	struct end *end = of(transport);
@@ -291,7 +305,9 @@ static void loop_refuse(struct kvpull_transport *transport, uint32_t caller,
 	struct end *end = of(transport);
 	struct conn *conn = caller_of(end, caller);
 
-	(void)loop_caller_send(transport, caller, refusal, refusal_bytes);
+	if (refusal_bytes)
+		(void)loop_caller_send(transport, caller, refusal,
+				       refusal_bytes);
 	loop_conn_end(conn, end, KVPULL_EPEER);
 	/* Nothing of it is told any more. */
 	server_leaves(conn);
@@ -335,6 +351,10 @@ static int client_poll(struct end *end, struct conn *conn,
 	packet = queue_first(&conn->to_client, end->now_ns);
 	if (!packet)
 		return 0;
+	if (conn->gives && packet->kind == PACKET_MESSAGE) {
+		queue_pop(&conn->to_client);
+		return 0;
+	}
 	*event = (struct kvpull_event){ .index = conn->peer,
 					.uid = KVPULL_UID_NONE };
 	if (packet->kind == PACKET_MESSAGE) {
@@ -343,7 +363,7 @@ static int client_poll(struct end *end, struct conn *conn,
 		return 1;
 	}
 	event->kind = KVPULL_EVENT_PEER_DOWN;
-	event->code = packet->code;
+	event->code = conn->gives ? 0 : packet->code;
 	client_leaves(conn);
 	return 1;
 }
@@ -487,6 +507,8 @@ static const struct kvpull_transport_ops loop_ops = {
 	.reachable = loop_reachable,
 	.connect = loop_connect,
 	.peer_send = loop_peer_send,
+	.give_bytes_max = PACKET_BYTES,
+	.give = loop_give,
 	.attach = loop_attach,
 	.disconnect = loop_disconnect,
 	.read_start = loop_read_start,

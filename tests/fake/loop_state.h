@@ -53,7 +53,8 @@ struct conn {
 	struct end *client, *server; /* NULL: over, for that side */
 	uint32_t peer, caller;       /* handles; KVPULL_NONE: not known yet */
 	uint32_t attached;
-	uint32_t over; /* nothing more is said; its ends are underway */
+	uint32_t gives; /* its client gives tickets back by it */
+	uint32_t over;  /* nothing more is said; its ends are underway */
 	uint32_t refused;
 	struct queue to_client, to_server;
 	struct kvpull_ring ring;

@@ -592,7 +592,8 @@ static void sent_take(struct api_engine *engine, uint32_t rank,
 	    request->sent_life[rank] == engine->ranks[rank].life)
 		api_fail("%s rank %u key %llu: SENT twice", engine->name, rank,
 			 (unsigned long long)request->key);
-	api_expect(reason >= KVPULL_END_RELEASED && reason <= KVPULL_END_RANK);
+	api_expect(reason >= KVPULL_END_RELEASED &&
+		   reason <= KVPULL_END_GIVEN_BACK);
 	request->sent |= 1u << rank;
 	request->sent_life[rank] = engine->ranks[rank].life;
 	if (reason == KVPULL_END_EXPIRED)

@@ -17,6 +17,7 @@
 
 #define BLOCKS 8u
 #define LIMIT_NS (10 * SCENARIO_NS_PER_S)
+#define GIVEN_NS SCENARIO_NS_PER_S /* after a refusal, at a lease of 30 s */
 #define KEY_BYTES 32u
 
 static void params_fill(const struct scenario *scenario, const char *id,
@@ -61,6 +62,23 @@ static void pull_ends(struct node *d, const struct node_message *ticket,
 		event.kind, event.reason, (unsigned long long)event.wrong);
 }
 
+/* P's blocks are free soon after D was refused, and P says whose. */
+static void given_back(struct node *p, uint64_t held, const char *d)
+{
+	struct node_message event;
+	struct node_stats stats;
+
+	node_await(p, held, &event, GIVEN_NS);
+	scenario_check(event.reason == KVPULL_END_GIVEN_BACK,
+		       "a hold ended by %d", event.reason);
+	node_stats_get(p, &stats);
+	scenario_check(!stats.scheduler.holds_live, "%llu holds are left",
+		       (unsigned long long)stats.scheduler.holds_live);
+	log_has(p->id, "gave back the ticket of request");
+	if (d)
+		log_has(d, "given back");
+}
+
 /* An honest request from end to end. */
 static void works(struct node *p, struct node *d)
 {
@@ -80,12 +98,9 @@ static void works(struct node *p, struct node *d)
 
 static const char lease[] = "\"lease_ms\":1000";
 
-/*
- * A pull that is refused; returns the key of the hold for which no release can
- * be sent.
- */
-static uint64_t other_model(const struct scenario *scenario, struct node *p,
-			    uint32_t field, const char *name)
+/* A pull that is refused; D gives the ticket back. */
+static void other_model(const struct scenario *scenario, struct node *p,
+			uint32_t field, const char *name)
 {
 	static struct node_message message;
 	struct node_params params = { 0 };
@@ -97,7 +112,7 @@ static uint64_t other_model(const struct scenario *scenario, struct node *p,
 				  &params.layout };
 	uint64_t held;
 
-	params_fill(scenario, name, lease, &params);
+	params_fill(scenario, name, "", &params);
 	*fields[field] = "another";
 	node_open(&d, &params);
 	node_prefill(p, &message, BLOCKS, field + 1);
@@ -109,30 +124,22 @@ static uint64_t other_model(const struct scenario *scenario, struct node *p,
 	(void)snprintf(words, sizeof(words), "%s is %s there and another here",
 		       name, ours[field]);
 	log_has(name, words);
-	/* To close it would wait a second for its last words. */
-	node_kill(&d);
-	return held;
+	given_back(p, held, name);
+	node_close(&d);
 }
 
 static void x2_models(const struct scenario *scenario)
 {
 	static const char *const names[] = { "model", "revision", "weights",
 					     "dtype", "layout" };
-	struct node_message event;
-	uint64_t held[5];
 	struct node p, d;
 	uint32_t field;
 
 	logs_open(scenario);
-	start(scenario, &p, "producer", lease);
-	start(scenario, &d, "consumer", lease);
+	start(scenario, &p, "producer", "");
+	start(scenario, &d, "consumer", "");
 	for (field = 0; field < 5; field++)
-		held[field] = other_model(scenario, &p, field, names[field]);
-	for (field = 0; field < 5; field++) {
-		node_await(&p, held[field], &event, LIMIT_NS);
-		scenario_check(event.reason == KVPULL_END_EXPIRED,
-			       "a hold ended by %d", event.reason);
-	}
+		other_model(scenario, &p, field, names[field]);
 	works(&p, &d);
 	node_check_empty(&p);
 	node_close(&d);

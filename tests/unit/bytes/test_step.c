@@ -404,10 +404,11 @@ TEST(broken_commands_are_refused)
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0, 1, 1, 2, 0, 0, 0, 0, 0);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0, 1, 1, 0, 2, 0, 0, 0, 0);
-	/* END: reasons 0 .. 4; CLAIM: generation; ABORT: key. */
+	/* END: reasons 0 .. 5; CLAIM: generation; ABORT: key. */
 	ASSERT_PAYLOAD(0, 2, 0, 1, 1, 0, 8, 0, 3);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 2, 0, 1, 1, 0, 8, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 2, 0, 1, 1, 0, 10, 0, 0);
+	ASSERT_PAYLOAD(0, 2, 0, 1, 1, 0, 10, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 2, 0, 1, 1, 0, 12, 0, 0);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 2, 0, 1, 1, 0, 1, 0, 0);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 3, 0, 1, 1, 0, 0, 0, 0);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 3, 0, 1, 1, 0, 0, 0, 65);

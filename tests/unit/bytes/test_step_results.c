@@ -193,7 +193,8 @@ TEST(results_with_unknown_reasons_are_refused)
 		int code;
 	} cases[] = {
 		{ { 2, 0, 1, 1, 0, 8 }, 0 },
-		{ { 2, 0, 1, 1, 0, 10 }, KVPULL_EINVAL },
+		{ { 2, 0, 1, 1, 0, 10 }, 0 },
+		{ { 2, 0, 1, 1, 0, 12 }, KVPULL_EINVAL },
 		{ { 2, 0, 1, 1, 0, 1 }, KVPULL_EINVAL },
 		{ { 2, 0, 0, 1, 0, 0 }, KVPULL_EINVAL },
 		{ { 2, 0, 1, 0, 0, 0 }, KVPULL_EINVAL },

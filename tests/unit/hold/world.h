@@ -20,6 +20,9 @@
 #define INCARNATION UINT64_C(0xabcdef)
 #define START UINT64_C(1000000)
 
+/* 1: the table sees `given`; 0, if a test program does not say so. */
+extern uint32_t world_has_marks;
+
 struct fixture {
 	struct kvpull_arena arena;
 	struct kvpull_log log;
@@ -30,6 +33,7 @@ struct fixture {
 	struct kvpull_status_event events[KVPULL_STATUS_EVENTS];
 	struct kvpull_status_hold rows[SLOTS];
 	_Atomic uint64_t held[SLOTS / 64 + 1];
+	_Atomic uint64_t given[SLOTS]; /* generations given back */
 	struct kvpull_status_hold_now now[SLOTS];
 	struct kvpull_holds *holds;
 	uint64_t now_ns;

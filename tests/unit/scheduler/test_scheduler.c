@@ -314,6 +314,37 @@ UNIT_TEST(hold_that_expired_on_one_rank_ends_on_all_once)
 	world_close(world);
 }
 
+/* A mark: a rank whose consumer still reads may report another end later. */
+UNIT_TEST(hold_given_back_on_one_rank_is_a_mark_on_all)
+{
+	struct world *world = opened(3);
+	struct world_ticket ticket;
+
+	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
+	world_step(world);
+	world_hold_ended(world, 0, 1, KVPULL_END_GIVEN_BACK);
+	world_settle(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_END), 1);
+	assert_int_equal(world_last(world, KVPULL_COMMAND_END)->command.reason,
+			 KVPULL_END_GIVEN_BACK);
+	world_hold_ended(world, 1, 1, KVPULL_END_GIVEN_BACK);
+	world_settle(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_END), 1);
+	/* The engine revokes: that ends it on whichever rank is left. */
+	assert_int_equal(kvpull_scheduler_reset(world->scheduler,
+						KVPULL_RESET_REVOKE,
+						world->now_ns),
+			 0);
+	world_settle(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_END), 2);
+	assert_int_equal(world_last(world, KVPULL_COMMAND_END)->command.reason,
+			 KVPULL_END_REVOKED);
+	world_hold_ended(world, 2, 1, KVPULL_END_REVOKED);
+	world_settle(world);
+	assert_int_equal(world_stats(world).holds_live, 0);
+	world_close(world);
+}
+
 UNIT_TEST(abort_after_the_finish_changes_nothing)
 {
 	struct world *world = opened(1);

@@ -74,10 +74,28 @@ static int fake_peer_send(struct kvpull_transport *transport, uint32_t index,
 {
 	struct world_peer *peer = &world_of(transport)->peers[index];
 
+	/* Or why it does not take our welcome. */
+	if (kvpull_handshake_kind(bytes, byte_count) == KVPULL_MESSAGE_REFUSAL)
+		return kvpull_handshake_get_refusal(bytes, byte_count,
+						    &peer->refusal);
 	assert_int_equal(kvpull_handshake_get_hello(bytes, byte_count, NULL,
 						    peer->nonce, &peer->hello),
 			 0);
 	return 0;
+}
+
+static int fake_give(struct kvpull_transport *transport, const char *address,
+		     const void *bytes, size_t byte_count, uint32_t *peer)
+{
+	struct world *world = world_of(transport);
+	struct kvpull_give *give = &world->give;
+
+	world->gives++;
+	if (world->give_code)
+		return world->give_code;
+	assert_int_equal(kvpull_give_get(bytes, byte_count, give), 0);
+	world->connects--;
+	return fake_connect(transport, address, peer);
 }
 
 static int fake_attach(struct kvpull_transport *transport, uint32_t index,
@@ -210,6 +228,12 @@ static void fake_refuse(struct kvpull_transport *transport, uint32_t index,
 {
 	struct world_caller *caller = &world_of(transport)->callers[index];
 
+	/* A call that gives tickets back is not answered. */
+	if (!refusal_bytes) {
+		caller->closed++;
+		caller->state = 0;
+		return;
+	}
 	/* The consumer gets the refusal, whatever the reason. */
 	assert_int_equal(kvpull_handshake_get_refusal(refusal, refusal_bytes,
 						      &caller->refusal),
@@ -291,6 +315,9 @@ const struct kvpull_transport_ops fake_ops = {
 	.reachable = fake_reachable,
 	.connect = fake_connect,
 	.peer_send = fake_peer_send,
+	.give_bytes_max =
+		KVPULL_GIVE_HEAD_BYTES + WORLD_GIVES * KVPULL_GIVE_WORD_BYTES,
+	.give = fake_give,
 	.attach = fake_attach,
 	.disconnect = fake_disconnect,
 	.read_start = fake_read_start,

@@ -25,6 +25,7 @@
 #define WORLD_CALLERS 5u /* one more than consumers_max */
 #define WORLD_NOTES 128u
 #define WORLD_QUEUE 64u
+#define WORLD_GIVES 3u /* words of a call that gives tickets back */
 #define WORLD_MS KVPULL_NS_PER_MS
 #define WORLD_STEP_BYTES 65536u
 
@@ -32,7 +33,8 @@ extern uint32_t world_holds; /* 8, if a test program has no other */
 
 struct world_peer {
 	char address[KVPULL_ADDRESS_BYTES_MAX];
-	struct kvpull_hello hello; /* what the worker said */
+	struct kvpull_hello hello;     /* what the worker said */
+	struct kvpull_refusal refusal; /* and of our welcome */
 	uint32_t used;
 	uint32_t attached;
 	uint32_t disconnected;
@@ -50,6 +52,7 @@ struct world_read {
 struct world_caller {
 	uint32_t state; /* 0: free, 1: up, 2: admitted, 3: down */
 	uint32_t refused;
+	uint32_t closed; /* without a word */
 	uint32_t forgotten;
 	uint32_t dropped;
 	int admit_code; /* what admit() fails with */
@@ -72,6 +75,7 @@ struct world {
 	int read_code; /* of read_start: 0 = async, 1 = at once */
 	int check_code;
 	int notify_code;
+	int give_code;
 	uint32_t notes_open; /* what every peer has not taken */
 	uint32_t peer_uid;
 	int reachable_code;
@@ -85,6 +89,8 @@ struct world {
 	uint32_t note_count;
 	uint32_t read_starts;
 	uint32_t connects;
+	uint32_t gives; /* calls that give tickets back; the last one's words */
+	struct kvpull_give give;
 	struct kvpull_event queue[WORLD_QUEUE];
 	uint8_t data[WORLD_QUEUE][8192];
 	uint32_t queue_count;

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Worker half, progress side, consumer's role: tickets of producers that do not
+ * let us in.
+ *
+ * A release needs a connection, and a producer that refuses us gives none. So a
+ * ticket whose last user is done is given back by its tag, in a call of its
+ * own: it says slot, generation and tag of each ticket, and ends. That is done
+ * where either side refused (GONE). It is done as well where the producer turned
+ * us away until the waits are the longest (WAIT), and never heard of the claim.
+ *
+ * Ranks to be given back wait in their peer's to_say, as those do that wait for
+ * room for a note. A call that failed by a shortage is made again until the
+ * tickets expire; a producer that nobody finds has ended.
+ */
+#include "base/params.h"
+#include "plugin/progress/progress_state.h"
+
+static void due_at(struct kvpull_progress *progress, uint64_t at_ns)
+{
+	if (at_ns < progress->give_ns)
+		progress->give_ns = at_ns;
+}
+
+/* The first tickets that wait, at most as many as a call takes. */
+static void words_fill(struct kvpull_progress *progress,
+		       const struct kvpull_remote *remote)
+{
+	const struct kvpull_transport *transport = remote->route->transport;
+	const uint32_t room = kvpull_give_room(transport->ops->give_bytes_max);
+	struct kvpull_give *give = progress->give;
+	uint32_t id = remote->to_say.first;
+
+	give->magic = KVPULL_GIVE_MAGIC;
+	for (give->word_count = 0; id != KVPULL_NONE && give->word_count < room;
+	     id = kvpull_claim_rank_of(progress, id)->next) {
+		const struct kvpull_claim_order *order =
+			progress->claims[id / KVPULL_RANKS_MAX].order;
+
+		give->words[give->word_count++] = (struct kvpull_give_word){
+			.slot = order->slot,
+			.generation = order->generation,
+			.tag = order->ranks[id % KVPULL_RANKS_MAX].tag,
+		};
+	}
+}
+
+static int call(struct kvpull_progress *progress, struct kvpull_remote *remote)
+{
+	struct kvpull_transport *transport = remote->route->transport;
+	size_t byte_count;
+
+	words_fill(progress, remote);
+	byte_count = kvpull_give_put(progress->message,
+				     KVPULL_MESSAGE_BYTES_MAX, progress->give);
+	if (!byte_count)
+		return KVPULL_EUNSUPPORTED;
+	return transport->ops->give(transport, remote->address,
+				    progress->message, byte_count,
+				    &remote->handle);
+}
+
+/* A shortage passes. For a producer that is not there nothing is left to do. */
+static void failed(struct kvpull_progress *progress, uint32_t index,
+		   int32_t code, uint64_t now_ns)
+{
+	struct kvpull_remote *remote = &progress->remotes[index];
+
+	if (kvpull_retry_is_shortage(code) &&
+	    !kvpull_retry_failed(&remote->give_retry, code, now_ns)) {
+		due_at(progress, remote->give_retry.at_ns);
+		/* Tickets that expired meanwhile leave the list. */
+		remote->changed = progress->remotes_changed = 1;
+		return;
+	}
+	kvpull_info(progress->log, "peer %s did not take its tickets back: %s",
+		    remote->address, kvpull_error_name(code));
+	remote->give_retry = (struct kvpull_retry){ 0 };
+	kvpull_claim_given(progress, index, UINT32_MAX, KVPULL_RANK_LOST,
+			   now_ns);
+}
+
+static void say(struct kvpull_progress *progress,
+		const struct kvpull_remote *remote, uint64_t now_ns)
+{
+	const uint32_t claim = remote->to_say.first / KVPULL_RANKS_MAX;
+
+	if (!kvpull_second_passed(&progress->give_said_ns, now_ns))
+		return;
+	kvpull_warn(
+		progress->log,
+		"tickets of peer %s cannot be used (%s): %u were given back, the first of request %s",
+		remote->address, kvpull_error_name(remote->code),
+		remote->giving,
+		kvpull_log_label(progress->claims[claim].order->label));
+}
+
+static void begin(struct kvpull_progress *progress, uint32_t index,
+		  uint64_t now_ns)
+{
+	struct kvpull_remote *remote = &progress->remotes[index];
+	const int code = call(progress, remote);
+
+	if (code) {
+		failed(progress, index, code, now_ns);
+		return;
+	}
+	progress->remote_of[remote->route->peer_first + remote->handle] =
+		remote;
+	remote->giving = progress->give->word_count;
+	remote->greeted_ns =
+		now_ns + progress->facts->config.connect_ms * KVPULL_NS_PER_MS;
+	due_at(progress, remote->greeted_ns);
+}
+
+static void end(struct kvpull_progress *progress, uint32_t index,
+		uint64_t now_ns)
+{
+	struct kvpull_remote *remote = &progress->remotes[index];
+	const uint32_t count = remote->giving;
+
+	if (!remote->give_code) {
+		say(progress, remote, now_ns);
+		kvpull_count_add(&progress->counts->gives_said, count);
+		kvpull_claim_given(progress, index, count, KVPULL_RANK_RELEASED,
+				   now_ns);
+		remote->give_retry = (struct kvpull_retry){ 0 };
+	}
+	remote->giving = remote->gave = 0;
+	if (remote->give_code)
+		failed(progress, index, remote->give_code, now_ns);
+}
+
+static void run_one(struct kvpull_progress *progress, uint32_t index,
+		    uint64_t now_ns)
+{
+	struct kvpull_remote *remote = &progress->remotes[index];
+	struct kvpull_transport *transport = remote->route->transport;
+
+	if (remote->gave)
+		end(progress, index, now_ns);
+	if (remote->giving && now_ns >= remote->greeted_ns)
+		transport->ops->disconnect(transport, remote->handle);
+	else if (remote->giving)
+		due_at(progress, remote->greeted_ns);
+	else if (remote->to_say.first == KVPULL_NONE ||
+		 (remote->state != KVPULL_REMOTE_GONE &&
+		  remote->state != KVPULL_REMOTE_WAIT))
+		return;
+	else if (now_ns < remote->give_retry.at_ns)
+		due_at(progress, remote->give_retry.at_ns);
+	else
+		begin(progress, index, now_ns);
+}
+
+void kvpull_give_run(struct kvpull_progress *progress, uint64_t now_ns)
+{
+	uint32_t index;
+
+	if (now_ns >= progress->give_ns) {
+		progress->give_ns = UINT64_MAX;
+		for (index = 0; index < progress->remote_end; index++)
+			run_one(progress, index, now_ns);
+	}
+	kvpull_progress_timer(progress, progress->give_ns);
+}

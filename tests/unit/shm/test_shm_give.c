@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls that give tickets back, on one node: the producer takes the message of
+ * whoever calls, let in or not, and the consumer sees whether it did.
+ */
+#include "tests/unit/shm/raw.h"
+
+uint32_t world_blocks = 64u;
+
+#define BYTES 46u /* a message of two tickets */
+#define LIMIT_FDS 400u
+
+static uint8_t message[BYTES] = "KVGB\2";
+static uint8_t taken[BYTES + 1];
+static size_t taken_bytes;
+static uint32_t taken_count;
+
+static void take(void *context, const void *bytes, size_t byte_count)
+{
+	assert_ptr_equal(context, message);
+	assert_in_range(byte_count, 1, sizeof(taken));
+	memcpy(taken, bytes, byte_count);
+	taken_bytes = byte_count;
+	taken_count++;
+}
+
+/* P that lets in that user (NULL: its own) and so many consumers; and D. */
+static void give_open(struct world *world, const uint32_t *uid,
+		      uint32_t callers_max)
+{
+	struct kvpull_shm_params params;
+
+	world_begin(world);
+	world_memory_make(world);
+	params = world_params(world, "p");
+	params.uids = uid;
+	params.uid_count = uid ? 1 : 0;
+	params.callers_max = callers_max;
+	params.given = (struct kvpull_give_sink){ take, message };
+	taken_count = 0;
+	side_open(&world->p, &params);
+	assert_int_equal(world->p.transport->ops->serve(world->p.transport,
+							&world->serve),
+			 0);
+	params = world_params(world, "d");
+	side_open(&world->d, &params);
+}
+
+static uint32_t give(struct world *world)
+{
+	uint32_t peer;
+
+	assert_int_equal(world->d.transport->ops->give(world->d.transport, "p",
+						       message, BYTES, &peer),
+			 0);
+	return peer;
+}
+
+/* D's only event of that call. */
+static void heard(struct world *world, uint32_t peer, int code)
+{
+	const struct kvpull_event event =
+		world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
+
+	assert_int_equal(event.index, peer);
+	assert_int_equal(event.code, code);
+	assert_int_equal(world->d.queue_count, 0);
+}
+
+static void message_was_taken(void)
+{
+	assert_int_equal(taken_count, 1);
+	assert_int_equal(taken_bytes, BYTES);
+	assert_memory_equal(taken, message, BYTES);
+}
+
+UNIT_TEST(caller_with_a_place_gives_tickets_back_by_its_message)
+{
+	struct world world;
+	struct kvpull_event event;
+	uint32_t peer;
+
+	give_open(&world, NULL, WORLD_CALLERS_MAX);
+	peer = give(&world);
+	event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	world.caller = event.index;
+	/* Its challenge is not looked at. */
+	assert_int_equal(world.p.transport->ops->caller_send(world.p.transport,
+							     world.caller,
+							     "challenge", 9),
+			 0);
+	event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_MESSAGE);
+	assert_int_equal(event.data_bytes, BYTES);
+	side_look(&world, &world.d);
+	assert_int_equal(world.d.queue_count, 0);
+	world.p.transport->ops->refuse(world.p.transport, world.caller, NULL,
+				       0);
+	heard(&world, peer, 0);
+	assert_int_equal(taken_count, 0);
+	world_close(&world);
+}
+
+UNIT_TEST(caller_of_another_user_gives_tickets_back_before_it_is_closed)
+{
+	const uint32_t other = getuid() + 1;
+	struct world world;
+	uint32_t peer;
+
+	give_open(&world, &other, WORLD_CALLERS_MAX);
+	peer = give(&world);
+	side_look(&world, &world.p);
+	message_was_taken();
+	assert_int_equal(world.p.queue_count, 0);
+	heard(&world, peer, 0);
+	world_close(&world);
+}
+
+UNIT_TEST(caller_of_a_full_producer_gives_tickets_back_before_it_is_closed)
+{
+	struct world world;
+	uint32_t peer;
+
+	give_open(&world, NULL, 1);
+	world_connect(&world);
+	peer = give(&world);
+	side_look(&world, &world.p);
+	message_was_taken();
+	heard(&world, peer, 0);
+	world_close(&world);
+}
+
+UNIT_TEST(message_that_was_not_read_is_to_be_sent_again)
+{
+	struct world world;
+	uint32_t peer;
+
+	give_open(&world, NULL, WORLD_CALLERS_MAX);
+	peer = give(&world);
+	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	side_close(&world.p);
+	heard(&world, peer, KVPULL_EAGAIN);
+	world_close(&world);
+}
+
+UNIT_TEST(producer_that_has_ended_is_given_nothing)
+{
+	struct world world;
+	uint32_t peer;
+
+	give_open(&world, NULL, WORLD_CALLERS_MAX);
+	side_close(&world.p);
+	assert_int_equal(world.d.transport->ops->give(world.d.transport, "p",
+						      message, BYTES, &peer),
+			 KVPULL_EPEER);
+	world_close(&world);
+}
+
+UNIT_TEST(producer_that_never_answers_ends_the_call_in_time)
+{
+	struct world world;
+	uint32_t peer;
+
+	give_open(&world, NULL, WORLD_CALLERS_MAX);
+	peer = give(&world);
+	side_look(&world, &world.d);
+	world.now_ns += 2 * world_params(&world, "d").connect_ns;
+	side_look(&world, &world.d);
+	heard(&world, peer, KVPULL_EPEER);
+	world_close(&world);
+}
+
+/* Garbage of a stranger goes nowhere, also where it is long. */
+UNIT_TEST(other_bytes_of_a_stranger_are_not_taken)
+{
+	static const uint8_t garbage[BYTES] = "KVHS";
+	const uint32_t other = getuid() + 1;
+	struct world world;
+	int fd;
+
+	give_open(&world, &other, WORLD_CALLERS_MAX);
+	fd = raw_connect(&world, "p");
+	assert_int_equal(send(fd, garbage, sizeof(garbage), 0),
+			 (ssize_t)sizeof(garbage));
+	side_look(&world, &world.p);
+	assert_int_equal(taken_count, 0);
+	(void)close(fd);
+	fd = raw_connect(&world, "p");
+	assert_int_equal(send(fd, message, 3, 0), 3);
+	side_look(&world, &world.p);
+	assert_int_equal(taken_count, 0);
+	(void)close(fd);
+	world_close(&world);
+}

@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tickets that are given back by consumers that are not let in: what a producer
+ * makes of the words, and when a consumer says them.
+ */
+#include "tests/unit/worker/peer.h"
+
+#define KEY 7u
+#define SLOT 3u
+#define GENERATION 9u
+#define FULL_TURNS 5u /* waits double from 10 ms to the longest, 160 */
+
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+/* ---- the producer ---- */
+
+static void hold(struct world *world)
+{
+	const struct kvpull_command command = { .kind = KVPULL_COMMAND_HOLD,
+						.slot = SLOT,
+						.key = KEY,
+						.generation = GENERATION };
+
+	world_send(world, &command, 1);
+}
+
+static struct kvpull_give_word word_of(const struct world *world, uint32_t slot,
+				       uint64_t generation)
+{
+	return (struct kvpull_give_word){
+		.slot = slot,
+		.generation = generation,
+		.tag = kvpull_ticket_tag(world->worker->secret, slot,
+					 generation),
+	};
+}
+
+/* A message of one word, into bytes[64]. */
+static size_t message_put(uint8_t *bytes, struct kvpull_give_word word)
+{
+	static struct kvpull_give give;
+	size_t byte_count;
+
+	give.magic = KVPULL_GIVE_MAGIC;
+	give.word_count = 1;
+	give.words[0] = word;
+	byte_count = kvpull_give_put(bytes, 64, &give);
+	assert_int_not_equal(byte_count, 0);
+	return byte_count;
+}
+
+/* A caller that says nothing else. */
+static void give(struct world *world, uint32_t index,
+		 struct kvpull_give_word word)
+{
+	struct kvpull_event *event;
+
+	(void)world_event(world, KVPULL_EVENT_CALLER_UP, index);
+	world_poll(world, 1);
+	event = world_event(world, KVPULL_EVENT_CALLER_MESSAGE, index);
+	/* Whoever it is. */
+	event->uid = world->config.uids[0] + 1;
+	event->data_bytes =
+		message_put(world->data[world->queue_count - 1], word);
+	world_poll(world, 1);
+}
+
+static uint64_t counted(struct world *world, const char *name)
+{
+	union kvpull_worker_counts counts;
+	uint32_t row;
+
+	kvpull_worker_stats_get(world->worker, &counts, 0);
+	for (row = 0; row < kvpull_worker_counters.row_count; row++)
+		if (!strcmp(kvpull_worker_counters.rows[row].name, name))
+			return counts.values[row];
+	fail_msg("no counter %s", name);
+	return 0;
+}
+
+static struct world_caller *consumer(struct world *world, uint32_t index)
+{
+	const struct world_hello who = { .instance = 0x11,
+					 .incarnation = 0x12,
+					 .rank_count = 2,
+					 .uid = world->config.uids[0] };
+	struct world_caller *caller = world_hello(world, index, &who);
+
+	assert_int_equal(caller->state, 2);
+	return caller;
+}
+
+static void say(struct world *world, struct world_caller *caller, uint32_t kind)
+{
+	const struct kvpull_record record = {
+		.kind = kind,
+		.slot = SLOT,
+		.generation = GENERATION,
+		.tag = word_of(world, SLOT, GENERATION).tag,
+	};
+
+	assert_in_range(kvpull_ring_push(&caller->writer, &record), 0, 1);
+}
+
+TEST(caller_that_is_not_let_in_gives_a_ticket_back)
+{
+	struct world *world = *state;
+
+	hold(world);
+	give(world, 0, word_of(world, SLOT, GENERATION));
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_GIVEN_BACK);
+	/* Nothing answers, and no place is kept. */
+	assert_int_equal(world->callers[0].closed, 1);
+	assert_int_equal(world->callers[0].refused, 0);
+	assert_int_equal(world->worker->progress->callers[0].state,
+			 KVPULL_CALLER_FREE);
+	assert_int_equal(counted(world, "holds_given_back"), 1);
+	assert_int_equal(counted(world, "gives"), 1);
+	assert_int_equal(counted(world, "consumers_refused"), 0);
+	assert_non_null(strstr(world->warning, "blocks are free"));
+}
+
+TEST(route_hands_over_what_callers_without_a_place_give_back)
+{
+	struct world *world = *state;
+	uint8_t bytes[64];
+	size_t byte_count;
+
+	hold(world);
+	byte_count = message_put(bytes, word_of(world, SLOT, GENERATION));
+	kvpull_serve_given(world->worker->progress, bytes, byte_count - 1);
+	world_poll(world, 1);
+	world_silent(world, KEY);
+	kvpull_serve_given(world->worker->progress, bytes, byte_count);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_GIVEN_BACK);
+}
+
+TEST(words_with_wrong_tags_slots_and_old_ones_are_counted)
+{
+	struct world *world = *state;
+	struct kvpull_give_word word = word_of(world, SLOT, GENERATION);
+
+	hold(world);
+	word.tag ^= 1;
+	give(world, 0, word);
+	give(world, 0, word_of(world, world->config.max_holds, GENERATION));
+	assert_int_equal(counted(world, "gives_bad"), 2);
+	world_silent(world, KEY);
+	give(world, 0, word_of(world, SLOT, GENERATION));
+	give(world, 0, word_of(world, SLOT, GENERATION));
+	give(world, 0, word_of(world, SLOT, GENERATION - 1));
+	assert_int_equal(counted(world, "gives_old"), 2);
+	assert_int_equal(counted(world, "gives"), 1);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_GIVEN_BACK);
+}
+
+TEST(ticket_given_back_before_the_hold_is_known_ends_it_when_it_comes)
+{
+	struct world *world = *state;
+
+	give(world, 0, word_of(world, SLOT, GENERATION));
+	world_poll(world, 2);
+	hold(world);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_GIVEN_BACK);
+}
+
+TEST(claim_said_before_the_mark_keeps_the_hold_until_its_release)
+{
+	struct world *world = *state;
+	struct world_caller *caller = consumer(world, 1);
+
+	hold(world);
+	say(world, caller, KVPULL_NOTE_CLAIM);
+	give(world, 0, word_of(world, SLOT, GENERATION));
+	world_poll(world, 2);
+	world_silent(world, KEY);
+	say(world, caller, KVPULL_NOTE_RELEASE);
+	world_poll(world, 1);
+	/* The second rank of that consumer never came. */
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_GIVEN_BACK);
+}
+
+TEST(other_ranks_take_the_end_of_one_as_a_mark)
+{
+	struct world *world = *state;
+	struct world_caller *caller = consumer(world, 1);
+	const struct kvpull_command mark = { .kind = KVPULL_COMMAND_END,
+					     .slot = SLOT,
+					     .key = KEY,
+					     .generation = GENERATION,
+					     .reason = KVPULL_END_GIVEN_BACK };
+
+	hold(world);
+	say(world, caller, KVPULL_NOTE_CLAIM);
+	world_poll(world, 1);
+	world_send(world, &mark, 1);
+	world_poll(world, 1);
+	world_silent(world, KEY);
+	say(world, caller, KVPULL_NOTE_RELEASE);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_GIVEN_BACK);
+}
+
+TEST(consumer_that_was_let_in_gives_nothing_back_by_its_call)
+{
+	struct world *world = *state;
+	struct kvpull_event *event;
+
+	hold(world);
+	(void)consumer(world, 1);
+	event = world_event(world, KVPULL_EVENT_CALLER_MESSAGE, 1);
+	event->data_bytes = message_put(world->data[world->queue_count - 1],
+					word_of(world, SLOT, GENERATION));
+	world_poll(world, 2);
+	world_silent(world, KEY);
+	assert_int_equal(counted(world, "gives"), 0);
+}
+
+/* ---- the consumer ---- */
+
+static void released(struct world *world, uint64_t serial)
+{
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, serial);
+	/* Peers have their turn before tickets in each. */
+	world_poll(world, 2);
+}
+
+static void refused(struct world *world, const char *address, int code)
+{
+	const uint32_t peer = world_peer_at(world, address);
+
+	world_challenge(world, peer);
+	world_refuse(world, peer, code);
+	world_down(world, peer);
+	world_poll(world, 1);
+}
+
+/* The call ends as the route says. */
+static void heard(struct world *world, const char *address, int code)
+{
+	const uint32_t peer = world_peer_at(world, address);
+
+	world_event(world, KVPULL_EVENT_PEER_DOWN, peer)->code = code;
+	world->peers[peer].used = 0;
+	world_poll(world, 2);
+}
+
+static void gave(const struct world *world, uint32_t at, uint64_t serial,
+		 uint32_t rank)
+{
+	assert_in_range(at, 0, world->give.word_count - 1);
+	assert_int_equal(world->give.words[at].slot, serial % 100);
+	assert_int_equal(world->give.words[at].generation, serial);
+	assert_int_equal(world->give.words[at].tag, serial * 10 + rank);
+}
+
+TEST(refused_consumer_gives_its_ticket_back_when_its_user_is_done)
+{
+	struct world *world = *state;
+
+	world_claim(world, 101, 1);
+	world_pull(world, 9, 101, 0);
+	world_poll(world, 1);
+	refused(world, "1-0", KVPULL_EREJECTED);
+	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EREJECTED);
+	world_pass(world, 100 * WORLD_MS);
+	/* Somebody may use it yet. */
+	assert_int_equal(world->gives, 0);
+	assert_int_equal(world->worker->claim_map.count, 1);
+	released(world, 101);
+	assert_int_equal(world->gives, 1);
+	assert_int_equal(world->give.word_count, 1);
+	gave(world, 0, 101, 0);
+	heard(world, "1-0", 0);
+	assert_int_equal(world->worker->claim_map.count, 0);
+	assert_int_equal(counted(world, "gives_said"), 1);
+	assert_int_equal(counted(world, "releases_queued"), 0);
+	assert_non_null(strstr(world->warning, "were given back"));
+	assert_non_null(strstr(world->warning, "cmpl-7"));
+}
+
+TEST(each_rank_that_refuses_gets_its_own_word)
+{
+	struct world *world = *state;
+
+	world_claim(world, 101, 2);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 2);
+	refused(world, "1-1", KVPULL_EREJECTED);
+	released(world, 101);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
+	assert_int_equal(world->gives, 1);
+	gave(world, 0, 101, 1);
+	heard(world, "1-1", 0);
+	assert_int_equal(world->worker->claim_map.count, 0);
+}
+
+TEST(more_tickets_than_a_call_takes_go_by_the_next_one)
+{
+	struct world *world = *state;
+	uint64_t serial;
+
+	for (serial = 101; serial <= 105; serial++)
+		world_claim(world, serial, 1);
+	world_poll(world, 1);
+	refused(world, "1-0", KVPULL_EAUTH);
+	for (serial = 101; serial <= 105; serial++)
+		world_command(world, KVPULL_COMMAND_RELEASE, 0, serial);
+	world_poll(world, 2);
+	assert_int_equal(world->give.word_count, WORLD_GIVES);
+	gave(world, 0, 101, 0);
+	gave(world, 2, 103, 0);
+	heard(world, "1-0", 0);
+	assert_int_equal(world->gives, 2);
+	assert_int_equal(world->give.word_count, 2);
+	gave(world, 0, 104, 0);
+	gave(world, 1, 105, 0);
+	heard(world, "1-0", 0);
+	assert_int_equal(world->worker->claim_map.count, 0);
+	assert_int_equal(counted(world, "gives_said"), 5);
+}
+
+TEST(call_that_was_not_heard_is_made_again)
+{
+	struct world *world = *state;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	refused(world, "1-0", KVPULL_EVERSION);
+	released(world, 101);
+	assert_int_equal(world->gives, 1);
+	heard(world, "1-0", KVPULL_EAGAIN);
+	assert_int_equal(world->worker->claim_map.count, 1);
+	world_pass(world, 20 * WORLD_MS);
+	assert_int_equal(world->gives, 2);
+	gave(world, 0, 101, 0);
+	heard(world, "1-0", 0);
+	assert_int_equal(world->worker->claim_map.count, 0);
+}
+
+TEST(call_that_never_ends_is_given_up)
+{
+	struct world *world = *state;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	refused(world, "1-0", KVPULL_EVERSION);
+	released(world, 101);
+	world_pass(world, world->config.connect_ms * WORLD_MS);
+	assert_int_equal(world->peers[world_peer_at(world, "1-0")].disconnected,
+			 1);
+	heard(world, "1-0", KVPULL_EPEER);
+	assert_int_equal(world->worker->claim_map.count, 0);
+	assert_int_equal(counted(world, "gives_said"), 0);
+}
+
+TEST(another_incarnation_is_given_nothing_back)
+{
+	struct world *world = *state;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	refused(world, "1-0", KVPULL_EPEER);
+	released(world, 101);
+	assert_int_equal(world->worker->claim_map.count, 0);
+	assert_int_equal(world->gives, 0);
+}
+
+TEST(consumer_that_refuses_a_welcome_says_why_and_gives_its_ticket_back)
+{
+	struct world *world = *state;
+	struct kvpull_welcome welcome;
+	uint32_t peer;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	peer = world_peer_at(world, "1-0");
+	world_challenge(world, peer);
+	world_welcome_fill(world, peer, 0, 1, &welcome);
+	welcome.caches[0].head_bytes *= 2;
+	world_welcome_send(world, peer, &welcome);
+	assert_int_equal(world->peers[peer].refusal.code, KVPULL_EREJECTED);
+	assert_non_null(strstr(world->peers[peer].refusal.field, "memory ("));
+	assert_int_equal(world->peers[peer].disconnected, 1);
+	world_down(world, peer);
+	released(world, 101);
+	assert_int_equal(world->gives, 1);
+	gave(world, 0, 101, 0);
+	heard(world, "1-0", 0);
+	assert_int_equal(world->worker->claim_map.count, 0);
+}
+
+TEST(ticket_of_a_producer_that_stays_full_is_given_back)
+{
+	struct world *world = *state;
+	uint32_t turn;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	released(world, 101);
+	for (turn = 0; turn < FULL_TURNS; turn++) {
+		const uint32_t peer = world_peer_at(world, "1-0");
+
+		/* It may have room the next time. */
+		assert_int_equal(world->gives, 0);
+		world_event(world, KVPULL_EVENT_PEER_DOWN, peer)->code =
+			KVPULL_EFULL;
+		world->peers[peer].used = 0;
+		world_poll(world, 1);
+		if (turn + 1 < FULL_TURNS)
+			world_pass(world, 200 * WORLD_MS);
+	}
+	world_poll(world, 1);
+	assert_int_equal(world->gives, 1);
+	gave(world, 0, 101, 0);
+	heard(world, "1-0", 0);
+	assert_int_equal(world->worker->claim_map.count, 0);
+}
+
+/* Its hold waits for that rank's own release, which it keeps. */
+TEST(claim_that_a_full_producer_has_heard_is_released_not_given_back)
+{
+	struct world *world = *state;
+	uint32_t peer;
+	uint32_t turn;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	peer = world_up(world, "1-0", 0, 1);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 1);
+	world_down(world, peer);
+	released(world, 101);
+	for (turn = 0; turn < 2 * FULL_TURNS; turn++) {
+		world_pass(world, 20 * WORLD_MS);
+		peer = world_peer_at(world, "1-0");
+		world_event(world, KVPULL_EVENT_PEER_DOWN, peer)->code =
+			KVPULL_EFULL;
+		world->peers[peer].used = 0;
+		world_poll(world, 1);
+		world_pass(world, 200 * WORLD_MS);
+	}
+	assert_int_equal(world->gives, 0);
+	(void)world_up(world, "1-0", 0, 1);
+	world_poll(world, 1);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
+	assert_int_equal(world->worker->claim_map.count, 0);
+}
