@@ -4,7 +4,7 @@
 What a model would compute of a token is a number that names the token and all
 before it. It is written where the scheduler says, in each layer, and each of a
 step's tokens reads it of all tokens that it looks at: a block that is missing,
-or another request's, is found at once.
+another request's, or of other weights is found at once.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from doubles import EngineDouble
 from engine import kvpull_config
 from vllm.config import KVTransferConfig, set_current_vllm_config
 from vllm.distributed.kv_transfer.kv_connector.factory import (
@@ -23,6 +24,7 @@ from vllm.distributed.kv_transfer.kv_connector.factory import (
 )
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.engine.arg_utils import EngineArgs
+from vllm.lora.request import LoRARequest
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core import kv_cache_utils
@@ -98,7 +100,7 @@ def first_seen(spec: Any, token: int) -> int:
     return 0
 
 
-class Core:
+class Core(EngineDouble):
     """One engine: a scheduler and one worker's side of the connector."""
 
     def __init__(
@@ -113,13 +115,15 @@ class Core:
         cache_bytes: int = 16 << 20,
         cache_dtype: str = "auto",
         layers: dict[str, Any] | None = None,
+        adapters: bool = False,
+        caches: bool = True,
     ) -> None:
+        super().__init__(adapters=adapters)
         self._block = block
         # So many steps are computed before the scheduler hears of the first:
         # vLLM's asynchronous scheduling, which its CPU platform turns off.
         self._ahead = ahead
         self._unheard: list[tuple[Any, ModelRunnerOutput]] = []
-        self._weight_version = "default"
         transfer = kvpull_config(
             folder, role, {"lease_ms": 20000, **(extra or {})}
         )
@@ -130,6 +134,7 @@ class Core:
             enforce_eager=True,
             max_model_len=2048,
             block_size=block,
+            enable_prefix_caching=caches,
             max_num_seqs=8,
             kv_transfer_config=KVTransferConfig(engine_id=role, **transfer),
         ).create_engine_config()
@@ -170,6 +175,11 @@ class Core:
         )
         self.answers: dict[str, Any] = {}
         self.computed: dict[str, int] = {}
+        # Weights that truly compute, whatever their name; and requests that ran
+        # while they changed, whose KV is of both.
+        self.weights = "a"
+        self.mixed: set[str] = set()
+        self.is_lax = False  # nobody looks at what it reads
 
     def ask(
         self,
@@ -179,6 +189,7 @@ class Core:
         count: int = 1,
         embeddings: torch.Tensor | None = None,
         trace_headers: dict[str, str] | None = None,
+        lora: LoRARequest | None = None,
     ) -> None:
         """Add a request for so many tokens.
 
@@ -203,16 +214,30 @@ class Core:
                 pooling_params=None,
                 block_hasher=self._hasher,
                 trace_headers=trace_headers,
+                lora_request=lora,
                 **of_embeddings,
             )
         )
 
-    def collective_rpc(self, method: str) -> None:
-        """Do as vLLM's core with what its workers are asked: nothing here."""
+    def learn(self, weights: str, how: Any = "update_weights") -> None:
+        """Get other weights by a call of the workers."""
+        self.in_call = lambda: setattr(self, "weights", weights)
+        self.mixed.update(self.scheduler.requests)
+        self.rpc(how)
+        self.in_call = lambda: None
 
-    def set_weight_version(self, version: str) -> None:
-        """Name the weights, as vLLM's core does."""
-        self._weight_version = version
+    def load(self, adapter: LoRARequest) -> None:
+        """Load an adapter if need be, as POST /v1/load_lora_adapter, or a step."""
+        worker, number = self.workers[0], adapter.lora_int_id
+        before = worker.content.get(number)
+        worker.step(adapter)
+        if worker.content[number] != before is not None:
+            self.mixed.update(
+                name
+                for name, request in self.scheduler.requests.items()
+                if request.lora_request
+                and request.lora_request.lora_int_id == number
+            )
 
     def leave(self, name: str) -> None:
         """End a request as a client that has gone."""
@@ -224,8 +249,11 @@ class Core:
         self.computed[name] = self.computed.get(name, 0) + count
         tokens, names = list(request.all_token_ids), []
         tokens += [SAMPLED] * (end - len(tokens))  # not heard of yet
+        lora = request.lora_request
+        adapter = self.workers[0].content[lora.lora_int_id] if lora else 0
+        first = zlib.crc32(f"{self.weights} {adapter}".encode())
         for token in tokens[:end]:
-            before = names[-1] if names else 0
+            before = names[-1] if names else first
             names.append(zlib.crc32(token.to_bytes(4, "little"), before))
         tables = self.scheduler.kv_cache_manager.get_block_ids(name)
         groups = self.caches.kv_cache_groups
@@ -237,7 +265,8 @@ class Core:
                         names[token] % self._names
                     )
                 first = first_seen(group.kv_cache_spec, end - count)
-                for token in range(first, end):
+                is_lax = self.is_lax or name in self.mixed
+                for token in range(first, 0 if is_lax else end):
                     block = table[token // self._block]
                     found = self.kv[layer][block, 0, token % self._block, 0]
                     assert block and int(found) == names[token] % self._names, (
@@ -266,6 +295,8 @@ class Core:
         """Do as a worker with a step."""
         self.worker.bind_connector_metadata(said.kv_connector_metadata)
         for name, count in said.num_scheduled_tokens.items():
+            if adapter := self.scheduler.requests[name].lora_request:
+                self.load(adapter)
             self._compute(name, count)
         self.worker.start_load_kv(None)
         moved = self.worker.get_transfer_results(said.finished_req_ids)

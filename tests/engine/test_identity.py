@@ -3,21 +3,30 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-import model
-import torch
-from kvpull_vllm import (
+from engine import environment
+
+os.environ.update(environment())
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+import model  # noqa: E402
+import torch  # noqa: E402
+from kvpull_vllm import (  # noqa: E402
+    configuration,
     connector,
+    files,
     halves,
     identity,
     inside,
@@ -25,10 +34,12 @@ from kvpull_vllm import (
     requests,
     settings,
 )
-from kvpull_vllm.abi import CONST, ffi
-from runner import run_all, test
-from safetensors.torch import save_file
-from vllm.v1 import kv_cache_interface
+from kvpull_vllm.abi import CONST, ffi  # noqa: E402
+from runner import run_all, test  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
+from vllm.config import MultiModalConfig  # noqa: E402
+from vllm.engine.arg_utils import EngineArgs  # noqa: E402
+from vllm.v1 import kv_cache_interface  # noqa: E402
 
 
 def _group(names: list[str], tokens: int, heads: int) -> Any:
@@ -139,7 +150,9 @@ def _prompt(**more: Any) -> Any:
 
 
 def _digest(prompt: Any) -> bytes:
-    return requests.prompt_digest(prompt, "", bytearray(9000))
+    lora = prompt.lora_request
+    content = lora.content if lora else ""
+    return requests.prompt_digest(prompt, "", content, bytearray(9000))
 
 
 @test
@@ -163,7 +176,7 @@ def all_that_kv_depends_on_is_in_the_digest() -> None:
         _prompt(),
         _prompt(prompt_token_ids=[1, 3]),
         _prompt(cache_salt="x"),
-        _prompt(lora_request=SimpleNamespace(lora_name="x")),
+        _prompt(lora_request=SimpleNamespace(content="x")),
         _prompt(mm_features=[_media("x", 0)]),
         _prompt(mm_features=[_media("x", 1)]),
         _prompt(mm_features=[_media("y", 0)]),
@@ -201,25 +214,29 @@ def what_a_digest_cannot_name_is_not_moved() -> None:
 
 
 def _engine_of(folder: Path, **more: Any) -> Any:
-    """Return the parts of an engine's configuration that are looked at."""
-    model = SimpleNamespace(
-        **{
-            "model": str(folder),
-            "revision": None,
-            "use_mla": False,
-            "dtype": torch.float32,
-            "quantization": None,
-            "hf_overrides": {},
-            "hf_config": SimpleNamespace(architectures=["Tiny"]),
-            "get_total_num_kv_heads": lambda: 2,
-            **more,
-        }
-    )
-    return SimpleNamespace(
-        model_config=model,
-        cache_config=SimpleNamespace(cache_dtype="auto"),
-        load_config=SimpleNamespace(load_format="auto", download_dir=None),
-    )
+    """Return an engine's configuration: vLLM's own, some of it changed.
+
+    What is looked at has vLLM's fields, so that none is looked at in vain.
+    """
+    if not _ENGINES:
+        model.make(Path(_MADE.name), 1)
+        _ENGINES.append(
+            EngineArgs(
+                model=_MADE.name, dtype="float32", block_size=32
+            ).create_engine_config()
+        )
+    made = copy.copy(_ENGINES[0])
+    made.cache_config = copy.copy(made.cache_config)
+    made.model_config = copy.copy(made.model_config)
+    tiny = SimpleNamespace(architectures=["Tiny"], to_dict=dict)
+    of_model = {"model": str(folder), "hf_config": tiny, **more}
+    for name, value in of_model.items():
+        setattr(made.model_config, name, value)
+    return made
+
+
+_MADE = tempfile.TemporaryDirectory()
+_ENGINES: list[Any] = []
 
 
 def _caches(cell: torch.dtype = torch.float32) -> Any:
@@ -263,7 +280,7 @@ def caches_that_differ_are_two_models() -> None:
 
 
 def _text(folder: Path, **more: Any) -> str:
-    return identity.config_text(_engine_of(folder, **more), _caches())
+    return configuration.text(_engine_of(folder, **more), _caches())
 
 
 @test
@@ -289,6 +306,151 @@ def overrides_are_in_the_configuration() -> None:
             _text(folders[0], hf_overrides=_text),
         ]
         assert len(set(texts)) == len(texts), texts
+
+
+def _other(value: Any) -> Any:
+    """Return another value of a field."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    if isinstance(value, list | tuple):
+        return [*value, "other"]
+    if isinstance(value, dict):
+        return {**value, "other": {"dtype": "x"}}
+    return "other"
+
+
+def _rows(folder: Path) -> dict[str, Any]:
+    """Return what changes each part of the configuration that is no field.
+
+    Of those that are fields one is made for each field.
+    """
+
+    def writes(name: str, text: str) -> Any:
+        return lambda made: (folder / name).write_text(text)
+
+    def sets(**fields: Any) -> Any:
+        return lambda made: made.model_config.__dict__.update(fields)
+
+    def sets_spec(made: Any) -> None:
+        made.caches.transfer_groups[0].kv_cache_spec.sliding_window = 64
+
+    return {
+        "config.json": writes("config.json", '{"hidden_size": 16}'),
+        "lengths": sets(hf_config=_rope(), max_model_len=2048),
+        "numbers": sets(dtype=torch.bfloat16),
+        "layers": sets_spec,
+        "processors": writes("preprocessor_config.json", '{"size": 2}'),
+        "scales": writes("scales.json", '{"q": 2}'),
+        "code": writes("modeling.py", "x = 2"),
+    }
+
+
+def _rope() -> Any:
+    rope = {"rope_type": "longrope", "original_max_position_embeddings": 1024}
+    return SimpleNamespace(
+        architectures=["Tiny"], to_dict=lambda: {"rope_parameters": rope}
+    )
+
+
+def _whole(folder: Path) -> Any:
+    """Return a configuration in which each part says something."""
+    for name, text in (
+        ("config.json", '{"hidden_size": 8}'),
+        ("preprocessor_config.json", '{"size": 1, "_name": "x"}'),
+        ("scales.json", '{"q": 1}'),
+        ("modeling.py", "x = 1"),
+    ):
+        (folder / name).write_text(text)
+    made = _engine_of(
+        folder,
+        multimodal_config=MultiModalConfig(),
+        trust_remote_code=True,
+        hf_config=_rope(),
+        max_model_len=512,
+    )
+    media = made.model_config.multimodal_config
+    media.mm_encoder_fp8_scale_path = str(folder / "scales.json")
+    made.attention_config = copy.copy(made.attention_config)
+    made.caches = _caches()
+    return made
+
+
+def _owner(made: Any, name: str) -> Any:
+    is_media = name == "multimodal_config"
+    return getattr(made.model_config if is_media else made, name)
+
+
+@test
+def each_part_of_the_configuration_is_compared_by_itself() -> None:
+    """A new part is a new row here; and what stands aside changes nothing."""
+    with tempfile.TemporaryDirectory() as first:
+        base = _whole(Path(first))
+        parts = configuration.parts(base, base.caches)
+        plain = configuration.text(base, base.caches)
+        with tempfile.TemporaryDirectory() as other:  # a folder has any name
+            found = _whole(Path(other))
+            assert configuration.text(found, found.caches) == plain
+        owned = [name for name in parts if "." in name and name != "config.json"]
+        assert {*_rows(Path(first)), *owned} == {*parts}, [*parts]
+        for name in parts:
+            with tempfile.TemporaryDirectory() as folder:
+                made = _whole(Path(folder))
+                if name in owned:
+                    owner, field = name.split(".")
+                    of = _owner(made, owner)
+                    of.__dict__[field] = _other(getattr(of, field, None))
+                else:
+                    _rows(Path(folder))[name](made)
+                now = configuration.parts(made, made.caches)
+                differ = [part for part in parts if now[part] != parts[part]]
+                assert differ == [name], differ
+                assert configuration.text(made, made.caches) != plain, name
+        for owner, aside in configuration.ASIDE.items():
+            of = _owner(base, owner)
+            for field in aside & {*vars(of)} - _TOLD:
+                with mock.patch.dict(of.__dict__, {field: _other(vars(of)[field])}):
+                    text = configuration.text(base, base.caches)
+                assert text == plain, f"{owner}.{field}"
+
+
+# Told by another part, which is changed by it.
+_TOLD = {
+    *("model", "model_weights", "revision", "hf_config", "hf_config_path"),
+    *("hf_overrides", "dtype", "multimodal_config", "trust_remote_code"),
+    *("max_model_len", "mm_encoder_fp8_scale_path"),
+}
+
+
+@test
+def media_are_named_by_what_makes_numbers_of_them() -> None:
+    """Where there are none, files that say how say nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = _whole(Path(folder))
+        made.model_config.multimodal_config = None
+        plain = configuration.text(made, made.caches)
+        (Path(folder) / "preprocessor_config.json").write_text('{"size": 2}')
+        assert configuration.text(made, made.caches) == plain
+        made.model_config.trust_remote_code = False
+        plain = configuration.text(made, made.caches)
+        (Path(folder) / "modeling.py").write_text("x = 2")
+        assert configuration.text(made, made.caches) == plain
+
+
+@test
+def readme_lists_what_is_compared() -> None:
+    """Each part of the configuration, each text of the model record."""
+    path = Path(__file__).parents[2] / "plugin/vllm/README.md"
+    section = path.read_text().split("## What P and D must agree on")[1]
+    table = section.split("\n## ")[0]
+    said = {*re.findall(r"`([^` ]+)`", table)}
+    with tempfile.TemporaryDirectory() as folder:
+        made = _whole(Path(folder))
+        names = {*configuration.parts(made, made.caches)}
+    names |= {field.name for field in fields(halves.Model)}
+    names |= {*identity.Identity._fields}
+    assert names <= said, f"not in README: {sorted(names - said)}"
 
 
 @test
@@ -341,13 +503,13 @@ def fingerprints_are_of_weights_not_of_files() -> None:
         names = sorted(one)
         for path, some in ((paths[1], names[:5]), (paths[2], names[5:])):
             save_file({name: one[name] for name in some}, str(path))
-        ours = identity.fingerprint(paths[:1])
-        assert identity.fingerprint(paths[1:]) == ours
+        ours = files.fingerprint(paths[:1])
+        assert files.fingerprint(paths[1:]) == ours
         drawn = [n for n in names if not torch.equal(one[n], two[n])]
         assert len(drawn) >= 16
         for name in drawn:
             save_file({**one, name: two[name]}, str(paths[0]))
-            assert identity.fingerprint(paths[:1]) != ours, name
+            assert files.fingerprint(paths[:1]) != ours, name
 
 
 def _sparse(path: Path, tensors: int, each: int) -> None:
@@ -374,7 +536,7 @@ def large_weights_are_sampled_only() -> None:
         for path in paths:
             _sparse(path, tensors, (5 << 30) // tensors)
         began = time.monotonic()
-        identity.fingerprint(paths)
+        files.fingerprint(paths)
         took = time.monotonic() - began
         pread = os.pread
 
@@ -383,43 +545,10 @@ def large_weights_are_sampled_only() -> None:
             return pread(file, size, offset)
 
         with mock.patch.object(os, "pread", counted):
-            identity.fingerprint(paths)
+            files.fingerprint(paths)
     assert len(read) >= len(paths) * tensors
-    assert sum(read) <= identity.READ_BYTES_MAX, sum(read)
+    assert sum(read) <= files.READ_BYTES_MAX, sum(read)
     print(f"  100 GB of weights: {sum(read) >> 20} MiB read in {took:.2f} s")
-
-
-class _Core:
-    """Looks as vLLM's engine core, in whose constructor connectors are."""
-
-    def __init__(self) -> None:
-        self._weight_version = "default"
-        self.seen = inside.Core()
-
-    def collective_rpc(self, method: Any) -> None:
-        """Do nothing."""
-
-    def set_weight_version(self, version: str) -> None:
-        """Name the weights."""
-        self._weight_version = version
-
-
-@test
-def updated_weights_are_others() -> None:
-    """What was changed and not named is like nothing; a name makes it equal."""
-    first, second = _Core(), _Core()
-    assert first.seen.weights() == second.seen.weights()
-    first.collective_rpc("compute_weight_checksums")
-    assert first.seen.weights() == second.seen.weights()
-    for core in (first, second):
-        core.collective_rpc("update_weights")
-        assert core.seen.weights_are_unnamed
-    assert first.seen.weights() != second.seen.weights()
-    for core in (first, second):
-        core.set_weight_version("7")
-    assert first.seen.weights() == second.seen.weights()
-    assert first.seen.weights() != _Core().seen.weights()
-    assert inside.Core().weights() == ""
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from engine import environment
 os.environ.update(environment())
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
+from doubles import EngineDouble, scheduler_double  # noqa: E402
 from kvpull_vllm import inside, policy, primary  # noqa: E402
 from kvpull_vllm.halves import Model  # noqa: E402
 from vllm.v1.kv_offload.base import (  # noqa: E402
@@ -58,7 +59,7 @@ class Config(SimpleNamespace):
         )
 
 
-class Side:
+class Side(EngineDouble):
     """An engine's scheduler side of offloading, without the scheduler."""
 
     def __init__(
@@ -70,11 +71,12 @@ class Side:
         chunks: int = CHUNKS,
         eviction: str = "KVPullLRU",
         beside: tuple[str, ...] = (),
+        adapters: bool = False,
         **own: Any,
     ) -> None:
+        super().__init__(adapters=adapters)
+        self.scheduler = scheduler_double()
         policy.Publishing.newest = None
-        self.core = SimpleNamespace(version="default")
-        self.core.weights = lambda: self.core.version
         name_of_memory = f"kvpull-test-{uuid.uuid4()}"
         # A worker makes the file, before there is a scheduler.
         self.worker = SharedOffloadRegion(name_of_memory, chunks, 0, PAGE, PAGE)
@@ -108,7 +110,6 @@ class Side:
                 mock.patch.object(
                     inside, "configurations", lambda: (config or Config(), None)
                 ),
-                mock.patch.object(inside, "Core", lambda: self.core),
                 mock.patch.object(primary, "model", lambda *_: model),
             ):
                 self.tier: Any = SecondaryTierFactory.create_secondary_tier(
@@ -132,6 +133,7 @@ class Side:
 
     def reset(self) -> None:
         """Reset as vLLM's scheduler does where no worker copies."""
+        self.scheduler.kv_cache_manager.block_pool.reset_prefix_cache()
         self.manager.reset_cache()
         if self.promotes_late:
             self.manager.on_reset_flushed()
@@ -143,6 +145,18 @@ class Side:
         It waits until the workers' copies of before the reset have ended.
         """
         return hasattr(self.manager, "on_reset_flushed")
+
+    def computes(self) -> Any:
+        """Have a block of a request that fills no chunk; see has_computed()."""
+        pool = self.scheduler.kv_cache_manager.block_pool
+        (block,) = pool.get_new_blocks(1)
+        return block
+
+    def has_computed(self, block: Any) -> None:
+        """Cache a request's block in the workers, and give it back."""
+        pool = self.scheduler.kv_cache_manager.block_pool
+        pool.cached_block_hash_to_block.insert(b"x" * 36, block)
+        pool.free_blocks([block])
 
     def request(self, **params: Any) -> ReqContext:
         """Begin a request."""

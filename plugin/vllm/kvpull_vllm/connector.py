@@ -23,6 +23,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 
 from kvpull_vllm import check_version, identity, inside, layout, settings
 from kvpull_vllm.abi import Library
+from kvpull_vllm.core import Core, watch_output
 from kvpull_vllm.halves import Model, Opening, SchedulerHalf, WorkerHalf, logger
 from kvpull_vllm.scheduler import (
     KVPullMetadata,
@@ -178,9 +179,10 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
                 _answer(vllm_config, own),
                 layout.windows(kv_cache_config),
                 settings.names_media(vllm_config),
-                inside.Core(),
+                Core(),
                 transfer.is_kv_producer,
             )
+            watch_output(inside.scheduler(), self._scheduler.loads_end)
             model = opening.model
             logger.info("kvpull: %s", check_version(inside.version()))
             logger.info(

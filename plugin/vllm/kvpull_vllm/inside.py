@@ -10,20 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import re
 import sys
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
 import torch
 
 _FRAMES = 16
-# Calls of workers that may change weights, by the names that vLLM and those who
-# extend it give them; and those of vLLM that do not.
-_UPDATES = re.compile("weight|load|update|wake|apply")
-_HARMLESS = {"compute_weight_checksums", "update_max_model_len"}
 
 
 def version() -> str:
@@ -134,79 +128,32 @@ def neighbours() -> list[str]:
     return []
 
 
-class Core:
-    """The engine core, in whose constructor a connector is made.
+def _caller_with(name: str) -> Any:
+    """Return the nearest caller's object that has an attribute, or None."""
+    for frame in _frames():
+        caller = frame.f_locals.get("self")
+        if hasattr(caller, name):
+            return caller
+    return None
 
-    vLLM tells no connector of an update of weights or of a pause. The core
-    keeps the version that /finish_weight_update and /update_weight_version
-    name, and passes every update on to its workers. Weights that were changed
-    and not named since are like none anywhere.
+
+def engine_core() -> Any:
+    """Return the engine core in whose constructor this is, None outside."""
+    return _caller_with("_weight_version")
+
+
+def scheduler() -> Any:
+    """Return the scheduler in whose constructor this is.
+
+    What workers said is looked at there before vLLM acts on it.
     """
-
-    def __init__(self) -> None:
-        self._core: Any = None
-        self._unnamed = ""
-        self._of: tuple[Any, Any] = (None, None)
-        self._weights = ""
-        self._unpaused: Any = None
-        for frame in _frames():
-            caller = frame.f_locals.get("self")
-            if hasattr(caller, "_weight_version"):
-                self._core = caller
-                self._watch("collective_rpc", self._asked)
-                self._watch("set_weight_version", self._named)
-                break
-
-    def _watch(self, name: str, tell: Callable[[Any], None]) -> None:
-        call = getattr(self._core, name, None)
-        if call is None:
-            return
-
-        def watched(what: Any, *more: Any, **named: Any) -> Any:
-            answer = call(what, *more, **named)
-            tell(what)
-            return answer
-
-        setattr(self._core, name, watched)
-
-    def _asked(self, method: Any) -> None:
-        # What is no name is a function, which may do anything.
-        if not isinstance(method, str) or (
-            _UPDATES.search(method) and method not in _HARMLESS
-        ):
-            self._unnamed = uuid.uuid4().hex
-
-    def _named(self, _version: Any) -> None:
-        self._unnamed = ""
-
-    @property
-    def weights_are_unnamed(self) -> bool:
-        """Whether they were changed and not named since."""
-        return bool(self._unnamed)
-
-    def weights(self) -> str:
-        """Return a text that is equal where the weights are.
-
-        Asked in each step, it is made when what it is of is another object.
-        """
-        if self._core is None:
-            return ""
-        version, unnamed = self._core._weight_version, self._unnamed
-        if version is not self._of[0] or unnamed is not self._of[1]:
-            self._of = version, unnamed
-            self._weights = f"{version} {unnamed}"
-        return self._weights
-
-    def waits_for_holds(self) -> bool:
-        """Say whether a pause waits for nothing but blocks that are held."""
-        scheduler = getattr(self._core, "scheduler", None)
-        paused = getattr(scheduler, "pause_state", None)
-        if paused is self._unpaused:  # an enumeration's name takes long
-            return False
-        if getattr(paused, "name", "UNPAUSED") == "UNPAUSED":
-            self._unpaused = paused
-            return False
-        return not scheduler.has_unfinished_requests()
+    found = _caller_with("update_from_output")
+    if found is None:
+        raise LookupError(
+            "vLLM's connector is not made by a Scheduler with an "
+            "update_from_output: this vLLM is not supported"
+        )
+    return found
 
 
 def rotates_heads() -> bool:

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+from vllm.v1.kv_offload.tiering.base import JobResult
 
 from kvpull_vllm.pool import Place
 
@@ -34,11 +37,23 @@ class Found:
     requests: int = 0
 
 
+class Origin(NamedTuple):
+    """Weights and adapter that compute a request's KV; vLLM's keys lack them."""
+
+    epoch: int  # when the request began
+    adapter: int  # vLLM's number of it, 0: none
+    content: str  # of the adapter
+
+    def name(self, key: bytes) -> bytes:
+        """Return the key under which the pool knows a key of vLLM's."""
+        return self.content.encode() + key
+
+
 @dataclass(slots=True)
 class Request:
-    """What a request brought."""
+    """A request of vLLM's, as long as it lives."""
 
-    epoch: int
+    origin: Origin | None  # None: nothing of it is put or asked for
     hint: str | None = None
     until: float = 0.0
     keys: set[bytes] = field(default_factory=set)
@@ -49,5 +64,31 @@ class Load:
     """A job of vLLM's: a promotion, or a store that is spilled."""
 
     job: Any
+    is_store: bool
     waits: int = 0
     good: list[bytes] = field(default_factory=list)
+    is_stale: bool = False  # what it reads is of before a change
+    ended: float = 0.0
+
+    @property
+    def origin(self) -> Origin | None:
+        """Origin of the job's request."""
+        request = self.job.req_context.get_state(Request)
+        return request.origin if request else None
+
+    def end(self) -> None:
+        """Note that no byte of it can land any more."""
+        self.ended = time.monotonic()
+
+    def result(self, chunk_bytes: int) -> JobResult:
+        """Return what vLLM is told."""
+        if self.is_store:
+            return JobResult(self.job.job_id, True, None, 0.0, 0)
+        good = [] if self.is_stale else self.good
+        return JobResult(
+            self.job.job_id,
+            len(good) == len(self.job.keys),
+            good,
+            self.ended - self.job.submit_time,
+            len(good) * chunk_bytes,
+        )

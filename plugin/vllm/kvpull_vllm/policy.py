@@ -14,6 +14,8 @@ from vllm.v1.kv_offload.cpu.policies.arc import ARCCachePolicy
 from vllm.v1.kv_offload.cpu.policies.lru import LRUCachePolicy
 
 from kvpull_vllm.abi import CONST
+from kvpull_vllm.jobs import Origin
+from kvpull_vllm.muted import Muted
 from kvpull_vllm.pool import Pool, Put
 
 
@@ -40,22 +42,13 @@ class Publishing:
         # Chunks that a write or a read of the workers may reach after a reset:
         # nothing is read into them, until a later store of theirs has ended.
         self.held: set[int] = set()
-        self.is_muted = False
-        # Requests that have not ended; and whether there were any since a
-        # reset: workers cache what never made a chunk here.
-        self.live: set[str] = set()
-        self._is_used = False
+        self.muted: Muted | None = None
         self._filling: dict[bytes, _Fill] = {}
-        self._promoted: dict[bytes, int] = {}  # their epochs
+        self._promoted: dict[bytes, Origin | None] = {}
         self._stored: dict[bytes, _Fill] = {}
         self._pinned: dict[bytes, int] = {}
         self._count = 0
         Publishing.newest = self
-
-    def begun(self, request: str) -> None:
-        """A request has begun: workers will cache what they compute for it."""
-        self.live.add(request)
-        self._is_used = True
 
     def insert(self, key: bytes, chunk: Any, *more: Any) -> None:
         """A chunk will be written; vLLM 0.33 says for which request, too."""
@@ -65,9 +58,9 @@ class Publishing:
             place = int(chunk.chunk_id)
             self._filling[key] = _Fill(place, self.pool.begin(place))
 
-    def promote(self, keys: Iterable[bytes], epoch: int) -> None:
-        """What is being written comes from another engine."""
-        self._promoted.update((key, epoch) for key in keys)
+    def promote(self, keys: Iterable[bytes], origin: Origin | None) -> None:
+        """Note that chunks come from another engine; None: nothing comes."""
+        self._promoted.update((key, origin) for key in keys)
 
     def mark_evictable(self, key: bytes) -> None:
         """The first time: its bytes are complete."""
@@ -77,33 +70,40 @@ class Publishing:
         if fill is None or self.pool is None:
             return
         self.pool.end(fill.chunk)
-        epoch = self._promoted.pop(key, None)
-        if epoch is None:
+        is_promoted = key in self._promoted
+        origin = self._promoted.pop(key, None)
+        if not is_promoted:
             # Of the workers' writes this was the last: they keep their order.
             self.held.discard(fill.chunk)
             self._stored[key] = fill
-        else:
-            self._put(key, fill, epoch)
+        elif origin is not None:
+            self._put(key, fill, origin)
 
-    def publish(self, keys: Iterable[bytes], epoch: int | None) -> list[Put]:
-        """List what workers stored; epoch: when its request began.
+    def publish(
+        self, keys: Iterable[bytes], origin: Origin | None
+    ) -> list[Put]:
+        """List what workers stored of a request.
 
         Return what was: it may be spilled while it is pinned.
         """
         puts = []
         for key in keys:
             fill = self._stored.pop(key, None)
-            if fill and epoch is not None and not self.is_muted:
-                self._put(key, fill, epoch)
-                puts.append(Put(key, fill.chunk, fill.generation, epoch))
+            if fill and origin and not self._is_muted(origin.adapter):
+                puts.append(self._put(key, fill, origin))
         return puts
 
-    def _put(self, key: bytes, fill: _Fill, epoch: int) -> None:
-        code = self.pool.put(key, fill.chunk, fill.generation, epoch)
+    def _is_muted(self, adapter: int) -> bool:
+        return self.muted is not None and self.muted.has(adapter)
+
+    def _put(self, key: bytes, fill: _Fill, origin: Origin) -> Put:
+        made = Put(origin.name(key), fill.chunk, fill.generation, origin.epoch)
+        code = self.pool.put(*made)
         if code == 0:
             self.count("published")
         elif code == CONST["KVPULL_EFULL"]:
             self.count("unpublished")
+        return made
 
     def count(self, name: str, more: int = 1) -> None:
         self.counts[name] = self.counts.get(name, 0) + more
@@ -126,10 +126,11 @@ class Publishing:
         super().remove(key)
         if self._filling.pop(key, None) and self.pool is not None:
             # A worker's write that failed may still be under way.
-            if self._promoted.pop(key, None) is None:
+            if key not in self._promoted:
                 self.held.add(chunk)
             elif chunk not in self.held:
                 self.pool.end(chunk)
+        self._promoted.pop(key, None)
         self._withdraw([(key, chunk)])
 
     def _withdraw(self, places: Iterable[tuple[bytes, int]]) -> None:
@@ -151,15 +152,17 @@ class Publishing:
         for kept in (self._filling, self._promoted, self._stored, self._pinned):
             kept.clear()
         self.count("withdrawn", self._count)
-        self._count, self.is_muted = 0, False
-        self._is_used = bool(self.live)
+        self._count = 0
+        if self.muted is not None:
+            self.muted.cleared()
         if self.pool is not None:
             self.pool.bump_all()
 
-    def weights_changed(self) -> bool:
-        """What is cached here or at the worker may be of the old ones."""
-        self.is_muted = self._count > 0 or self._is_used
-        return self.is_muted
+    def changed(self, adapter: int = 0) -> bool:
+        """The weights change, or an adapter; say whether something is cached."""
+        return self.muted is not None and self.muted.changed(
+            adapter, self._count > 0
+        )
 
 
 class KVPullLRU(Publishing, LRUCachePolicy):

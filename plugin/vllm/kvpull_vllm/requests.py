@@ -35,9 +35,10 @@ class Entry:
     holds: bool
     pulls: bool
     digest: bytes  # of its prompt
+    adapter: int = 0  # vLLM's number of it, 0: none
+    content: str = ""  # of the adapter
     local_tokens: int = 0
     parked: bool = False
-    holds_no_more: bool = False  # the weights are others since
     place: Place | None = None  # of its pull, if that is part of a trace
 
 
@@ -80,19 +81,27 @@ def nameless(request: Any, names_media: bool) -> str | None:
     return None
 
 
-def prompt_digest(request: Any, weights: str, packed: bytearray) -> bytes:
+def prompt_digest(
+    request: Any, weights: str, adapter: str, packed: bytearray
+) -> bytes:
     """Return 16 bytes that name the prompt and all that its KV depends on.
 
     packed is written over: new memory each time would take as long again.
     """
-    lora = request.lora_request
     media = request.mm_features
     parts = (
         request.prompt_token_ids,
         request.cache_salt or "",
         weights,
-        lora and lora.lora_name,
-        [(one.identifier, one.mm_position.offset) for one in media]
+        adapter,
+        # Not the identifier, which may have the adapter's name in it.
+        [
+            (
+                getattr(one, "mm_hash", None) or one.identifier,
+                one.mm_position.offset,
+            )
+            for one in media
+        ]
         if media
         else None,
     )

@@ -15,8 +15,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 
 from kvpull_vllm import requests, traces
 from kvpull_vllm.abi import CONST
+from kvpull_vllm.core import Core
 from kvpull_vllm.halves import NO_TRACE, KvpullError, SchedulerHalf, logger
-from kvpull_vllm.inside import Core
 from kvpull_vllm.layout import Window
 from kvpull_vllm.requests import Entry
 from kvpull_vllm.stats import KVPullStats, Tally
@@ -30,9 +30,10 @@ _PULL = CONST["KVPULL_REQUEST_PULL"]
 _WAIT = CONST["KVPULL_MATCH_WAIT"]
 _NOT_TAKEN = (CONST["KVPULL_EINVAL"], CONST["KVPULL_ENOKEY"])
 _PENDING_STEP = CONST["KVPULL_PENDING_STEP"]
-_ABORT = CONST["KVPULL_FINISH_ABORT"]
 _REJECT = CONST["KVPULL_FINISH_REJECT"]
-_DONE = (CONST["KVPULL_FINISH_LENGTH"], CONST["KVPULL_FINISH_STOP"])
+_CLEARED, _REVOKE = CONST["KVPULL_RESET_CLEARED"], CONST["KVPULL_RESET_REVOKE"]
+_EMISMATCH = CONST["KVPULL_EMISMATCH"]
+_LINES_MAX = 256  # adapters that are named in the log, each once
 # Tracers are set up once, and asking for them costs as much as the request.
 _LOOK_S = 1.0
 
@@ -85,7 +86,12 @@ class SchedulerSide:
         self._core = core
         self._paused_since = 0.0
         self._produces = produces
-        self._version = core.weights()
+        core.listeners.append(self._weights_changed)
+        if core.adapters is not None:
+            core.adapters.listeners.append(self._change)
+        self._unknown: set[str] = set()  # adapters of which a line was said
+        # The prefix cache in which there may be KV of before a change.
+        self._suspect: Any = None
         self._names_media = names_media
         self._windows = windows
         self._groups = groups  # place among the engine's, tokens a block
@@ -126,8 +132,6 @@ class SchedulerSide:
             return
         if not params or request.request_id in self._entries:
             return
-        if self._core.weights() != self._version:
-            self._renew_weights()
         # A client may say so to a consumer, too: nobody comes for its blocks.
         holds = self._produces and bool(params.get("do_remote_decode"))
         pulls = requests.pulls(params)
@@ -143,13 +147,9 @@ class SchedulerSide:
             pulls = False
         if not (holds or pulls):
             return
-        nameless = requests.nameless(request, self._names_media)
+        adapter, content = self._core.adapter(request)
+        nameless = self._nameless(request, pulls, content)
         if nameless:
-            logger.warning(
-                "kvpull: request %s has a prompt with %s: no KV is moved",
-                request.request_id,
-                nameless,
-            )
             if not pulls:
                 return
             holds = False
@@ -160,28 +160,57 @@ class SchedulerSide:
             # Now, as the token ids are at hand: later it takes twice as long.
             _NO_DIGEST
             if nameless
-            else requests.prompt_digest(request, self._version, self._packed),
+            else requests.prompt_digest(
+                request, self._core.version, content, self._packed
+            ),
+            adapter,
+            content,
         )
         self._next_key += 1
         self._entries[request.request_id] = entry
-        # What may be held concerns the library when it has finished.
-        if not pulls:
-            return
         self._tally.is_busy = True
         code = self._tell(request, entry, ticket)
         if code < 0:
             logger.warning(
                 "kvpull: request %s: %s", request.request_id, self._text(code)
             )
-        elif nameless:
+        if not pulls:
+            return
+        if nameless:
             self.half.allocated(entry.key, 0, [])  # gives the ticket back
-        elif self._debugs:
+        elif code == 0 and self._debugs:
             logger.debug(
                 "kvpull: request %s pulls what %s holds as %s",
                 request.request_id,
                 params.get("remote_engine_id"),
                 params.get("remote_request_id"),
             )
+
+    def _nameless(self, request: Any, pulls: bool, content: str) -> bool:
+        """Say whether something that its KV depends on has no name."""
+        unnamed = requests.nameless(request, self._names_media)
+        if unnamed:
+            logger.warning(
+                "kvpull: request %s has a prompt with %s: no KV is moved",
+                request.request_id,
+                unnamed,
+            )
+        lora = request.lora_request
+        # A consumer's request loads its adapter behind the pull.
+        replaces = pulls and getattr(lora, "load_inplace", False)
+        if lora is None or (content and not replaces):
+            return bool(unnamed) or self._core.are_unnamed
+        name, told = lora.lora_name, self._unknown
+        if name not in told and len(told) < _LINES_MAX:
+            told.add(name)
+            logger.info(
+                "kvpull: request %s: the adapter %.80s is %s: no KV of such "
+                "requests is moved",
+                request.request_id,
+                name,
+                "loaded in place by it" if content else "not known yet",
+            )
+        return True
 
     def _tell(self, request: Any, entry: Entry, ticket: bytes) -> int:
         """Tell the library of a request; the answer is an error or 0."""
@@ -201,6 +230,7 @@ class SchedulerSide:
             flags,
             name,
             trace,
+            entry.adapter,
         )
 
     def matched_tokens(
@@ -208,7 +238,12 @@ class SchedulerSide:
     ) -> tuple[int | None, bool]:
         """Answer how many tokens can be loaded beyond the local ones."""
         entry = self._entries.get(request.request_id)
-        if entry is None or not entry.pulls:
+        if entry is None:
+            return 0, False
+        if local_tokens:
+            self._look_at_cache()
+        # A hit of the cache concerns what is held, too.
+        if not (entry.pulls or local_tokens):
             return 0, False
         answer, tokens = self.half.matched_tokens(entry.key, local_tokens)
         if answer == _WAIT:
@@ -270,21 +305,51 @@ class SchedulerSide:
             if entry.place:
                 self._meta.places[entry.key] = entry.place
 
-    def _renew_weights(self) -> None:
-        """Share nothing of the old weights."""
-        self._version = self._core.weights()
-        for entry in self._entries.values():
-            entry.holds_no_more = True
-        self.reset()
-        if self._core.weights_are_unnamed:
-            logger.warning(
-                "kvpull: the weights were changed and not named since: no KV "
-                "is shared until /update_weight_version names them"
-            )
-        else:
-            logger.info(
-                "kvpull: the weights are version %s now", self._version
-            )
+    def _weights_changed(self) -> None:
+        """Share nothing of the old weights; the holds give memory back."""
+        self._change()
+        self.half.reset(_REVOKE)
+
+    def _change(self, adapter: int = 0) -> None:
+        """Tell the library of a change, and what the prefix cache has."""
+        self._tally.is_busy = True
+        self._look_at_cache()
+        self.half.changed(adapter)
+        self._suspect = self._core.cached()
+        if self._core.is_cache_empty():
+            self._clear()
+
+    def _look_at_cache(self) -> None:
+        """See whether the prefix cache was cleared since the last change."""
+        suspect = self._suspect
+        if suspect is not None and self._core.cached() is not suspect:
+            self._clear()
+
+    def _clear(self) -> None:
+        """Nothing of before the last change can be hit any more."""
+        self._suspect = None
+        self.half.reset(_CLEARED)
+
+    def loads_end(self, said: Any) -> None:
+        """Fail loads of before a change, before vLLM takes them for done."""
+        for name in said.finished_recving - said.failed_recving:
+            entry = self._entries.get(name)
+            if entry is None or not entry.parked:
+                continue
+            code = self._used(entry)
+            if code < 0:
+                said.failed_recving.add(name)
+                logger.warning(
+                    "kvpull: request %s is not used: %s", name, self._text(code)
+                )
+
+    def _used(self, entry: Entry) -> int:
+        """Ask whether what was loaded may be used: an error or 0."""
+        adapters = self._core.adapters
+        if entry.adapter and adapters is not None:
+            if adapters.name(entry.adapter) != entry.content:
+                return _EMISMATCH
+        return self.half.loaded(entry.key)
 
     def _look_at_pause(self, now: float) -> None:
         """End what a pause waits for, when readers had time to be done."""
@@ -292,7 +357,7 @@ class SchedulerSide:
             self._paused_since = now
         elif now - self._paused_since > _PAUSE_S:
             self._paused_since = now
-            self.half.reset(CONST["KVPULL_RESET_REVOKE"])
+            self.half.reset(_REVOKE)
 
     def _look_at_tracers(self, now: float) -> None:
         """See whether spans are exported: once they are they stay so."""
@@ -302,8 +367,6 @@ class SchedulerSide:
     def build_meta(self, _scheduler_output: Any) -> KVPullMetadata:
         """Return what the workers are told in this step."""
         now = time.monotonic()
-        if self._core.weights() != self._version:
-            self._renew_weights()
         self._look_at_pause(now)
         if now >= self._look_at:
             self._look_at_tracers(now)
@@ -339,25 +402,15 @@ class SchedulerSide:
         if entry is None:
             return _NOTHING
         reason = requests.finish_reason(request)
-        if entry.holds_no_more:
-            reason = _ABORT
         self._tally.is_busy = True
-        if not entry.pulls:
-            if reason not in _DONE:
-                return _NOTHING
-            # Known to the library from here on.
-            code = self._tell(request, entry, b"")
-            if code < 0:
-                logger.warning(
-                    "kvpull: request %s is not held: %s", name, self._text(code)
-                )
-                return _NOTHING
         if reason == _REJECT:
             logger.debug(
                 "kvpull: request %s is rejected: its ticket is given back", name
             )
         tokens, blocks = 0, []
         if entry.holds:
+            if entry.adapter and self._core.adapters is not None:
+                self._core.adapters.look()
             computed = request.num_computed_tokens - getattr(
                 request, "num_in_flight_tokens", 0
             )
@@ -372,7 +425,7 @@ class SchedulerSide:
             if self._debugs:
                 logger.debug("kvpull: request %s is held", name)
             self._meta.names[entry.key] = name
-        if not ticket or not entry.holds or entry.holds_no_more:
+        if not ticket or not entry.holds:
             return held, None
         if not self._answer:
             return held, {requests.TICKET: ticket.decode()}
@@ -405,14 +458,12 @@ class SchedulerSide:
             return 0
 
     def reset(self) -> bool:
-        """Forget tickets and end holds: weights or the cache changed."""
+        """Forget tickets and end holds: the cache is being cleared."""
         self._tally.is_busy = True
         for entry in self._entries.values():
             if entry.pulls and not entry.parked:
                 self.half.allocated(entry.key, 0, [])  # gives a ticket back
-        self.half.reset(
-            CONST["KVPULL_RESET_FORGET"] | CONST["KVPULL_RESET_REVOKE"]
-        )
+        self.half.reset(CONST["KVPULL_RESET_FORGET"] | _REVOKE)
         return True
 
     def stats(self) -> KVPullStats | None:

@@ -12,6 +12,7 @@ import atexit
 import json
 import os
 import time
+import uuid
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,11 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
 from kvpull_vllm import inside, primary
 from kvpull_vllm.abi import CONST, Library, ffi
+from kvpull_vllm.core import Core
 from kvpull_vllm.halves import Model
-from kvpull_vllm.jobs import COUNTERS, Found, Load, Request
+from kvpull_vllm.jobs import COUNTERS, Found, Load, Origin, Request
 from kvpull_vllm.logs import logger
+from kvpull_vllm.muted import Muted
 from kvpull_vllm.peers import Peers
 from kvpull_vllm.policy import KVPullARC, KVPullLRU, Publishing
 from kvpull_vllm.pool import ITEMS_MAX, Ask, Naming, Place, Pool, Share
@@ -97,8 +100,8 @@ class KVPullTier(SecondaryTierManager):
         check_spelling(config, _OWN_KEYS, "tier kvpull")
         config.setdefault("deadline_ms", _DEADLINE_MS)
         self._policy: Any = policy
-        self._core = inside.Core()
-        self._weights = self._core.weights()
+        self._core = Core()
+        self._weights = self._core.name
         self._model = primary.model(
             vllm_config, caches, offloading_spec, Settings(**own)
         )
@@ -109,7 +112,8 @@ class KVPullTier(SecondaryTierManager):
         self._probes: dict[Ask, list[Found]] = {}
         self._reads: dict[Ask, tuple[Load, list[bytes]]] = {}
         self._spills: dict[Ask, Load] = {}
-        self._done: list[JobResult] = []
+        self._done: list[Load] = []
+        self._live: dict[str, Request] = {}
         self._peer_count = -1
         self._is_spilling = spill is not None
         self._pid = os.getpid()
@@ -133,7 +137,10 @@ class KVPullTier(SecondaryTierManager):
         except BaseException:
             self._pool.close()
             raise
-        policy.pool = self._pool
+        policy.pool, policy.muted = self._pool, Muted(self._core)
+        self._core.listeners.append(self._weights_changed)
+        if self._core.adapters is not None:
+            self._core.adapters.listeners.append(self._changed)
         self._pool.idle = self._peers.look
         atexit.register(self.shutdown)
         logger.info(
@@ -153,35 +160,52 @@ class KVPullTier(SecondaryTierManager):
 
     def _naming(self) -> Naming:
         seed = os.environ.get("PYTHONHASHSEED", "vLLM's")
-        own = self._model
-        weights = f"{own.weights} {self._weights}".strip()
+        own, name = self._model, self._weights
+        if name is None:  # like no other ones anywhere
+            name = f"not named {uuid.uuid4().hex}"
+        weights = f"{own.weights} {name}".strip()
         named = Model(**{**vars(own), "weights": weights})
         return Naming(named, self._hash, seed, self._tp)
 
-    def _look_at_weights(self) -> None:
-        """Where they are others nothing of the old ones is shared."""
-        weights = self._core.weights()
-        if weights == self._weights:
-            return
-        self._weights = weights
-        is_muted = self._policy.weights_changed()
+    def _changed(self, adapter: int = 0) -> bool:
+        """Use and share nothing of before a change of an adapter, 0 for weights.
+
+        Say whether there is some in the caches.
+        """
+
+        def is_of(origin: Origin | None) -> bool:
+            return origin is not None and adapter in (0, origin.adapter)
+
+        for load in [*self._done, *(load for load, _ in self._reads.values())]:
+            load.is_stale = load.is_stale or is_of(load.origin)
+        for request in self._live.values():
+            if is_of(request.origin):
+                request.origin = None
+        return self._policy.changed(adapter)
+
+    def _weights_changed(self) -> None:
+        """Share nothing of the old ones; before the first byte is new."""
+        is_muted = self._changed()
+        was, self._weights = self._weights, self._core.name
+        if was is None and self._weights is None:
+            return  # a further call of an update
         self._pool.bump_all(self._naming())
         self._peers.again()
-        logger.info(
-            "kvpull: pool: the weights are version %s now%s", weights,
-            ": nothing is shared until the caches are reset "
-            "(/reset_prefix_cache?reset_external=true)" * is_muted,
-        )  # fmt: skip
+        if self._weights is not None:
+            logger.info(
+                "kvpull: pool: the weights are version %s now%s", self._weights,
+                ": nothing is shared until the caches are reset "
+                "(/reset_prefix_cache?reset_external=true)" * is_muted,
+            )  # fmt: skip
 
     # ---- requests ----
 
     def on_new_request(self, req_context: Any) -> RequestOffloadingContext:
         """Take note of when it began, and of who it names."""
         self._forget_name()  # all ranks have it open when one comes
-        self._look_at_weights()
         self._peers.look()
-        self._policy.begun(req_context.req_id)
-        request = Request(self._pool.epoch())
+        request = Request(self._origin(req_context.req_id))
+        self._live[req_context.req_id] = request
         params = req_context.kv_transfer_params
         named = params.get("kvpull_pool") if isinstance(params, dict) else None
         source = None if named or not isinstance(params, dict) else (
@@ -204,9 +228,21 @@ class KVPullTier(SecondaryTierManager):
         req_context.set_state(request)
         return RequestOffloadingContext()
 
+    def _origin(self, name: str) -> Origin | None:
+        """Return what a request is computed with; None: it has no name."""
+        if self._core.are_unnamed:
+            return None
+        asked = self._core.request(name)
+        adapter, content = self._core.adapter(asked)
+        if adapter and (not content or getattr(
+            asked.lora_request, "load_inplace", False
+        )):
+            return None
+        return Origin(self._pool.epoch(), adapter, content)
+
     def on_request_finished(self, req_context: Any) -> None:
         """Forget what it asked for."""
-        self._policy.live.discard(req_context.req_id)
+        self._live.pop(req_context.req_id, None)
         request = req_context.get_state(Request)
         for key in request.keys if request else ():
             found = self._found[key]
@@ -219,8 +255,9 @@ class KVPullTier(SecondaryTierManager):
     def lookup(self, key: Any, req_context: Any) -> LookupResult:
         """Answer, or have it asked at the end of this step."""
         request = req_context.get_state(Request)
-        if request is None:
+        if request is None or request.origin is None:
             return LookupResult.MISS
+        key = request.origin.name(key)
         if key not in request.keys:
             if request.hint and self._peers.is_awaited(request.hint):
                 if time.monotonic() < request.until:
@@ -244,7 +281,6 @@ class KVPullTier(SecondaryTierManager):
 
     def on_schedule_end(self, context: Any) -> None:
         """Ask all peers for what this step looked up."""
-        self._look_at_weights()
         batch = list(dict.fromkeys(k for k in self._batch if k in self._found))
         self._batch.clear()
         for at in range(0, len(batch), ITEMS_MAX):
@@ -265,10 +301,8 @@ class KVPullTier(SecondaryTierManager):
 
     def submit_store(self, job_metadata: Any) -> None:
         """List it; what is spilled is pinned until the disk has it."""
-        request = job_metadata.req_context.get_state(Request)
-        epoch = request.epoch if request else None
-        puts = self._policy.publish(job_metadata.keys, epoch)
-        job = Load(job_metadata)
+        job = Load(job_metadata, is_store=True)
+        puts = self._policy.publish(job_metadata.keys, self._current(job))
         for at in range(0, len(puts) if self._is_spilling else 0, ITEMS_MAX):
             some = puts[at : at + ITEMS_MAX]
             ask, code = self._pool.spill(some)
@@ -278,23 +312,33 @@ class KVPullTier(SecondaryTierManager):
                 self._spills[ask] = job
                 job.waits += 1
         if not job.waits:
-            self._stored(job)
+            self._end(job)
 
-    def _stored(self, load: Load) -> None:
-        job_id = load.job.job_id
-        self._done.append(JobResult(job_id, True, None, 0.0, 0))
+    def _current(self, load: Load) -> Origin | None:
+        """Return its request's origin, if the adapter is still the same."""
+        if load.origin and load.origin.adapter and self._core.adapters:
+            self._core.adapters.look()
+        return load.origin
 
     def submit_load(self, job_metadata: Any) -> None:
         """Read what was found into the primary's chunks."""
-        load = Load(job_metadata)
-        self._policy.promote(job_metadata.keys, self._pool.epoch())
+        load = Load(job_metadata, is_store=False)
+        origin = self._current(load)
+        if origin is None:
+            # Weights or adapter changed since the lookup: nothing is read.
+            self._policy.promote(job_metadata.keys, None)
+            self._end(load)
+            return
+        self._policy.promote(
+            job_metadata.keys, origin._replace(epoch=self._pool.epoch())
+        )
         by_peer: dict[Any, list[tuple[bytes, Place, int]]] = {}
         chunks = map(int, job_metadata.chunk_ids)
         for key, chunk in zip(job_metadata.keys, chunks, strict=True):
-            found = self._found.get(key)
+            found = self._found.get(origin.name(key))
             if chunk in self._policy.held:
                 self._policy.count("chunks_held")
-                self._miss(key)
+                self._miss(origin.name(key))
             elif found is not None and found.place is not None:
                 place = found.place
                 piece = (key, place, chunk)
@@ -313,7 +357,7 @@ class KVPullTier(SecondaryTierManager):
         if code:
             self._policy.count("chunks_failed", len(keys))
             for key in keys:
-                self._miss(key)
+                self._miss(load.origin.name(key))
             return
         self._reads[ask] = (load, keys)
         load.waits += 1
@@ -325,13 +369,8 @@ class KVPullTier(SecondaryTierManager):
             found.place = None
 
     def _end(self, load: Load) -> None:
-        job = load.job
-        is_whole = len(load.good) == len(job.keys)
-        took_s = time.monotonic() - job.submit_time
-        size = len(load.good) * self.block_size_bytes
-        self._done.append(
-            JobResult(job.job_id, is_whole, load.good, took_s, size)
-        )
+        load.end()
+        self._done.append(load)
 
     def _take(self) -> None:
         """Take what has ended."""
@@ -351,27 +390,28 @@ class KVPullTier(SecondaryTierManager):
                 self._policy.count("chunks_unspilled", len(ask.codes) - good)
                 job.waits -= 1
                 if not job.waits:
-                    self._stored(job)
+                    self._end(job)
                 continue
             load, keys = self._reads.pop(ask)
+            origin = self._current(load)
             for key, code in zip(keys, ask.codes, strict=True):
-                if code == 0:
+                if code == 0 and origin and not load.is_stale:
                     load.good.append(key)
                     self._policy.count("chunks_read")
                     continue
-                is_stale = code == CONST["KVPULL_ESTALE"]
+                is_stale = code in (0, CONST["KVPULL_ESTALE"])
                 self._policy.count("chunks_stale" if is_stale else "chunks_failed")
-                self._miss(key)
+                if origin:
+                    self._miss(origin.name(key))
             load.waits -= 1
             if not load.waits:
                 self._end(load)
 
     def get_finished_jobs(self) -> Collection[JobResult]:
         """Return what has ended since the last call."""
-        self._look_at_weights()
         self._take()
         done, self._done = self._done, []
-        return done
+        return [load.result(self.block_size_bytes) for load in done]
 
     def has_pending_work(self) -> bool:
         """Whether an answer is on its way: not in an idle engine."""

@@ -20,7 +20,7 @@ static uint32_t random_below(uint32_t bound)
 	return (uint32_t)(random_next(&random_state) >> 33) % bound;
 }
 
-/* One side of one cache, plain layout, for tests that change one thing. */
+/* A side of a cache in plain layout, for tests that change one thing. */
 struct plain {
 	struct kvpull_cache caches[4];
 	struct kvpull_region_view regions[1];
