@@ -77,7 +77,9 @@ class Pair:
         self.worker = halves.WorkerHalf(library, opening)
         memory = self.worker.memory_alloc(8 * 4096, False)
         base = int(ffi.cast("uintptr_t", memory.base))
-        cache = layout.Geometry(0, 0, 1, base, 0, 4096, 0, 4096, 8, 1, 1, 4096)
+        cache = layout.Geometry(
+            0, 0, 1, base, 0, 4096, 0, 4096, 8, 1, 1, 4096, 256
+        )
         self.worker.regions_register((0, base, memory.bytes), [cache], 0)
         assert self.scheduler.rank_info(self.worker.rank_info()) == 0
         self.kv = ffi.buffer(memory.base, 8 * 4096)
