@@ -204,7 +204,7 @@ $(B)/fuzz/%: $(B)/tests/fuzz/%.o $$(PARTS_$$*) $(FUZZ_MAIN) $(TEST_LIBS)
 $(B)/kvpull_sequences: $(B)/tests/fuzz/sequence/main.o $(PARTS_fuzz_sequence) $(TEST_LIBS)
 	$(call LINK_TEST)
 # The library's clock is the fuzzer's, so that a seed is the same run again.
-$(B)/fuzz/fuzz_api $(B)/kvpull_api_fuzz: ALL_LDFLAGS += -Wl,--wrap=clock_gettime
+$(B)/fuzz/fuzz_api $(B)/kvpull_api_fuzz: ALL_LDFLAGS += -Wl,--wrap=clock_gettime,--wrap=nanosleep
 $(B)/fuzz/fuzz_api: $(B)/tests/fuzz/fuzz_api.o $(API_FUZZ_OBJ) $(FUZZ_MAIN) $(TEST_LIBS)
 	$(call LINK_TEST,$(if $(FUZZ_MAIN),,-fsanitize=fuzzer))
 $(B)/kvpull_api_fuzz: $(B)/tests/fuzz/main_api.o $(API_FUZZ_OBJ) $(TEST_LIBS)

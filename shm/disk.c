@@ -130,23 +130,22 @@ err:
 	return KVPULL_EAGAIN;
 }
 
-/* 1: the thread has ended, and touches nothing any more. */
-static int end_await(struct kvpull_disk_queue *queue)
+/* 1: the thread has ended, or is about to: no read of its runs. */
+static int end_await(struct kvpull_disk_queue *queue, uint64_t close_by_ns)
 {
-	const struct timespec until = kvpull_clock_timespec(
-		kvpull_clock_ns() + KVPULL_DISK_CLOSE_MS * KVPULL_NS_PER_MS);
+	const struct timespec until = kvpull_clock_timespec(close_by_ns);
 	int error = 0;
-	int has_ended;
+	int ends;
 
 	(void)pthread_mutex_lock(&queue->lock);
 	queue->stop = 1;
 	(void)pthread_cond_signal(&queue->asked);
-	while (!queue->has_ended && !error)
+	while (!queue->has_ended && queue->next != queue->last && !error)
 		error = pthread_cond_timedwait(&queue->ended, &queue->lock,
 					       &until);
-	has_ended = (int)queue->has_ended;
+	ends = queue->has_ended || queue->next == queue->last;
 	(void)pthread_mutex_unlock(&queue->lock);
-	return has_ended;
+	return ends;
 }
 
 void kvpull_library_keep(void)
@@ -161,14 +160,14 @@ void kvpull_library_keep(void)
 			     RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
 }
 
-uint32_t kvpull_disk_close(struct kvpull_disk *disk)
+uint32_t kvpull_disk_close(struct kvpull_disk *disk, uint64_t close_by_ns)
 {
 	struct kvpull_disk_queue *queue = disk->queue;
 
 	if (!queue)
 		return 0;
 	disk->queue = NULL;
-	if (!end_await(queue)) {
+	if (!end_await(queue, close_by_ns)) {
 		(void)pthread_detach(queue->thread);
 		/*
 		 * The thread hangs in a read, and goes on if that ever returns:

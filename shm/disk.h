@@ -15,8 +15,6 @@
 #include "shm/uring.h"
 
 #define KVPULL_DISK_DEPTH 32u
-/* close() waits so long for the read that runs: a busy host is no hanging disk. */
-#define KVPULL_DISK_CLOSE_MS 400u
 
 struct kvpull_disk_queue; /* the thread's, too */
 
@@ -31,10 +29,10 @@ struct kvpull_disk {
 int KVPULL_MUST_CHECK kvpull_disk_open(struct kvpull_disk *disk, int wake_fd,
 				       const struct kvpull_log *log);
 /*
- * Return: 0; 1: a read hangs. Its thread, its buffer and this library then stay
+ * Waits for a read that runs until close_by_ns. Return: 0; 1: it hangs. Its thread, its buffer and this library then stay
  * until the process ends.
  */
-uint32_t kvpull_disk_close(struct kvpull_disk *disk);
+uint32_t kvpull_disk_close(struct kvpull_disk *disk, uint64_t close_by_ns);
 
 /* As with io_uring; KVPULL_EAGAIN beyond the depth. */
 int KVPULL_MUST_CHECK kvpull_disk_queue(struct kvpull_disk *disk,

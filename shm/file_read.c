@@ -53,12 +53,12 @@ int kvpull_files_open(struct kvpull_files *files, uint32_t read_max,
 	return 0;
 }
 
-void kvpull_files_close(struct kvpull_files *files)
+void kvpull_files_close(struct kvpull_files *files, uint64_t close_by_ns)
 {
-	const uint32_t hangs = kvpull_disk_close(&files->disk);
+	const uint32_t hangs = kvpull_disk_close(&files->disk, close_by_ns);
 
 	/* A late write must not hit what is mapped there next. */
-	if (kvpull_uring_close(&files->uring) || hangs)
+	if (kvpull_uring_close(&files->uring, close_by_ns) || hangs)
 		kvpull_warn(files->log,
 			    "reads are still under way: %zu bytes stay mapped",
 			    KVPULL_FILE_BOUNCE_BYTES);

@@ -69,7 +69,7 @@ int KVPULL_MUST_CHECK kvpull_files_open(struct kvpull_files *files,
 					struct kvpull_arena *arena,
 					const struct kvpull_log *log);
 /* From any thread; reads that have not ended never do. */
-void kvpull_files_close(struct kvpull_files *files);
+void kvpull_files_close(struct kvpull_files *files, uint64_t close_by_ns);
 
 /*
  * By the owner, when a file is met; once is enough. Without io_uring reads need

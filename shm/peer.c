@@ -100,7 +100,7 @@ static void peer_hang_up(struct kvpull_shm_peers *peers,
 	fds_close(peer);
 }
 
-void kvpull_shm_peers_fini(struct kvpull_shm_peers *peers)
+void kvpull_shm_peers_fini(struct kvpull_shm_peers *peers, uint64_t close_by_ns)
 {
 	uint32_t i;
 
@@ -108,7 +108,7 @@ void kvpull_shm_peers_fini(struct kvpull_shm_peers *peers)
 		peer_hang_up(peers, &peers->peers[i]);
 		kvpull_shm_detach(&peers->peers[i].memory, &peers->unmaps);
 	}
-	kvpull_unmaps_close(&peers->unmaps);
+	kvpull_unmaps_close(&peers->unmaps, close_by_ns);
 }
 
 void kvpull_shm_peer_lose(struct kvpull_shm_peers *peers,

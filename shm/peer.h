@@ -69,7 +69,8 @@ kvpull_shm_peers_init(struct kvpull_shm_peers *peers,
 		      const struct kvpull_shm_params *params,
 		      struct kvpull_arena *arena);
 /* No copy runs any more. */
-void kvpull_shm_peers_fini(struct kvpull_shm_peers *peers);
+void kvpull_shm_peers_fini(struct kvpull_shm_peers *peers,
+			   uint64_t close_by_ns);
 
 /* Bounds-checked: an index of the owner's. */
 static inline struct kvpull_shm_peer *

@@ -47,9 +47,9 @@ int kvpull_shm_reads_init(struct kvpull_shm_reads *reads,
 				 params->log);
 }
 
-void kvpull_shm_reads_fini(struct kvpull_shm_reads *reads)
+void kvpull_shm_reads_fini(struct kvpull_shm_reads *reads, uint64_t close_by_ns)
 {
-	kvpull_files_close(&reads->files);
+	kvpull_files_close(&reads->files, close_by_ns);
 }
 
 /* Copies the whole read on this thread. Returns 0, or the error. */

@@ -69,7 +69,8 @@ int KVPULL_MUST_CHECK kvpull_shm_reads_init(
 	struct kvpull_shm_reads *reads, const struct kvpull_shm_params *params,
 	struct kvpull_shm_peers *peers, struct kvpull_arena *arena);
 /* Before the peers' and the arena's end. */
-void kvpull_shm_reads_fini(struct kvpull_shm_reads *reads);
+void kvpull_shm_reads_fini(struct kvpull_shm_reads *reads,
+			   uint64_t close_by_ns);
 
 /* As in the seam. */
 int KVPULL_MUST_CHECK kvpull_shm_read_start(struct kvpull_transport *transport,

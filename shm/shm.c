@@ -288,14 +288,14 @@ static void wakes_close(struct kvpull_shm *shm)
 	kvpull_fd_close(&shm->timer_fd);
 }
 
-static void shm_close(struct kvpull_transport *transport)
+static void shm_close(struct kvpull_transport *transport, uint64_t close_by_ns)
 {
 	struct kvpull_shm *shm = kvpull_shm_of(transport);
 
 	/* Joins the workers, so nothing reads what is unmapped next. */
 	kvpull_copy_close(shm->copy);
-	kvpull_shm_reads_fini(&shm->reads);
-	kvpull_shm_peers_fini(&shm->peers);
+	kvpull_shm_reads_fini(&shm->reads, close_by_ns);
+	kvpull_shm_peers_fini(&shm->peers, close_by_ns);
 	kvpull_shm_callers_fini(&shm->callers);
 	kvpull_wait_close(&shm->wait);
 	kvpull_folder_close(&shm->folder);
@@ -464,7 +464,7 @@ int kvpull_shm_open(const struct kvpull_shm_params *params,
 err_callers:
 	kvpull_shm_callers_fini(&shm->callers);
 err_reads:
-	kvpull_shm_reads_fini(&shm->reads);
+	kvpull_shm_reads_fini(&shm->reads, kvpull_clock_close_by());
 	kvpull_wait_close(&shm->wait);
 	return code;
 }

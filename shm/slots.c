@@ -272,7 +272,7 @@ int kvpull_slots_open(struct kvpull_slots *slots,
 		code = ring_open(slots, params, why);
 	}
 	if (code)
-		(void)kvpull_slots_close(slots);
+		(void)kvpull_slots_close(slots, kvpull_clock_close_by());
 	else
 		kvpull_info(
 			slots->log, "%u slots of %u bytes in %s, %s O_DIRECT",
@@ -281,7 +281,7 @@ int kvpull_slots_open(struct kvpull_slots *slots,
 	return code;
 }
 
-uint32_t kvpull_slots_close(struct kvpull_slots *slots)
+uint32_t kvpull_slots_close(struct kvpull_slots *slots, uint64_t close_by_ns)
 {
 	const int fds[] = { slots->fd, slots->read_fd, slots->wake_fd };
 	uint32_t hang;
@@ -289,8 +289,8 @@ uint32_t kvpull_slots_close(struct kvpull_slots *slots)
 
 	if (!slots->bytes)
 		return 0;
-	hang = kvpull_disk_close(&slots->disk) +
-	       kvpull_uring_close(&slots->uring);
+	hang = kvpull_disk_close(&slots->disk, close_by_ns) +
+	       kvpull_uring_close(&slots->uring, close_by_ns);
 	if (hang)
 		kvpull_warn(
 			slots->log,

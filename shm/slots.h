@@ -68,10 +68,10 @@ int KVPULL_MUST_CHECK
 kvpull_slots_open(struct kvpull_slots *slots,
 		  const struct kvpull_slots_params *params, const char **why);
 /*
- * Waits a moment for writes. Return: how many hang, or 1: they may still read
+ * Waits for writes until close_by_ns. Return: how many hang, or 1: they may still read
  * their memory, which must stay mapped. Zeroed: nothing is done.
  */
-uint32_t kvpull_slots_close(struct kvpull_slots *slots);
+uint32_t kvpull_slots_close(struct kvpull_slots *slots, uint64_t close_by_ns);
 /* 1: it was cut; a write would make it long again, with zeros in listed slots. */
 int kvpull_slots_is_short(const struct kvpull_slots *slots);
 /*

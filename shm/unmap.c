@@ -3,7 +3,6 @@
 
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/thread.h"
@@ -86,16 +85,12 @@ void kvpull_unmap(struct kvpull_unmaps *unmaps,
 		mappings_end(mappings, count);
 }
 
-void kvpull_unmaps_close(struct kvpull_unmaps *unmaps)
+void kvpull_unmaps_close(struct kvpull_unmaps *unmaps, uint64_t close_by_ns)
 {
-	const struct timespec step = { .tv_nsec = KVPULL_NS_PER_MS };
-	const uint64_t until =
-		kvpull_clock_ns() + KVPULL_UNMAP_CLOSE_MS * KVPULL_NS_PER_MS;
-
 	/* By looks, not pthread_clockjoin_np(): TSan does not know that one. */
-	for (reap(unmaps); unmaps->count && kvpull_clock_ns() < until;
+	for (reap(unmaps); unmaps->count && kvpull_clock_ns() < close_by_ns;
 	     reap(unmaps))
-		(void)nanosleep(&step, NULL);
+		kvpull_clock_nap();
 	if (!unmaps->count)
 		return;
 	kvpull_library_keep();

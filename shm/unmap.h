@@ -13,11 +13,6 @@
 #define KVPULL_UNMAPS_MAX 8u
 /* Less than that is unmapped at once: a thread costs more. */
 #define KVPULL_UNMAP_BYTES (UINT64_C(64) << 20)
-/*
- * close() waits this long for threads that still unmap; after that the library
- * stays loaded.
- */
-#define KVPULL_UNMAP_CLOSE_MS 1000u
 
 /* A mapping of a descriptor. */
 struct kvpull_shm_mapping {
@@ -39,7 +34,10 @@ struct kvpull_unmaps {
 /* Unmaps all of them, now or soon. The table is the caller's again. */
 void kvpull_unmap(struct kvpull_unmaps *unmaps,
 		  const struct kvpull_shm_mapping *mappings, uint32_t count);
-/* Waits a bounded time; the other threads end later. */
-void kvpull_unmaps_close(struct kvpull_unmaps *unmaps);
+/*
+ * Waits until close_by_ns. Threads that go on are left behind, and the library
+ * then stays loaded.
+ */
+void kvpull_unmaps_close(struct kvpull_unmaps *unmaps, uint64_t close_by_ns);
 
 #endif /* KVPULL_SHM_UNMAP_H */

@@ -25,8 +25,6 @@
 #endif
 
 #define PROBE_OPS 64u
-#define CLOSE_TURNS 100
-#define CLOSE_TURN_MS 10
 
 /* Open with the best flags that the kernel knows: 0 or -errno. */
 static int ring_open(struct kvpull_uring *uring, enum kvpull_uring_mode mode)
@@ -139,26 +137,28 @@ uint32_t kvpull_uring_poll(struct kvpull_uring *uring,
  * Wait until nothing is in flight. Of a ring with SINGLE_ISSUER only the
  * thread that submitted can: for another, results never come.
  */
-static void drain(struct kvpull_uring *uring)
+static void drain(struct kvpull_uring *uring, uint64_t close_by_ns)
 {
 	struct kvpull_uring_result result;
-	int turn;
 
-	for (turn = 0; uring->in_flight && turn < CLOSE_TURNS; turn++) {
+	while (uring->in_flight) {
 		if (io_uring_get_events(&uring->ring) == -EEXIST)
 			return;
-		if (!kvpull_uring_poll(uring, &result, 1))
-			(void)poll(NULL, 0, CLOSE_TURN_MS);
+		if (kvpull_uring_poll(uring, &result, 1))
+			continue;
+		if (kvpull_clock_ns() >= close_by_ns)
+			return;
+		kvpull_clock_nap();
 	}
 }
 
-uint32_t kvpull_uring_close(struct kvpull_uring *uring)
+uint32_t kvpull_uring_close(struct kvpull_uring *uring, uint64_t close_by_ns)
 {
 	if (!uring->is_open)
 		return 0;
 	/* Entries that were queued and not flushed are lost with the queue. */
 	uring->in_flight -= io_uring_sq_ready(&uring->ring);
-	drain(uring);
+	drain(uring, close_by_ns);
 	io_uring_queue_exit(&uring->ring);
 	uring->is_open = 0;
 	/* The kernel itself holds the pages of registered buffers. */

@@ -73,10 +73,10 @@ int KVPULL_MUST_CHECK kvpull_uring_register(struct kvpull_uring *uring,
 					    uint8_t *base, size_t bytes);
 /*
  * From any thread, once the owner calls no more; waits for reads in flight if
- * it can. Return: reads that may still write to the buffer's addresses, which
+ * it can, until close_by_ns. Return: reads that may still write to the buffer's addresses, which
  * must then stay mapped for ever; 0 with a registered buffer.
  */
-uint32_t kvpull_uring_close(struct kvpull_uring *uring);
+uint32_t kvpull_uring_close(struct kvpull_uring *uring, uint64_t close_by_ns);
 
 /* Queue one: KVPULL_EAGAIN beyond depth. flush() gives them to the kernel. */
 int KVPULL_MUST_CHECK kvpull_uring_queue(struct kvpull_uring *uring,

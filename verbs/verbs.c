@@ -19,7 +19,6 @@
 #include "verbs/setup.h"
 
 #define LINGER_NS (KVPULL_NS_PER_S / 2)
-#define CLOSE_NS (KVPULL_NS_PER_S / 5)
 struct verbs {
 	struct kvpull_transport transport; /* first: the seam's handle */
 	struct kvpull_fabric fabric;
@@ -476,18 +475,6 @@ static int verbs_fd(const struct kvpull_transport *transport)
 	return verbs_of_const(transport)->watch.fd;
 }
 
-/* Notifications that are posted get their chance to be delivered. */
-static int notes_left(const struct verbs *verbs)
-{
-	uint32_t at;
-
-	for (at = 0; at < verbs->shared.params.peers_max; at++)
-		if (verbs->peers[at].state == KVPULL_BUNDLE_IN &&
-		    kvpull_verbs_bundle_notes_open(&verbs->peers[at]))
-			return 1;
-	return 0;
-}
-
 /* By these the route's cost is judged: work requests, doorbells a byte. */
 static void counts_say(const struct verbs *verbs)
 {
@@ -517,17 +504,15 @@ static int verbs_doorbell_fd(const struct kvpull_transport *transport)
 	return -1;
 }
 
-static void verbs_close(struct kvpull_transport *transport)
+/* Waits for nothing: an owner that has notes left polls before. */
+static void verbs_close(struct kvpull_transport *transport,
+			uint64_t close_by_ns)
 {
 	struct verbs *verbs = verbs_of(transport);
 	struct kvpull_verbs_connect *connect = &verbs->connect;
-	const uint64_t until_ns = kvpull_clock_ns() + CLOSE_NS;
-	struct kvpull_event ignored[16];
 	uint32_t at;
 
-	while (verbs->peers && notes_left(verbs) &&
-	       kvpull_clock_ns() < until_ns)
-		(void)verbs_poll(transport, kvpull_clock_ns(), ignored, 16);
+	(void)close_by_ns;
 	while (connect->active_count) {
 		struct kvpull_verbs_bundle *bundle =
 			&connect->bundles[connect->active[0]];
@@ -675,7 +660,7 @@ int kvpull_verbs_open(const struct kvpull_verbs_params *params,
 	if (!code)
 		code = parts_open(verbs, params, arena);
 	if (code) {
-		verbs_close(&verbs->transport);
+		verbs_close(&verbs->transport, 0);
 		if (params->required)
 			kvpull_error(
 				params->log,

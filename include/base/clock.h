@@ -45,6 +45,25 @@ static inline int kvpull_second_passed(uint64_t *said_ns, uint64_t now_ns)
 	return 1;
 }
 
+/*
+ * All waits of one close() end by then: semantics F15's second, less what is
+ * given back without a wait.
+ */
+#define KVPULL_CLOSE_NS (9 * KVPULL_NS_PER_S / 10)
+
+static inline uint64_t kvpull_clock_close_by(void)
+{
+	return kvpull_clock_ns() + KVPULL_CLOSE_NS;
+}
+
+/* A pause of close(), between two looks at what it waits for. */
+static inline void kvpull_clock_nap(void)
+{
+	const struct timespec nap = { .tv_nsec = (long)KVPULL_NS_PER_MS };
+
+	(void)nanosleep(&nap, NULL);
+}
+
 /* A time of kvpull_clock_ns(), for calls that wait until then. */
 static inline struct timespec kvpull_clock_timespec(uint64_t at_ns)
 {

@@ -420,8 +420,11 @@ struct kvpull_transport_ops {
 	 * fd(). -1: there is none, engine_wake_fd is written instead.
 	 */
 	int (*doorbell_fd)(const struct kvpull_transport *transport);
-	/* Reads have ended, peers are down. */
-	void (*close)(struct kvpull_transport *transport);
+	/*
+	 * Reads have ended, peers are down. Waits for threads and disks end by
+	 * close_by_ns, of kvpull_clock_ns(); what goes on after is left behind.
+	 */
+	void (*close)(struct kvpull_transport *transport, uint64_t close_by_ns);
 };
 
 /* Each implementation's struct begins with this one; open() sets all of it. */

@@ -477,7 +477,8 @@ int kvpull_progress_serve(struct kvpull_progress *progress)
 	return code;
 }
 
-void kvpull_progress_close(struct kvpull_progress *progress)
+void kvpull_progress_close(struct kvpull_progress *progress,
+			   uint64_t close_by_ns)
 {
 	if (!progress)
 		return;
@@ -486,7 +487,7 @@ void kvpull_progress_close(struct kvpull_progress *progress)
 		(void)eventfd_write(progress->handover->progress_wake_fd, 1);
 		(void)pthread_join(progress->thread, NULL);
 	}
-	kvpull_routes_close(&progress->routes);
+	kvpull_routes_close(&progress->routes, close_by_ns);
 	if (progress->wait_fd >= 0)
 		(void)close(progress->wait_fd);
 }

@@ -36,7 +36,8 @@ int KVPULL_MUST_CHECK
 kvpull_progress_open(const struct kvpull_progress_params *params,
 		     struct kvpull_progress **progress);
 /* Ends the thread and the routes; NULL: nothing. */
-void kvpull_progress_close(struct kvpull_progress *progress);
+void kvpull_progress_close(struct kvpull_progress *progress,
+			   uint64_t close_by_ns);
 /* The regions are in the facts: listen. 0, or why not. */
 int KVPULL_MUST_CHECK kvpull_progress_serve(struct kvpull_progress *progress);
 /* After serve(), where the configuration wants a thread. 0, KVPULL_EDEVICE. */

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/epoll.h"
 #include "plugin/bytes/ticket.h"
 
@@ -58,13 +59,13 @@ uint32_t kvpull_routes_callers_max(const struct kvpull_config *config)
 	       (config->consumers_max + KVPULL_CALLERS_MORE);
 }
 
-void kvpull_routes_close(struct kvpull_routes *routes)
+void kvpull_routes_close(struct kvpull_routes *routes, uint64_t close_by_ns)
 {
 	for (; routes->count; routes->count--) {
 		struct kvpull_transport *transport =
 			routes->list[routes->count - 1].transport;
 
-		transport->ops->close(transport);
+		transport->ops->close(transport, close_by_ns);
 	}
 }
 
@@ -101,7 +102,7 @@ static void hosts_close(struct kvpull_routes *routes)
 			routes->list[kept++] = routes->list[at];
 			continue;
 		}
-		transport->ops->close(transport);
+		transport->ops->close(transport, kvpull_clock_close_by());
 		kvpull_info(routes->log,
 			    "route %s is closed: a region is device memory",
 			    transport->ops->name);

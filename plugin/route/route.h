@@ -86,7 +86,7 @@ uint32_t kvpull_routes_callers_max(const struct kvpull_config *config);
 /* Adds a route after the others; close() closes it, too. KVPULL_EFULL. */
 int KVPULL_MUST_CHECK kvpull_routes_add(struct kvpull_routes *routes,
 					struct kvpull_transport *transport);
-void kvpull_routes_close(struct kvpull_routes *routes);
+void kvpull_routes_close(struct kvpull_routes *routes, uint64_t close_by_ns);
 
 /*
  * Regions are known: listen. What cannot serve them is not used, with a

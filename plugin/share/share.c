@@ -189,11 +189,12 @@ int kvpull_share_open(const struct kvpull_share_setup *setup,
 	return 0;
 }
 
-static void memory_free(struct kvpull_reader *share)
+static void memory_free(struct kvpull_reader *share, uint64_t close_by_ns)
 {
 	share->pool = NULL;
 	/* A late write would read what is mapped there next, for readers. */
-	if (kvpull_share_spills_close(&share->spills) && share->chunks.base) {
+	if (kvpull_share_spills_close(&share->spills, close_by_ns) &&
+	    share->chunks.base) {
 		(void)close(share->chunks.fd);
 		share->chunks.base = NULL;
 	}
@@ -206,15 +207,17 @@ static void memory_free(struct kvpull_reader *share)
 
 void kvpull_share_close(struct kvpull_reader *share)
 {
+	const uint64_t close_by_ns = kvpull_clock_close_by();
+
 	/* A child has neither the threads nor the shared memory to end. */
 	if (!share || share->pid != getpid())
 		return;
 	if (share->pool && !share->is_ended)
 		kvpull_pool_close(share->pool);
 	kvpull_share_sleep_end(share);
-	kvpull_routes_close(&share->routes);
+	kvpull_routes_close(&share->routes, close_by_ns);
 	kvpull_share_show_close(share);
-	memory_free(share);
+	memory_free(share, close_by_ns);
 	kvpull_arena_fini(&share->arena);
 	(void)munmap(share, sizeof(*share));
 }
@@ -431,7 +434,7 @@ int kvpull_share_begin(struct kvpull_reader *share,
 		return code;
 	code = slots_make(share, params, detail);
 	if (code) {
-		memory_free(share);
+		memory_free(share, kvpull_clock_close_by());
 		return code;
 	}
 	code = memory_make(share);
@@ -442,7 +445,7 @@ int kvpull_share_begin(struct kvpull_reader *share,
 	if (!code)
 		code = kvpull_routes_serve(&share->routes, share->serve);
 	if (code) {
-		memory_free(share);
+		memory_free(share, kvpull_clock_close_by());
 		return failed(detail, code);
 	}
 	kvpull_share_show_pool(share);

@@ -43,9 +43,10 @@ int kvpull_share_spills_open(struct kvpull_share_spills *spills,
 	return kvpull_arena_ok(arena) ? 0 : -1;
 }
 
-uint32_t kvpull_share_spills_close(struct kvpull_share_spills *spills)
+uint32_t kvpull_share_spills_close(struct kvpull_share_spills *spills,
+				   uint64_t close_by_ns)
 {
-	const uint32_t hang = kvpull_slots_close(&spills->file);
+	const uint32_t hang = kvpull_slots_close(&spills->file, close_by_ns);
 
 	*spills = (struct kvpull_share_spills){ 0 };
 	return hang;

@@ -52,7 +52,8 @@ int KVPULL_MUST_CHECK
 kvpull_share_spills_open(struct kvpull_share_spills *spills,
 			 struct kvpull_arena *arena);
 /* No end of a spill comes any more. Return: as kvpull_slots_close(). */
-uint32_t kvpull_share_spills_close(struct kvpull_share_spills *spills);
+uint32_t kvpull_share_spills_close(struct kvpull_share_spills *spills,
+				   uint64_t close_by_ns);
 
 /* puts: of chunks; copied. codes: until its end. KVPULL_EFULL, KVPULL_EINVAL. */
 int KVPULL_MUST_CHECK

@@ -479,11 +479,12 @@ static int loop_doorbell_fd(const struct kvpull_transport *transport)
 	return -1;
 }
 
-static void loop_end(struct kvpull_transport *transport)
+static void loop_end(struct kvpull_transport *transport, uint64_t close_by_ns)
 {
 	struct end *end = of(transport);
 	uint32_t at;
 
+	(void)close_by_ns;
 	end->is_open = 0;
 	for (at = 0; at < CONNS; at++) {
 		struct conn *conn = &end->net->conns[at];

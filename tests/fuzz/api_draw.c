@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where chance and time come from. The library's calls of clock_gettime() come
- * here (the linker's --wrap), and libsodium's random numbers, too; so nothing
- * differs between two runs of one seed but addresses.
+ * Where chance and time come from. The library's calls of clock_gettime() and
+ * nanosleep() come here (the linker's --wrap), and libsodium's random numbers,
+ * too; so nothing differs between two runs of one seed but addresses.
  */
 #include "tests/fuzz/api.h"
 
@@ -23,6 +23,8 @@
 
 int __real_clock_gettime(clockid_t id, struct timespec *now);
 int __wrap_clock_gettime(clockid_t id, struct timespec *now);
+int __real_nanosleep(const struct timespec *wait, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *wait, struct timespec *left);
 /* Of the sanitizers, where there are any. */
 void __attribute__((weak))
 __sanitizer_set_death_callback(void (*callback)(void));
@@ -138,6 +140,14 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *now)
 	return 0;
 }
 
+int __wrap_nanosleep(const struct timespec *wait, struct timespec *left)
+{
+	if (!clock_fake)
+		return __real_nanosleep(wait, left);
+	clock_ns += (uint64_t)wait->tv_nsec;
+	return 0;
+}
+
 void api_clock_init(int fake)
 {
 	clock_fake = fake;
@@ -174,7 +184,7 @@ void api_sleep_ns(uint64_t ns)
 	if (clock_fake)
 		clock_ns += ns;
 	else
-		(void)nanosleep(&wait, NULL);
+		(void)__real_nanosleep(&wait, NULL);
 }
 
 /* What went before, the oldest first; async-signal-safe it is not. */

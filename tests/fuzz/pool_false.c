@@ -97,7 +97,7 @@ void pool_false_open(void)
 
 void pool_false_close(void)
 {
-	false_one.route->ops->close(false_one.route);
+	false_one.route->ops->close(false_one.route, kvpull_clock_close_by());
 	kvpull_arena_fini(&false_one.arena);
 	kvpull_segment_unmake(&false_one.chunks);
 	kvpull_segment_unmake(&false_one.guards);

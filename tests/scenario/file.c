@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* X3: blocks of P in an unnamed file, which D reads from the disk. */
+#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -502,6 +503,41 @@ static void x3_hangs(const struct scenario *scenario)
 		     (unsigned long long)(took_ns / SCENARIO_NS_PER_MS));
 }
 
+/*
+ * Semantics F15: D closes while its disk hangs and P, which is owed a release,
+ * stands still. Each of both waits was bounded, and they added up.
+ */
+static void x3_close(const struct scenario *scenario)
+{
+	const struct x3_setup setup = {
+		.config = "\"uring\":\"no\"",
+		.before_open = file_disk_hangs,
+		.disk_hangs = 1,
+	};
+	static struct node_message message;
+	static struct pair pair;
+	uint64_t start_ns, took_ns;
+
+	pair_open(&pair, scenario, &setup);
+	node_prefill(&pair.p, &message, BLOCKS_MAX, 1);
+	(void)node_pull(&pair.d, &message);
+	/* It connects, and its first read begins. */
+	scenario_sleep_ns(500 * scenario->patience * SCENARIO_NS_PER_MS);
+	(void)kill(pair.p.pid, SIGSTOP);
+	start_ns = engine_now_ns();
+	node_close(&pair.d);
+	took_ns = engine_now_ns() - start_ns;
+	(void)kill(pair.p.pid, SIGCONT);
+	node_close(&pair.p);
+	log_has("consumer", "reads are still under way");
+	scenario_say("closed after %llu ms",
+		     (unsigned long long)(took_ns / SCENARIO_NS_PER_MS));
+	/* Beside its process, which ends. */
+	scenario_check(took_ns <=
+			       1200 * scenario->patience * SCENARIO_NS_PER_MS,
+		       "it closes too late");
+}
+
 const struct scenario_case scenario_x3[] = {
 	{ "X3a", "memory and file come in one pull, bytes equal", x3_mixed, 30,
 	  120 },
@@ -528,5 +564,8 @@ const struct scenario_case scenario_x3[] = {
 	  x3_hangs, 30, 30 },
 	{ "X3n", "files are refused by name where D may not wait for them",
 	  x3_caller_refused, 30, 30 },
+	{ "X3o",
+	  "D closes in a second though P stands still and its disk hangs",
+	  x3_close, 20, 20 },
 	{ 0 },
 };

@@ -566,8 +566,9 @@ static int sim_doorbell_fd(const struct kvpull_transport *transport)
 	return -1;
 }
 
-static void sim_close(struct kvpull_transport *transport)
+static void sim_close(struct kvpull_transport *transport, uint64_t close_by_ns)
 {
+	(void)close_by_ns;
 	of(transport)->closed = 1;
 }
 

@@ -220,7 +220,8 @@ static int audit_poll(struct kvpull_transport *transport, uint64_t now_ns,
 	return count;
 }
 
-static void audit_close(struct kvpull_transport *transport)
+static void audit_close(struct kvpull_transport *transport,
+			uint64_t close_by_ns)
 {
 	struct seq_audit *audit = audit_of(transport);
 	uint32_t at;
@@ -228,7 +229,7 @@ static void audit_close(struct kvpull_transport *transport)
 	for (at = 0; at < AUDITS; at++)
 		if (audits[at] == audit)
 			audits[at] = NULL;
-	audit->real->close(transport);
+	audit->real->close(transport, close_by_ns);
 }
 
 void seq_audit_keeps_rings(struct seq_audit *audit)

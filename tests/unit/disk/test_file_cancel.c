@@ -155,7 +155,7 @@ static void waiting_for_the_kernel(struct world *world)
 	(void)read_plain(world, 0, 16, 131072);
 	start(world, 0);
 	poll_once(world);
-	kvpull_files_close(&world->files);
+	kvpull_files_close(&world->files, kvpull_clock_close_by());
 	kernel_is_busy = 0;
 	assert_int_equal(world->warnings, 0);
 }

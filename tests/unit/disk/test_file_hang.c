@@ -148,7 +148,7 @@ UNIT_TEST(close_leaves_a_read_that_hangs)
 
 	hang_begin(&world);
 	bounce = world.files.bounce;
-	kvpull_files_close(&world.files);
+	kvpull_files_close(&world.files, kvpull_clock_close_by());
 	assert_int_equal(atomic_load_explicit(&inside, memory_order_acquire),
 			 1);
 	assert_int_equal(world.warnings, 1);
@@ -178,7 +178,7 @@ UNIT_TEST(close_drops_what_a_slow_disk_did_not_read)
 	assert_int_equal(world.files.disk.in_flight, KVPULL_FILE_DEPTH);
 	with_reads = fds_open();
 	ends_late = 1;
-	kvpull_files_close(&world.files);
+	kvpull_files_close(&world.files, kvpull_clock_close_by());
 	ends_late = 0;
 	assert_int_equal(atomic_load_explicit(&calls, memory_order_relaxed), 1);
 	assert_int_equal(world.warnings, 0);
@@ -188,6 +188,22 @@ UNIT_TEST(close_drops_what_a_slow_disk_did_not_read)
 	kvpull_file_close(&world.regions[1]);
 	(void)munmap(world.local, LOCAL_BYTES);
 	(void)close(world.wake_fd);
+}
+
+/* A close() that has no time left must not take an idle thread for a hang. */
+UNIT_TEST(idle_thread_is_joined_when_no_time_is_left)
+{
+	static struct world world;
+	struct kvpull_disk disk;
+	uint32_t before;
+
+	hang_set(0);
+	assert_int_equal(world_begin(&world, WAY_PREAD), 0);
+	before = fds_open();
+	assert_int_equal(kvpull_disk_open(&disk, world.wake_fd, &world.log), 0);
+	assert_int_equal(kvpull_disk_close(&disk, 0), 0);
+	assert_int_equal(fds_open(), before);
+	world_end(&world);
 }
 
 UNIT_TEST(thread_takes_as_many_reads_as_it_has_place_for)
@@ -213,7 +229,7 @@ UNIT_TEST(thread_takes_as_many_reads_as_it_has_place_for)
 		assert_int_equal(result.code, 4096);
 	}
 	assert_int_equal(io.tag, KVPULL_DISK_DEPTH);
-	assert_int_equal(kvpull_disk_close(&disk), 0);
+	assert_int_equal(kvpull_disk_close(&disk, kvpull_clock_close_by()), 0);
 	poll_until(&world, 1);
 	pieces_are_back(&world);
 	world_end(&world);
@@ -238,7 +254,7 @@ UNIT_TEST(caller_without_io_uring_is_refused_by_name)
 	assert_non_null(
 		strstr(world.warning, "progress caller needs io_uring"));
 	assert_int_equal(files.is_prepared, 0);
-	kvpull_files_close(&files);
+	kvpull_files_close(&files, kvpull_clock_close_by());
 	kvpull_arena_fini(&arena);
 	world_end(&world);
 }

@@ -145,7 +145,8 @@ static void expect_written_by(uint32_t at_once, int32_t code)
 			 SLOT_BYTES);
 	if (!code)
 		assert_memory_equal(from, back, SLOT_BYTES);
-	assert_int_equal(kvpull_slots_close(&slots), 0);
+	assert_int_equal(kvpull_slots_close(&slots, kvpull_clock_close_by()),
+			 0);
 	(void)munmap(from, SLOT_BYTES);
 	(void)munmap(back, SLOT_BYTES);
 }
@@ -180,7 +181,8 @@ UNIT_TEST(a_slot_beyond_four_gib_is_where_it_belongs)
 		pread(slots.read_fd, back, SLOT_BYTES, (off_t)far * SLOT_BYTES),
 		SLOT_BYTES);
 	assert_memory_equal(from, back, SLOT_BYTES);
-	assert_int_equal(kvpull_slots_close(&slots), 0);
+	assert_int_equal(kvpull_slots_close(&slots, kvpull_clock_close_by()),
+			 0);
 	(void)munmap(from, SLOT_BYTES);
 	(void)munmap(back, SLOT_BYTES);
 }
@@ -206,7 +208,8 @@ UNIT_TEST(writes_are_as_many_as_there_is_place_for)
 	while (slots.open_count)
 		if (!kvpull_slots_poll(&slots, &result, 1))
 			(void)poll(NULL, 0, 1);
-	assert_int_equal(kvpull_slots_close(&slots), 0);
+	assert_int_equal(kvpull_slots_close(&slots, kvpull_clock_close_by()),
+			 0);
 	(void)munmap(from, SLOT_BYTES);
 }
 
@@ -279,7 +282,8 @@ UNIT_TEST(what_a_ring_gives_up_is_written_by_a_thread)
 	assert_int_equal(slot_write(&slots, 3, from), 0);
 	assert_int_equal(atomic_load_explicit(&pwrites, memory_order_relaxed),
 			 2);
-	assert_int_equal(kvpull_slots_close(&slots), 0);
+	assert_int_equal(kvpull_slots_close(&slots, kvpull_clock_close_by()),
+			 0);
 	/* One thread was enough, and is over. */
 	assert_int_equal(fds_open(), before);
 	(void)munmap(from, SLOT_BYTES);
@@ -311,7 +315,8 @@ UNIT_TEST(what_a_ring_gives_up_is_an_error_without_a_thread)
 	/* And then one can. */
 	assert_int_equal(slot_write(&slots, 1, from), 0);
 	ring_gives_up = 0;
-	assert_int_equal(kvpull_slots_close(&slots), 0);
+	assert_int_equal(kvpull_slots_close(&slots, kvpull_clock_close_by()),
+			 0);
 	(void)munmap(from, SLOT_BYTES);
 }
 

@@ -159,7 +159,8 @@ static void reads_come_back_with(enum kvpull_uring_mode mode)
 		kvpull_uring_register(&bench.uring, bench.buffer, BUFFER_BYTES),
 		0);
 	assert_int_equal(bench_read_all(&bench), 1);
-	assert_int_equal(kvpull_uring_close(&bench.uring), 0);
+	assert_int_equal(
+		kvpull_uring_close(&bench.uring, kvpull_clock_close_by()), 0);
 	assert_int_equal(bench.warnings, 0);
 	bench_end(&bench);
 }
@@ -183,7 +184,8 @@ UNIT_TEST(switched_off_is_said_without_a_warning)
 			 KVPULL_EUNSUPPORTED);
 	assert_int_equal(bench.warnings, 0);
 	assert_int_equal(kvpull_uring_arm(&bench.uring), 0);
-	assert_int_equal(kvpull_uring_close(&bench.uring), 0);
+	assert_int_equal(
+		kvpull_uring_close(&bench.uring, kvpull_clock_close_by()), 0);
 	bench_end(&bench);
 }
 
@@ -203,7 +205,7 @@ UNIT_TEST(end_of_file_is_a_short_read)
 	while (!kvpull_uring_poll(&bench.uring, &result, 1))
 		sleep_until_woken(&bench);
 	assert_int_equal(result.code, 100);
-	(void)kvpull_uring_close(&bench.uring);
+	(void)kvpull_uring_close(&bench.uring, kvpull_clock_close_by());
 	bench_end(&bench);
 }
 
@@ -239,7 +241,8 @@ UNIT_TEST(dropped_read_reads_nothing_and_comes_back)
 	while (!kvpull_uring_poll(&bench.uring, results, 1))
 		sleep_until_woken(&bench);
 	assert_int_equal(bench.buffer[2 * PIECE], DEPTH - 2);
-	assert_int_equal(kvpull_uring_close(&bench.uring), 0);
+	assert_int_equal(
+		kvpull_uring_close(&bench.uring, kvpull_clock_close_by()), 0);
 	bench_end(&bench);
 }
 
@@ -255,7 +258,8 @@ UNIT_TEST(what_was_never_handed_over_is_over_at_close)
 	}
 	assert_int_equal(bench_read(&bench, 1), 0);
 	assert_int_equal(bench_read(&bench, 2), 0);
-	assert_int_equal(kvpull_uring_close(&bench.uring), 0);
+	assert_int_equal(
+		kvpull_uring_close(&bench.uring, kvpull_clock_close_by()), 0);
 	assert_int_equal(bench.buffer[PIECE], 0);
 	bench_end(&bench);
 }
@@ -265,6 +269,7 @@ UNIT_TEST(a_read_that_does_not_come_is_told_at_close)
 {
 	struct kvpull_uring_io io = { .bytes = 1 };
 	struct bench bench;
+	uint64_t began_ns;
 	int pipes[2];
 
 	bench_begin(&bench);
@@ -280,7 +285,9 @@ UNIT_TEST(a_read_that_does_not_come_is_told_at_close)
 	kvpull_uring_flush(&bench.uring);
 	/* The other one has come, and is not looked at. */
 	sleep_until_woken(&bench);
-	assert_int_equal(kvpull_uring_close(&bench.uring), 1);
+	began_ns = kvpull_clock_ns();
+	assert_int_equal(kvpull_uring_close(&bench.uring, began_ns), 1);
+	assert_in_range(kvpull_clock_ns() - began_ns, 0, KVPULL_CLOSE_NS / 2);
 	(void)close(pipes[0]);
 	(void)close(pipes[1]);
 	bench_end(&bench);
@@ -311,7 +318,7 @@ static uint32_t close_by_another_thread(struct bench *bench, void **failed)
 	assert_int_equal(pthread_create(&thread, NULL, submit_and_leave, bench),
 			 0);
 	(void)pthread_join(thread, failed);
-	return kvpull_uring_close(&bench->uring);
+	return kvpull_uring_close(&bench->uring, kvpull_clock_close_by());
 }
 
 UNIT_TEST(another_thread_that_closes_is_told_what_may_still_land)
@@ -354,7 +361,8 @@ static int refused_child(int error)
 		return 1;
 	if (bench.warnings != 1 || !strstr(bench.line, strerror(error)))
 		return 2;
-	return kvpull_uring_close(&bench.uring) ? 3 : 0;
+	return kvpull_uring_close(&bench.uring, kvpull_clock_close_by()) ? 3 :
+									   0;
 }
 
 UNIT_TEST(forbidden_with_eperm_is_unsupported)
@@ -383,7 +391,8 @@ static int memlock_child(int memlock)
 		return 1;
 	if (!bench_read_all(&bench))
 		return 2;
-	return kvpull_uring_close(&bench.uring) ? 3 : 0;
+	return kvpull_uring_close(&bench.uring, kvpull_clock_close_by()) ? 3 :
+									   0;
 }
 
 UNIT_TEST(buffers_over_memlock_are_not_needed)
@@ -403,7 +412,10 @@ static int no_memlock_child(int memlock)
 		return SANDBOX_SKIP;
 	code = bench_open(&bench, KVPULL_URING_ANY_THREAD);
 	if (!code)
-		return kvpull_uring_close(&bench.uring) ? 1 : 0;
+		return kvpull_uring_close(&bench.uring,
+					  kvpull_clock_close_by()) ?
+			       1 :
+			       0;
 	return code == KVPULL_EUNSUPPORTED &&
 			       strstr(bench.line, strerror(ENOMEM)) ?
 		       0 :
@@ -462,7 +474,7 @@ UNIT_TEST(wait_tells_sockets_and_reads_apart)
 	assert_int_equal(kvpull_wait_poll(&wait, tokens, 4), 1);
 	assert_int_equal(tokens[0].kind, KVPULL_WAIT_COPY);
 	kvpull_wait_close(&wait);
-	(void)kvpull_uring_close(&bench.uring);
+	(void)kvpull_uring_close(&bench.uring, kvpull_clock_close_by());
 	(void)close(pair[0]);
 	(void)close(pair[1]);
 	bench_end(&bench);

@@ -124,7 +124,7 @@ void world_end(struct world *world)
 	const int stays = world->files.uring.in_flight &&
 			  !world->files.uring.is_fixed && !kernel_is_busy;
 
-	kvpull_files_close(&world->files);
+	kvpull_files_close(&world->files, kvpull_clock_close_by());
 	if (!stays)
 		assert_int_equal(msync(bounce, 4096, MS_ASYNC), -1);
 	kvpull_arena_fini(&world->arena);

@@ -116,7 +116,7 @@ static void end_close(struct end *end)
 {
 	if (!end->routes.count)
 		return;
-	kvpull_routes_close(&end->routes);
+	kvpull_routes_close(&end->routes, kvpull_clock_close_by());
 	kvpull_segment_unmake(&end->memory);
 	kvpull_segment_unmake(&end->entries);
 	kvpull_arena_fini(&end->arena);

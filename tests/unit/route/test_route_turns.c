@@ -103,8 +103,9 @@ static int side_doorbell_fd(const struct kvpull_transport *transport)
 	return of(transport)->doorbell;
 }
 
-static void side_close(struct kvpull_transport *transport)
+static void side_close(struct kvpull_transport *transport, uint64_t close_by_ns)
 {
+	(void)close_by_ns;
 	of(transport)->closes++;
 }
 
@@ -250,7 +251,7 @@ UNIT_TEST_WITH(devices_close_the_routes_that_cannot_read_them, up, NULL)
 	assert_int_equal(routes.list[0].peer_first, 1);
 	assert_int_equal(sides[0].closes + sides[2].closes, 2);
 	assert_int_equal(sides[0].serves + sides[2].serves, 0);
-	kvpull_routes_close(&routes);
+	kvpull_routes_close(&routes, kvpull_clock_close_by());
 	assert_int_equal(sides[0].closes + sides[1].closes + sides[2].closes,
 			 3);
 }

@@ -155,8 +155,8 @@ void share_close(struct share_world *world)
 {
 	struct kvpull_share_reader_end end;
 
-	world->route->ops->close(world->route);
-	world->owner_end->ops->close(world->owner_end);
+	world->route->ops->close(world->route, kvpull_clock_close_by());
+	world->owner_end->ops->close(world->owner_end, kvpull_clock_close_by());
 	(void)loop_close(world->net);
 	assert_int_equal(kvpull_share_reader_end(world->reader, &end), 0);
 	kvpull_arena_fini(&world->arena);

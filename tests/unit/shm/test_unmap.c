@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "tests/lib/unit.h"
 
 #define PARTS 4u
@@ -115,7 +116,7 @@ UNIT_TEST(much_memory_is_unmapped_by_a_thread)
 	memset(mappings, 0, sizeof(mappings));
 	hang_set(0);
 	await_unmapped();
-	kvpull_unmaps_close(&unmaps);
+	kvpull_unmaps_close(&unmaps, kvpull_clock_close_by());
 	assert_int_equal(unmaps.count, 0);
 }
 
@@ -144,7 +145,7 @@ UNIT_TEST(more_than_there_are_threads_are_unmapped_too)
 	}
 	kvpull_unmap(&unmaps, mappings, PARTS + 1);
 	assert_int_equal(unmaps.count, 1);
-	kvpull_unmaps_close(&unmaps);
+	kvpull_unmaps_close(&unmaps, kvpull_clock_close_by());
 	assert_int_equal(unmaps.count, 0);
 	assert_int_equal(mapped(), 0);
 }
@@ -159,7 +160,7 @@ UNIT_TEST(close_waits_for_threads_that_unmap)
 	for (round = 0; round < 4; round++) {
 		make(mappings, KVPULL_UNMAP_BYTES);
 		kvpull_unmap(&unmaps, mappings, PARTS + 1);
-		kvpull_unmaps_close(&unmaps);
+		kvpull_unmaps_close(&unmaps, kvpull_clock_close_by());
 		assert_int_equal(mapped(), 0);
 	}
 	atomic_store_explicit(&is_slow, 0, memory_order_release);
@@ -169,11 +170,14 @@ UNIT_TEST(close_waits_for_threads_that_unmap)
 UNIT_TEST(close_leaves_a_thread_that_hangs)
 {
 	struct kvpull_shm_mapping mappings[PARTS + 1];
+	uint64_t began_ns;
 
 	hang_set(1);
 	make(mappings, KVPULL_UNMAP_BYTES);
 	kvpull_unmap(&unmaps, mappings, PARTS + 1);
-	kvpull_unmaps_close(&unmaps);
+	began_ns = kvpull_clock_ns();
+	kvpull_unmaps_close(&unmaps, began_ns);
+	assert_in_range(kvpull_clock_ns() - began_ns, 0, KVPULL_CLOSE_NS / 2);
 	assert_int_equal(unmaps.count, 0);
 	assert_int_equal(mapped(), PARTS);
 	hang_set(0);

@@ -46,7 +46,7 @@ void side_close(struct side *side)
 {
 	if (!side->transport)
 		return;
-	side->transport->ops->close(side->transport);
+	side->transport->ops->close(side->transport, kvpull_clock_close_by());
 	side->transport = NULL;
 	kvpull_arena_fini(&side->arena);
 }

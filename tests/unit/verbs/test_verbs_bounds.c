@@ -138,14 +138,6 @@ TEST_UP(message_fits_and_comes_after_the_one_before)
 			 KVPULL_EAGAIN);
 }
 
-TEST(notification_before_close_arrives)
-{
-	assert_int_equal(world_note_send(1), 0);
-	side_close(&world.d);
-	world_run(5);
-	assert_int_equal(world.note_count, 1);
-}
-
 /* Two reads of all, one behind the other, of four work requests each 50 ms. */
 static void crawl(uint32_t first_cancelled)
 {

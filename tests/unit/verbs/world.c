@@ -139,7 +139,7 @@ int side_serve(struct world_side *side)
 void side_close(struct world_side *side)
 {
 	if (side->route)
-		side->route->ops->close(side->route);
+		side->route->ops->close(side->route, kvpull_clock_close_by());
 	memset(side->rings, 0, sizeof(side->rings));
 	kvpull_arena_fini(&side->arena);
 	side->route = NULL;

@@ -108,6 +108,31 @@ TEST(first_pull_after_a_start_succeeds)
 	kvpull_worker_destroy(d[1].worker);
 }
 
+/*
+ * P's engine takes the release no more. close() waits for it a part of its
+ * second, and the core is others' meanwhile.
+ */
+TEST(close_waits_without_spinning)
+{
+	static struct node p, d;
+	uint64_t began_ns;
+	uint64_t burnt_ns;
+
+	node_open(&p, "P", 0xa1, "");
+	node_open(&d, "D0", 0xd1, "");
+	node_hold(&p, 3);
+	node_claim(&d, &p, 3);
+	node_pull(&d);
+	assert_int_equal(pull_end(&p, &d).kind, KVPULL_POLL_LOADED);
+	began_ns = kvpull_clock_ns();
+	burnt_ns = kvpull_clock_thread_ns();
+	kvpull_worker_destroy(d.worker);
+	burnt_ns = kvpull_clock_thread_ns() - burnt_ns;
+	assert_true(kvpull_clock_ns() - began_ns >= KVPULL_CLOSE_NS / 2);
+	assert_in_range(burnt_ns, 0, KVPULL_CLOSE_NS / 4);
+	kvpull_worker_destroy(p.worker);
+}
+
 /* A consumer that is killed when it has read. */
 static pid_t consumer_fork(const struct node *p)
 {

@@ -298,11 +298,12 @@ static int fake_doorbell_fd(const struct kvpull_transport *transport)
 	return -1;
 }
 
-static void fake_close(struct kvpull_transport *transport)
+static void fake_close(struct kvpull_transport *transport, uint64_t close_by_ns)
 {
 	struct world *world = world_of(transport);
 	uint32_t index;
 
+	(void)close_by_ns;
 	for (index = 0; index < WORLD_CALLERS; index++)
 		free(world->callers[index].memory);
 }
