@@ -153,10 +153,11 @@ static void x2_version(const struct scenario *scenario)
 {
 	static struct node_message message;
 	struct node p, d, other;
+	uint64_t held;
 
 	logs_open(scenario);
-	start(scenario, &p, "producer", lease);
-	start(scenario, &d, "consumer", lease);
+	start(scenario, &p, "producer", "");
+	start(scenario, &d, "consumer", "");
 	mutant_use("wire2", "plugin/bytes/handshake.c",
 		   "s/return wanted ? wanted : KVPULL_WIRE_VERSION;/return 2;/;"
 		   "s/^.*FIELD_OF(BYTES, struct kvpull_hello, nonce.*/&\\n"
@@ -167,16 +168,20 @@ static void x2_version(const struct scenario *scenario)
 		   "{ .name = \"colour\", .type = KVPULL_FIELD_U32, .size = 4, "
 		   ".since = 2, .id = 1, .is_required = 1, "
 		   ".offset = offsetof(struct kvpull_welcome, tp_size) },/");
-	start(scenario, &other, "newer", lease);
+	start(scenario, &other, "newer", "");
 	node_prefill(&p, &message, BLOCKS, 1);
+	held = message.key;
 	pull_ends(&other, &message, KVPULL_POLL_FAILED, KVPULL_EVERSION);
 	log_has("producer", "wire version (by colour) is 1 here and 2 there");
 	log_has("newer", "wire version (by colour) is 1 there and 2 here");
+	given_back(&p, held, "newer");
 	/* As a producer it welcomes with what D does not know. */
 	node_prefill(&other, &message, BLOCKS, 1);
+	held = message.key;
 	pull_ends(&d, &message, KVPULL_POLL_FAILED, KVPULL_EVERSION);
 	log_has("consumer", "wire version (by colour) is 1 here and 2 there");
 	log_has("newer", "refused us: wire version (by colour) is 1 there");
+	given_back(&other, held, "consumer");
 	works(&p, &d);
 	node_kill(&other);
 	node_check_empty(&p);
@@ -191,24 +196,31 @@ static void x2_uid(const struct scenario *scenario)
 	static struct node_message message;
 	struct node_params params;
 	struct node p, d, closed, stranger;
+	uint64_t held;
 
 	if (geteuid())
 		scenario_refuse("users other than our own need root");
 	logs_open(scenario);
 	scenario_check(!chmod(scenario->folder, 01777), "chmod");
 	/* Uid 1 may read, so that its socket is open to all: 65534 may not. */
-	start(scenario, &p, "producer", "\"lease_ms\":1000,\"uids\":[0,1]");
+	start(scenario, &p, "producer", "\"uids\":[0,1]");
 	start(scenario, &closed, "private", lease);
-	start(scenario, &d, "consumer", lease);
+	start(scenario, &d, "consumer", "");
 	/* The stranger would read from root, which does not know it. */
-	params_fill(scenario, "stranger", "\"lease_ms\":1000,\"uids\":[0]",
-		    &params);
+	params_fill(scenario, "stranger", "\"uids\":[0]", &params);
 	params.before_open = sandbox_nobody;
 	node_open(&stranger, &params);
 	node_prefill(&p, &message, BLOCKS, 1);
+	held = message.key;
 	pull_ends(&stranger, &message, KVPULL_POLL_FAILED, KVPULL_EAUTH);
 	log_has("producer", "user 65534 is not one of uids");
 	log_has("stranger", "does not let our user in: add it to its uids");
+	given_back(&p, held, "stranger");
+	/* Root refuses the stranger's memory, for its user. */
+	node_prefill(&stranger, &message, BLOCKS, 1);
+	held = message.key;
+	pull_ends(&d, &message, KVPULL_POLL_FAILED, KVPULL_EAUTH);
+	given_back(&stranger, held, "consumer");
 	node_prefill(&closed, &message, BLOCKS, 1);
 	pull_ends(&stranger, &message, KVPULL_POLL_FAILED, KVPULL_EAUTH);
 	log_has("stranger", "Permission denied");

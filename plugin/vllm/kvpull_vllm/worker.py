@@ -31,6 +31,7 @@ _ENDS = {
     CONST["KVPULL_END_ABORTED"]: "aborted",
     CONST["KVPULL_END_REVOKED"]: "revoked",
     CONST["KVPULL_END_RANK"]: "on another rank",
+    CONST["KVPULL_END_GIVEN_BACK"]: "given back",
 }
 
 

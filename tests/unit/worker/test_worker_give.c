@@ -58,7 +58,7 @@ static void give(struct world *world, uint32_t index,
 	(void)world_event(world, KVPULL_EVENT_CALLER_UP, index);
 	world_poll(world, 1);
 	event = world_event(world, KVPULL_EVENT_CALLER_MESSAGE, index);
-	/* Whoever it is. */
+	/* A user that is not let in. */
 	event->uid = world->config.uids[0] + 1;
 	event->data_bytes =
 		message_put(world->data[world->queue_count - 1], word);
@@ -266,7 +266,7 @@ TEST(refused_consumer_gives_its_ticket_back_when_its_user_is_done)
 	refused(world, "1-0", KVPULL_EREJECTED);
 	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EREJECTED);
 	world_pass(world, 100 * WORLD_MS);
-	/* Somebody may use it yet. */
+	/* The claim waits: a user of the ticket may pull again. */
 	assert_int_equal(world->gives, 0);
 	assert_int_equal(world->worker->claim_map.count, 1);
 	released(world, 101);
@@ -403,7 +403,7 @@ TEST(ticket_of_a_producer_that_stays_full_is_given_back)
 	for (turn = 0; turn < FULL_TURNS; turn++) {
 		const uint32_t peer = world_peer_at(world, "1-0");
 
-		/* It may have room the next time. */
+		/* A full producer may have room the next time. */
 		assert_int_equal(world->gives, 0);
 		world_event(world, KVPULL_EVENT_PEER_DOWN, peer)->code =
 			KVPULL_EFULL;
@@ -419,7 +419,7 @@ TEST(ticket_of_a_producer_that_stays_full_is_given_back)
 	assert_int_equal(world->worker->claim_map.count, 0);
 }
 
-/* Its hold waits for that rank's own release, which it keeps. */
+/* The hold waits for that rank's own release, which D keeps to say. */
 TEST(claim_that_a_full_producer_has_heard_is_released_not_given_back)
 {
 	struct world *world = *state;
