@@ -41,7 +41,7 @@ WRAPPED = {"test_slots", "test_share_verbs"}
 QUIET = re.compile(r"kvpull_(debug|info|warn|error|check|log|detail_set)\b|assert")
 OPEN = {"(": ")", "[": "]", "{": "}"}
 FLAGS = (
-    "-std=c11 -D_GNU_SOURCE -Iinclude -I. -O1 -DKVPULL_DEBUG -fPIC -w"
+    "-std=c11 -D_GNU_SOURCE -Iinclude -I. -O1 -DKVPULL_DEBUG -fPIC"
     " -Werror=incompatible-pointer-types -Werror=int-conversion"
     " -Werror=implicit-function-declaration"
 ).split() + ['-DKVPULL_VERSION="0"']
