@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A host that gives a process no more threads: the worker has none of its own. */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "tests/unit/abi/world.h"
 
@@ -30,6 +33,58 @@ int pthread_create(pthread_t *restrict thread,
 	return create(thread, attr, routine, argument);
 }
 #endif
+
+static uint32_t thread_count(void)
+{
+	DIR *folder = opendir("/proc/self/task");
+	uint32_t count = 0;
+
+	assert_non_null(folder);
+	while (readdir(folder))
+		count++;
+	(void)closedir(folder);
+	return count - 2; /* . and .. */
+}
+
+/* However many descriptors are left: an error, or a thread that runs. */
+UNIT_TEST(registration_without_descriptors_is_no_success)
+{
+	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
+	struct kvpull_open_params params = open_params("engine");
+	struct kvpull_region region = { .struct_size = sizeof(region),
+					.fd = -1 };
+	const struct kvpull_regions regions = four_blocks_in(&region);
+	struct rlimit before;
+	rlim_t more;
+	int code = KVPULL_EDEVICE;
+
+	params.config_json = "{\"copy_threads\":0,\"route\":\"shm\"}";
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	for (more = 0; code && more < 32; more++) {
+		struct kvpull_memory memory = { .struct_size = sizeof(memory) };
+		const uint32_t threads = thread_count();
+		struct kvpull_worker *worker;
+		struct rlimit few = before;
+		int lowest;
+
+		assert_int_equal(ops->open(&params, &worker, NULL), 0);
+		assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory),
+				 0);
+		region.base = memory.base;
+		region.bytes = 4096;
+		lowest = dup(0);
+		assert_true(lowest >= 0);
+		(void)close(lowest);
+		few.rlim_cur = (rlim_t)lowest + more;
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+		code = ops->regions_register(worker, &regions, NULL);
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+		assert_int_equal(thread_count(), threads + !code);
+		ops->close(worker);
+	}
+	assert_int_equal(code, 0);
+	assert_true(more > 1);
+}
 
 UNIT_TEST(registration_without_a_thread_says_what_to_do)
 {

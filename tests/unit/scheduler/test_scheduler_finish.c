@@ -186,6 +186,7 @@ UNIT_TEST(key_that_is_held_is_no_new_request)
 UNIT_TEST(payload_that_is_too_long_goes_nowhere)
 {
 	static const uint8_t payload[KVPULL_PAYLOAD_BYTES_MAX + 64];
+	static char text[KVPULL_TICKET_BYTES_MAX];
 	static const struct kvpull_blocks blocks = { .block_count = 4,
 						     .block_ids =
 							     world_blocks };
@@ -201,5 +202,11 @@ UNIT_TEST(payload_that_is_too_long_goes_nowhere)
 	*behind = 1;
 	assert_int_equal(finish_with(world, &finish), KVPULL_FINISH_FREE);
 	assert_int_equal(*behind, 1);
+	/* The longest one travels. */
+	finish.payload_bytes = KVPULL_PAYLOAD_BYTES_MAX;
+	finish.ticket = text;
+	finish.ticket_capacity = sizeof(text);
+	world_enter(world, 1, 0, 1);
+	assert_int_equal(finish_with(world, &finish), KVPULL_FINISH_HELD);
 	world_close(world);
 }

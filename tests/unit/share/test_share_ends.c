@@ -395,6 +395,12 @@ UNIT_TEST(own_memory_overlaps_no_other)
 	assert_int_equal(kvpull_share_reader_local_add(world->reader, base,
 						       UINT64_MAX, 2, &local),
 			 KVPULL_EINVAL);
+	assert_int_equal(kvpull_share_reader_local_add(world->reader, base - 1,
+						       0, 1, &local),
+			 KVPULL_EINVAL);
+	assert_int_equal(kvpull_share_reader_local_add(world->reader, base - 1,
+						       1, 0, &local),
+			 KVPULL_EINVAL);
 	assert_int_equal(kvpull_share_reader_local_add(
 				 world->reader, base + sizeof(world->blocks), 1,
 				 KVPULL_SHARE_READER_BLOCKS_MAX, &local),

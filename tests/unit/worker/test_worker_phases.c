@@ -52,6 +52,32 @@ TEST(loaded_pull_says_when_it_reached_each_phase)
 	assert_int_equal(record->took_ns, 6 * WORLD_MS);
 }
 
+/* The second one takes the place of the first, which had a part more. */
+TEST(pull_counts_for_the_peers_that_it_read)
+{
+	struct world *world = *state;
+	const struct kvpull_status_peer *rows;
+
+	world->read_code = world->check_code = 1;
+	world_claim(world, SERIAL, 2);
+	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
+	world_poll(world, 1);
+	assert_int_equal(world_up(world, "1-0", 0, 2), 0);
+	assert_int_equal(world_up(world, "1-1", 1, 2), 1);
+	world_poll(world, 2);
+	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	world_claim(world, 2 * SERIAL - 1, 1);
+	world_pull(world, KEY + 1, 2 * SERIAL - 1, KVPULL_FLAG_RELEASE);
+	world_poll(world, 1);
+	assert_int_equal(world_up(world, "2-0", 0, 1), 2);
+	world_poll(world, 2);
+	world_reported(world, KEY + 1, KVPULL_POLL_LOADED, 0);
+	rows = world->worker->facts.status->peers;
+	assert_int_equal(kvpull_status_get(&rows[0].pulls), 1);
+	assert_int_equal(kvpull_status_get(&rows[1].pulls), 1);
+	assert_int_equal(kvpull_status_get(&rows[2].pulls), 1);
+}
+
 TEST(failed_pull_says_how_far_it_came)
 {
 	struct world *world = *state;

@@ -45,6 +45,27 @@ UNIT_TEST_WITH(lost_release_is_said_again, world_setup, world_teardown)
 	assert_int_equal(world->worker->claim_map.count, 1);
 }
 
+/* The engine has not read yet that its claim is over when it begins a pull. */
+UNIT_TEST_WITH(pull_of_a_claim_that_ended_meanwhile_expires, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+
+	world_claim(world, FIRST, 1);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	world->worker->facts.config.progress = KVPULL_PROGRESS_THREAD;
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, FIRST);
+	(void)kvpull_worker_progress(world->worker);
+	(void)kvpull_worker_progress(world->worker);
+	assert_null(world->worker->progress->claims[0].order);
+	world_pull(world, 5, FIRST, 0);
+	(void)kvpull_worker_progress(world->worker);
+	world->worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
+	world_poll(world, 1);
+	world_reported(world, 5, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
+}
+
 UNIT_TEST_WITH(taken_release_is_not_said_again, world_setup, world_teardown)
 {
 	struct world *world = *state;
@@ -129,6 +150,24 @@ UNIT_TEST_WITH(release_is_said_before_the_engine_is_woken, world_setup,
 	worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 	world_poll(world, 1);
 	world_reported(world, 1, KVPULL_POLL_LOADED, 0);
+}
+
+/* A system call for each poll after it would be as many as polls. */
+UNIT_TEST_WITH(thread_that_sleeps_is_woken_once, world_setup, world_teardown)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	eventfd_t wakes;
+
+	worker->facts.config.progress = KVPULL_PROGRESS_THREAD;
+	assert_int_equal(kvpull_ring_arm(&worker->progress->end.reader), 0);
+	(void)eventfd_read(worker->handover.progress_wake_fd, &wakes);
+	world_claim(world, FIRST, 1);
+	world_poll(world, 3);
+	assert_int_equal(
+		eventfd_read(worker->handover.progress_wake_fd, &wakes), 0);
+	assert_int_equal(wakes, 1);
+	worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 }
 
 /* The scheduler half forgets a ticket when it has commanded the release. */

@@ -509,6 +509,28 @@ TEST(pull_whose_way_cannot_tell_yet_keeps_no_entry)
 	assert_int_equal(remote->wait_count, 0);
 }
 
+/* Each of them is left, not the one that was unused for longest several times. */
+TEST(as_many_connections_as_are_wanted_make_room)
+{
+	struct world *world = *state;
+	uint32_t closed = 0;
+	uint32_t at;
+
+	world->read_code = 1;
+	for (at = 1; at <= 2; at++) {
+		claim_and_pull(world, at, CROWD_RANKS);
+		await_loaded(world, at, CROWD_RANKS);
+	}
+	claim_and_pull(world, 3, CROWD_RANKS);
+	world_pass(world, 5 * WORLD_MS);
+	world_pass(world, 5 * WORLD_MS);
+	for (at = 0; at < WORLD_PEERS; at++)
+		closed +=
+			world->peers[at].used && world->peers[at].disconnected;
+	assert_int_equal(closed, CROWD_RANKS);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_AWAY), CROWD_RANKS);
+}
+
 /*
  * With fewer descriptors than entries, claims get some ranks of each ticket,
  * and pulls starve.
