@@ -91,13 +91,16 @@ build() { # target...
 }
 
 unit_caught() { # name, log: by which test; 1: by none, 2: it does not compile
-	local test by status
+	local test by status made before=
 
 	for test in ${tests_of[$1]}; do
-		if ! build "out/unit/$test" >"$2" 2>&1; then
+		made=out/unit/$test
+		[ ${#tables[@]} -eq 0 ] || made=out/libtested.so
+		if [ "$made" != "$before" ] && ! build "$made" >"$2" 2>&1; then
 			echo "does not compile"
 			return 2
 		fi
+		before=$made
 		timeout -k 5 "$LIMIT" "out/unit/$test" >"$2" 2>&1 && continue
 		status=$?
 		by=$(sed -n 's/^\[  FAILED  \] \([A-Za-z_][A-Za-z_0-9]*\)$/\1/p' \
