@@ -28,6 +28,11 @@
 #include "plugin/bytes/ticket.h"
 
 #define KVPULL_LEASE_MS_MIN 10u /* that anybody can configure */
+/*
+ * A consumer's heartbeats. A producer that did nothing for longer than from one
+ * to the next may not have heard one that came.
+ */
+#define KVPULL_BEATS_A_LEASE 3u
 #define KVPULL_NONCE_BYTES 32u
 
 /*

@@ -10,6 +10,8 @@
 #include "base/fd.h"
 
 #define RECORDS_MIN 64u
+/* So exact is the time of the last run: its cache line is the engine's, too. */
+#define RUNS_A_LEASE 64u
 
 /*
  * Each pull and claim has at most three records open a way (its start, its end,
@@ -105,6 +107,43 @@ void kvpull_handover_address_get(struct kvpull_handover *handover, char *text)
 	(void)pthread_mutex_lock(&handover->address_lock);
 	memcpy(text, handover->address, sizeof(handover->address));
 	(void)pthread_mutex_unlock(&handover->address_lock);
+}
+
+static uint64_t stop_of(uint64_t last_ns, uint64_t now_ns, uint64_t lease_ns)
+{
+	const uint64_t gap_ns = now_ns > last_ns ? now_ns - last_ns : 0;
+
+	return gap_ns > lease_ns / KVPULL_BEATS_A_LEASE ? gap_ns : 0;
+}
+
+void kvpull_handover_ran(struct kvpull_handover *handover, uint64_t last_ns,
+			 uint64_t now_ns, uint64_t lease_ns)
+{
+	const uint64_t stop_ns =
+		last_ns ? stop_of(last_ns, now_ns, lease_ns) : 0;
+	const uint64_t told_ns =
+		atomic_load_explicit(&handover->ran_ns, memory_order_relaxed);
+
+	if (now_ns - told_ns < lease_ns / RUNS_A_LEASE)
+		return;
+	/* The one writer: ordered by H0. */
+	if (stop_ns)
+		(void)atomic_fetch_add_explicit(&handover->stopped_ns, stop_ns,
+						memory_order_relaxed);
+	/* H0: pairs with H1; the stop is counted before its end is told. */
+	atomic_store_explicit(&handover->ran_ns, now_ns, memory_order_release);
+}
+
+uint64_t kvpull_handover_stopped(const struct kvpull_handover *handover,
+				 uint64_t now_ns, uint64_t lease_ns)
+{
+	/* H1: pairs with H0 in kvpull_handover_ran(). */
+	const uint64_t ran_ns =
+		atomic_load_explicit(&handover->ran_ns, memory_order_acquire);
+
+	return atomic_load_explicit(&handover->stopped_ns,
+				    memory_order_relaxed) +
+	       stop_of(ran_ns, now_ns, lease_ns);
 }
 
 int kvpull_handover_push(struct kvpull_handover_end *end, uint32_t kind,

@@ -167,6 +167,9 @@ struct kvpull_handover {
 	_Atomic uint32_t address_count;
 	/* The scheduler half's last word; the engine's, orders nothing. */
 	_Atomic uint64_t step_ns;
+	/* The progress thread's: its last run, and the sum of its stops. */
+	_Atomic uint64_t ran_ns;
+	_Atomic uint64_t stopped_ns;
 };
 
 /* The two rings' ends of one side. */
@@ -192,6 +195,20 @@ void kvpull_handover_close(struct kvpull_handover *handover);
 void kvpull_handover_address_set(struct kvpull_handover *handover,
 				 const char *text);
 void kvpull_handover_address_get(struct kvpull_handover *handover, char *text);
+
+/*
+ * The progress thread runs; last_ns: its run before, 0: none. A stop is a time
+ * of more than a third of a lease between two runs.
+ */
+void kvpull_handover_ran(struct kvpull_handover *handover, uint64_t last_ns,
+			 uint64_t now_ns, uint64_t lease_ns);
+
+/*
+ * Sum of the progress thread's stops, with one that goes on. At the moment of a
+ * stop's end the engine may count it twice, until it looks again.
+ */
+uint64_t kvpull_handover_stopped(const struct kvpull_handover *handover,
+				 uint64_t now_ns, uint64_t lease_ns);
 
 /* Hand an index to the other side. Return: 1 if that sleeps, else 0. */
 int kvpull_handover_push(struct kvpull_handover_end *end, uint32_t kind,

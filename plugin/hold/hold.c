@@ -9,8 +9,8 @@
  *  - nothing but counters changes for a notification whose tag is wrong;
  *  - generations up to `floor` are revoked in every entry, and never staged.
  *
- * Two clocks. Leases and graces run on the lease clock, now_ns - shift_ns: it
- * stands still while the producer does. hold_max runs on now_ns. The expiry
+ * Two clocks. Leases and graces run on the lease clock (missed.h): it stands
+ * still while the producer does. hold_max runs on now_ns. The expiry
  * heap holds now_ns keys: shift_ns only grows, so they stay lower bounds.
  */
 #include "plugin/hold/hold.h"
@@ -18,9 +18,6 @@
 #include <string.h>
 
 #include "plugin/hold/hold_state.h"
-
-/* Without a poll for so long, in parts of a lease, it was the producer. */
-#define STALLS_A_LEASE 3u
 
 /* Ends whose holds are fetched before they are reported. */
 #define REPORTS_AHEAD 8u
@@ -274,7 +271,8 @@ static void lease_arm(struct kvpull_holds *holds, uint32_t slot)
 {
 	const struct hold *hold = &holds->holds[slot];
 
-	kvpull_leases_arm(&holds->leases, slot, hold_deadline_ns(holds, hold));
+	kvpull_leases_arm(&holds->leases, slot,
+			  hold_deadline_ns(holds, hold, holds->now_ns));
 }
 
 int hold_apply(struct kvpull_holds *holds, uint32_t slot, enum hold_event event,
@@ -378,6 +376,7 @@ struct kvpull_holds *kvpull_holds_open(const struct kvpull_hold_params *params,
 		.log = params->log,
 		.entries = params->entries,
 		.given = params->given,
+		.missed.lease_ns = params->lease_ns,
 		.lease_ns = params->lease_ns,
 		.hold_max_ns = params->hold_max_ns,
 		.slot_count = params->hold_count_max,
@@ -402,30 +401,34 @@ static void time_begin(struct kvpull_holds *holds, uint64_t now_ns)
 {
 	uint32_t slot = holds->slot_count;
 
-	holds->polled_ns = now_ns;
+	holds->missed.looked_ns = now_ns;
 	while ((slot = hold_live_below(holds, slot)) != KVPULL_NONE) {
 		holds->holds[slot].taken_ns = now_ns;
 		holds->holds[slot].word_ns = now_ns;
 	}
 }
 
-void kvpull_holds_stamp(struct kvpull_holds *holds, uint64_t now_ns)
+static void time_pass(struct kvpull_holds *holds, uint64_t now_ns,
+		      uint64_t stopped_ns, int is_poll)
 {
-	if (now_ns <= holds->now_ns)
-		return;
 	if (!holds->now_ns)
 		time_begin(holds, now_ns);
 	holds->now_ns = now_ns;
-	if (now_ns - holds->polled_ns <= holds->lease_ns / STALLS_A_LEASE)
-		return;
-	holds->shift_ns += now_ns - holds->polled_ns;
-	holds->polled_ns = now_ns;
+	kvpull_missed_pass(&holds->missed, now_ns, stopped_ns, is_poll);
 }
 
-void kvpull_holds_tick(struct kvpull_holds *holds, uint64_t now_ns)
+void kvpull_holds_stamp(struct kvpull_holds *holds, uint64_t now_ns,
+			uint64_t stopped_ns)
 {
-	kvpull_holds_stamp(holds, now_ns);
-	holds->polled_ns = holds->now_ns;
+	if (now_ns > holds->now_ns)
+		time_pass(holds, now_ns, stopped_ns, 0);
+}
+
+void kvpull_holds_tick(struct kvpull_holds *holds, uint64_t now_ns,
+		       uint64_t stopped_ns)
+{
+	time_pass(holds, now_ns > holds->now_ns ? now_ns : holds->now_ns,
+		  stopped_ns, 1);
 	kvpull_instances_tick(&holds->instances);
 }
 

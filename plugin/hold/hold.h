@@ -31,6 +31,7 @@
 #include "base/transport.h"
 #include "plugin/bytes/ticket.h"
 #include "plugin/counters/counters.h"
+#include "plugin/hold/missed.h"
 #include "plugin/status/record.h"
 
 #define KVPULL_CLAIMS_MAX 4u  /* instances a hold keeps */
@@ -69,18 +70,22 @@ struct kvpull_holds *kvpull_holds_open(const struct kvpull_hold_params *params,
 				       struct kvpull_arena *arena);
 
 /**
- * Start of a poll. If the last one was more than lease/3 ago, every lease
- * moves by the gap (a stalled producer must not expire the living); hold_max
- * never moves.
+ * A poll begins. Time that was missed since the last one moves leases and
+ * graces, never hold_max (missed.h).
+ *
+ * @stopped_ns  sum of the progress thread's stops so far; KVPULL_NO_THREAD
+ *              where polls do its work
  */
-void kvpull_holds_tick(struct kvpull_holds *holds, uint64_t now_ns);
+void kvpull_holds_tick(struct kvpull_holds *holds, uint64_t now_ns,
+		       uint64_t stopped_ns);
 
 /*
  * The time of what follows: of takes, outside of a poll (else the last tick's,
  * which may be long ago in an engine that was idle; a step calls it first), and
  * of a ring's records, in a poll.
  */
-void kvpull_holds_stamp(struct kvpull_holds *holds, uint64_t now_ns);
+void kvpull_holds_stamp(struct kvpull_holds *holds, uint64_t now_ns,
+			uint64_t stopped_ns);
 
 /*
  * Once, before the first take: the half that takes gives out generations above
@@ -192,8 +197,8 @@ int kvpull_holds_sweep(struct kvpull_holds *holds, uint64_t now_ns);
 
 /*
  * Earliest time at which a sweep may have work; UINT64_MAX: none. While leases
- * run never more than a sixth of one after the last tick: a producer that slept
- * longer than a third would be taken for stalled, and expire nobody.
+ * run never more than a sixth of one after the last tick: a producer without a
+ * progress thread that slept longer than a third would judge its leases later.
  */
 uint64_t kvpull_holds_deadline(const struct kvpull_holds *holds);
 

@@ -14,6 +14,7 @@
 #include "plugin/hold/hold.h"
 #include "plugin/hold/instance.h"
 #include "plugin/hold/lease.h"
+#include "plugin/hold/missed.h"
 
 enum hold_state {
 	HOLD_FREE,
@@ -144,12 +145,11 @@ struct kvpull_holds {
 	uint32_t *ended;     /* [slot_count]; see hold_ended */
 	struct kvpull_instances instances;
 	struct kvpull_leases leases;
+	struct kvpull_missed missed;
 	struct kvpull_map keys; /* of HELD holds */
 	uint64_t lease_ns;
 	uint64_t hold_max_ns;
 	uint64_t now_ns;
-	uint64_t polled_ns; /* what a stall is measured from */
-	uint64_t shift_ns;  /* sum of stalls */
 	uint64_t generation_max;
 	uint64_t floor; /* generations up to this one are another half's */
 	uint32_t slot_count;
@@ -166,11 +166,11 @@ struct kvpull_holds {
 	uint8_t secret[KVPULL_SECRET_BYTES];
 };
 
-/* Stands still while the producer does: see hold.c. */
+/* The lease clock stands still for the time that the producer missed. */
 static inline uint64_t hold_lease_clock(const struct kvpull_holds *holds,
 					uint64_t now_ns)
 {
-	return now_ns > holds->shift_ns ? now_ns - holds->shift_ns : 0;
+	return kvpull_missed_clock(&holds->missed, now_ns);
 }
 
 static inline uint64_t hold_add(uint64_t left, uint64_t right)
@@ -254,9 +254,9 @@ void hold_settle(struct kvpull_holds *holds, uint32_t slot);
  */
 uint64_t hold_heard_ns(const struct kvpull_holds *holds,
 		       const struct hold *hold, uint32_t at, uint64_t ranks);
-/* The end of its lease, or hold_max. */
+/* A hold ends then, as far as is known at now_ns: its lease, or hold_max. */
 uint64_t hold_deadline_ns(const struct kvpull_holds *holds,
-			  const struct hold *hold);
+			  const struct hold *hold, uint64_t now_ns);
 
 /* hold_show.c */
 void hold_show_staged(struct kvpull_holds *holds, const struct hold *hold);

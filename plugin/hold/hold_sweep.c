@@ -8,9 +8,20 @@
 
 /*
  * How often deadline() wants a poll while leases run, in parts of a lease: a
- * sleep of more than a third would be taken for a stall and move the lease.
+ * sleep of more than a third is a gap (missed.h).
  */
 #define POLLS_A_LEASE 6u
+
+/* The first grace, or call, that a sweep has to judge; UINT64_MAX: none. */
+static uint64_t death_ns(const struct kvpull_holds *holds, uint64_t now_ns)
+{
+	if (holds->instances.due_ns == UINT64_MAX)
+		return UINT64_MAX;
+	return kvpull_missed_judged_ns(
+		&holds->missed,
+		hold_add(holds->instances.due_ns, holds->missed.shift_ns),
+		now_ns);
+}
 
 /* Deaths. */
 
@@ -134,7 +145,8 @@ static void expire(struct kvpull_holds *holds, uint64_t now_ns)
 	while (budget-- && kvpull_leases_next(&holds->leases) <= now_ns) {
 		const uint32_t slot = kvpull_leases_root(&holds->leases);
 		const struct hold *hold = &holds->holds[slot];
-		const uint64_t deadline_ns = hold_deadline_ns(holds, hold);
+		const uint64_t deadline_ns =
+			hold_deadline_ns(holds, hold, now_ns);
 
 		if (hold->state == HOLD_HELD && deadline_ns > now_ns) {
 			kvpull_leases_rekey(&holds->leases, deadline_ns);
@@ -148,20 +160,22 @@ static void expire(struct kvpull_holds *holds, uint64_t now_ns)
 static int is_due(const struct kvpull_holds *holds, uint64_t now_ns)
 {
 	return holds->scan_open || holds->given_any ||
-	       holds->instances.due_ns <= hold_lease_clock(holds, now_ns) ||
+	       death_ns(holds, now_ns) <= now_ns ||
 	       kvpull_leases_next(&holds->leases) <= now_ns;
 }
 
 int kvpull_holds_sweep(struct kvpull_holds *holds, uint64_t now_ns)
 {
-	const uint64_t lease_now_ns = hold_lease_clock(holds, now_ns);
+	uint64_t until_ns;
+	const uint64_t late_ns =
+		kvpull_missed_late(&holds->missed, now_ns, &until_ns);
 
 	if (!is_due(holds, now_ns))
 		return 0;
-	if (!holds->scan_open && holds->instances.due_ns <= lease_now_ns)
-		scan_begin(holds, lease_now_ns);
+	if (!holds->scan_open && death_ns(holds, now_ns) <= now_ns)
+		scan_begin(holds, hold_lease_clock(holds, now_ns - late_ns));
 	if (holds->scan_open)
-		scan_step(holds, lease_now_ns);
+		scan_step(holds, hold_lease_clock(holds, now_ns));
 	if (holds->given_any)
 		given_run(holds);
 	expire(holds, now_ns);
@@ -170,17 +184,13 @@ int kvpull_holds_sweep(struct kvpull_holds *holds, uint64_t now_ns)
 
 uint64_t kvpull_holds_deadline(const struct kvpull_holds *holds)
 {
-	const uint64_t poll_ns =
-		hold_add(holds->polled_ns, holds->lease_ns / POLLS_A_LEASE);
+	const uint64_t poll_ns = hold_add(holds->missed.looked_ns,
+					  holds->lease_ns / POLLS_A_LEASE);
+	const uint64_t died_ns = death_ns(holds, holds->now_ns);
 	uint64_t due_ns = kvpull_leases_next(&holds->leases);
 
 	if (holds->scan_open || holds->given_any)
 		return holds->now_ns;
-	if (holds->instances.due_ns < UINT64_MAX) {
-		const uint64_t death_ns =
-			hold_add(holds->instances.due_ns, holds->shift_ns);
-
-		due_ns = death_ns < due_ns ? death_ns : due_ns;
-	}
+	due_ns = died_ns < due_ns ? died_ns : due_ns;
 	return due_ns < UINT64_MAX && poll_ns < due_ns ? poll_ns : due_ns;
 }

@@ -82,10 +82,10 @@ uint64_t hold_heard_ns(const struct kvpull_holds *holds,
  * of it does. A rank that never claimed may never have been told (its worker
  * was restarted, or had no room for the ticket), and nobody can say so: a lease
  * from the last word on is what a hold waits for it.
- * Words, signs of life and stalls can only make this later.
+ * Words, signs of life and missed time can only make this later.
  */
 uint64_t hold_deadline_ns(const struct kvpull_holds *holds,
-			  const struct hold *hold)
+			  const struct hold *hold, uint64_t now_ns)
 {
 	uint64_t heard_ns = hold->word_ns;
 	uint64_t lease_end_ns, hold_end_ns;
@@ -98,8 +98,10 @@ uint64_t hold_deadline_ns(const struct kvpull_holds *holds,
 		if (claim_ns > heard_ns)
 			heard_ns = claim_ns;
 	}
+	lease_end_ns = hold_add(hold_add(heard_ns, holds->lease_ns),
+				holds->missed.shift_ns);
 	lease_end_ns =
-		hold_add(hold_add(heard_ns, holds->lease_ns), holds->shift_ns);
+		kvpull_missed_judged_ns(&holds->missed, lease_end_ns, now_ns);
 	hold_end_ns = hold_add(hold->taken_ns, holds->hold_max_ns);
 	return lease_end_ns < hold_end_ns ? lease_end_ns : hold_end_ns;
 }

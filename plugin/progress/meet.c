@@ -159,7 +159,7 @@ int kvpull_remote_welcome(struct kvpull_progress *progress,
 		return memory_refuse(progress, remote, code, &detail);
 	remote->tp_rank = welcome->tp_rank;
 	remote->tp_size = welcome->tp_size;
-	remote->beat_every_ns = welcome->lease_ns / 3;
+	remote->beat_every_ns = welcome->lease_ns / KVPULL_BEATS_A_LEASE;
 	code = transport->ops->attach(transport, remote->handle, view);
 	/* The connection was lost meanwhile, which is no refusal. */
 	if (code == KVPULL_EPEER)

@@ -22,7 +22,9 @@
 #include "base/thread.h"
 #include "plugin/progress/progress_state.h"
 
-#define SLEEP_MS_MAX 1000
+#define SLEEP_MS_MAX 1000u
+/* At least, so that it is never taken for stopped (kvpull_handover_ran()). */
+#define RUNS_A_LEASE (2 * KVPULL_BEATS_A_LEASE)
 /* In a run: the first of many is done before the last is begun. */
 #define COMMANDS_MAX 64
 /* A peer of this node has three descriptors; a host has some of its own. */
@@ -173,6 +175,10 @@ int kvpull_progress_run(struct kvpull_progress *progress, uint64_t now_ns)
 	/* Before, nobody knows which routes there will be to a ticket's P. */
 	if (!progress->serving)
 		return 0;
+	if (progress->facts->config.progress == KVPULL_PROGRESS_THREAD)
+		kvpull_handover_ran(
+			progress->handover, progress->run_ns, now_ns,
+			progress->facts->config.lease_ms * KVPULL_NS_PER_MS);
 	progress->run_ns = now_ns;
 	kvpull_status_ran(&progress->facts->status->progress, now_ns);
 	kvpull_status_keep_young(progress->facts->status, now_ns);
@@ -192,12 +198,15 @@ int kvpull_progress_run(struct kvpull_progress *progress, uint64_t now_ns)
 static int sleep_ms(const struct kvpull_progress *progress, uint64_t now_ns)
 {
 	const uint64_t at_ns = progress->timer_ns;
+	uint64_t most_ms = progress->facts->config.lease_ms / RUNS_A_LEASE;
 	uint64_t ms;
 
 	if (at_ns <= now_ns)
 		return 0;
 	ms = (at_ns - now_ns + KVPULL_NS_PER_MS - 1) / KVPULL_NS_PER_MS;
-	return ms < SLEEP_MS_MAX ? (int)ms : SLEEP_MS_MAX;
+	if (most_ms > SLEEP_MS_MAX)
+		most_ms = SLEEP_MS_MAX;
+	return ms < most_ms ? (int)ms : (int)most_ms;
 }
 
 static void sleep_until_work(struct kvpull_progress *progress, uint64_t now_ns)

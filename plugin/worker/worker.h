@@ -297,6 +297,18 @@ void kvpull_sleep_told(struct kvpull_worker *worker, uint32_t left);
 int kvpull_sleep_arm(struct kvpull_worker *worker);
 void kvpull_sleep_ready(struct kvpull_worker *worker, uint32_t worked);
 
+/* The progress thread's stops so far; KVPULL_NO_THREAD: polls do its work. */
+static inline uint64_t kvpull_worker_stopped(const struct kvpull_worker *worker,
+					     uint64_t now_ns)
+{
+	const struct kvpull_config *config = &worker->facts.config;
+
+	if (config->progress == KVPULL_PROGRESS_CALLER)
+		return KVPULL_NO_THREAD;
+	return kvpull_handover_stopped(&worker->handover, now_ns,
+				       config->lease_ms * KVPULL_NS_PER_MS);
+}
+
 /* worker_poll.c; as the ABI's calls */
 int kvpull_worker_progress(struct kvpull_worker *worker);
 int kvpull_worker_poll(struct kvpull_worker *worker,

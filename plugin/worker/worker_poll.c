@@ -138,7 +138,8 @@ static uint32_t consumer_drain(struct kvpull_worker *worker, uint32_t index,
 	beat = kvpull_ring_beat_seen(consumer->ring);
 	if (ready) {
 		now_ns = kvpull_facts_now(&worker->facts);
-		kvpull_holds_stamp(worker->holds, now_ns);
+		kvpull_holds_stamp(worker->holds, now_ns,
+				   kvpull_worker_stopped(worker, now_ns));
 	}
 	if (beat)
 		kvpull_holds_beat(worker->holds,
@@ -456,7 +457,8 @@ static uint32_t poll_once(struct kvpull_worker *worker, uint64_t now_ns,
 	if (worker->facts.config.progress == KVPULL_PROGRESS_CALLER)
 		*worked +=
 			(uint32_t)kvpull_progress_run(worker->progress, now_ns);
-	kvpull_holds_tick(worker->holds, now_ns);
+	kvpull_holds_tick(worker->holds, now_ns,
+			  kvpull_worker_stopped(worker, now_ns));
 	*worked += progress_drain(worker, now_ns);
 	*worked += consumers_drain(worker, now_ns);
 	*worked += (uint32_t)kvpull_holds_sweep(worker->holds, now_ns);

@@ -414,7 +414,8 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 	}
 	worker->step_gap = 0;
 	/* Holds are taken now, not at the last poll. */
-	kvpull_holds_stamp(worker->holds, now_ns);
+	kvpull_holds_stamp(worker->holds, now_ns,
+			   kvpull_worker_stopped(worker, now_ns));
 	for (index = 0; index < header.record_count; index++) {
 		if (kvpull_step_peek_again(&reader, &worker->scratch, &command))
 			return KVPULL_EINVAL;

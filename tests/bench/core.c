@@ -254,7 +254,8 @@ static int holds_take(struct core *core)
 	int code = 0;
 
 	core->generation++;
-	kvpull_holds_stamp(core->worker->holds, core_now(core));
+	kvpull_holds_stamp(core->worker->holds, core_now(core),
+			   KVPULL_NO_THREAD);
 	for (slot = 0; !code && slot < HOLDS; slot++)
 		code = kvpull_holds_take(core->worker->holds, slot,
 					 core->generation, core->key++);

@@ -64,7 +64,7 @@ static int table_open(struct table *table,
 	table->holds = kvpull_holds_open(&params, &table->arena);
 	if (!table->holds)
 		return -1;
-	kvpull_holds_tick(table->holds, KVPULL_NS_PER_S);
+	kvpull_holds_tick(table->holds, KVPULL_NS_PER_S, KVPULL_NO_THREAD);
 	return kvpull_holds_join(table->holds, &join, KVPULL_NS_PER_S,
 				 &table->instance);
 }

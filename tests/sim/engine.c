@@ -456,9 +456,11 @@ static void record_check(struct sim_proc *proc,
  * A long gap, as a stalled producer has, moves its leases. A worker's time
  * begins with the first call to it.
  */
-static void awake_note(struct sim_proc *proc)
+static void awake_note(struct sim_proc *proc, int is_poll)
 {
 	uint64_t gap_ns;
+
+	sim_missed_look(proc, is_poll);
 
 	if (!proc->awake_ns)
 		proc->awake_ns = proc->world->now_ns;
@@ -474,6 +476,7 @@ static void progress_note(struct sim_proc *proc)
 {
 	struct sim_world *world = proc->world;
 
+	sim_missed_thread_ran(proc);
 	if (world->now_ns - proc->run_ns > world->lease_ns / 6)
 		proc->lag_ns = world->now_ns;
 	proc->run_ns = world->now_ns;
@@ -487,10 +490,11 @@ static void proc_poll(struct sim_proc *proc)
 	uint32_t at;
 	int count;
 
-	awake_note(proc);
+	awake_note(proc, 1);
 	proc->awake_ns = world->now_ns;
 	proc->poll_count++;
-	progress_note(proc);
+	if (!world->shape.thread)
+		progress_note(proc);
 	if (sim_chance(world, 50))
 		capacity = 1 + (uint32_t)sim_below(world, 3);
 	do {
@@ -524,7 +528,7 @@ static void steps_take(struct sim_proc *proc, struct sim_queue *queue)
 				 proc->index);
 		/* One that came after a gap was not taken in: it wakes nobody. */
 		if (!proc->worker->step_gap)
-			awake_note(proc);
+			awake_note(proc, 0);
 		sim_queue_pop(queue);
 		sim_oracle_told(proc);
 	}
@@ -550,6 +554,16 @@ void sim_engine_beats(const struct sim_proc *proc)
 		proc->index);
 }
 
+/* An engine with long steps polls seldom. */
+static int is_time_to_poll(const struct sim_proc *proc)
+{
+	const struct sim_world *world = proc->world;
+
+	return !proc->instance->produces ||
+	       world->now_ns - proc->missed.looked_ns >=
+		       world->shape.pace * world->lease_ns / 10;
+}
+
 void sim_proc_turn(struct sim_proc *proc)
 {
 	struct sim_instance *instance = proc->instance;
@@ -570,12 +584,13 @@ void sim_proc_turn(struct sim_proc *proc)
 	steps_take(proc, &proc->strays);
 	if (sim_chance(world, 800))
 		(void)kvpull_worker_start_loads(proc->worker);
-	if (instance->splits && sim_chance(world, 500)) {
+	if ((instance->splits || world->shape.thread) &&
+	    sim_chance(world, 500)) {
 		(void)kvpull_progress_run(proc->worker->progress,
 					  world->now_ns);
 		progress_note(proc);
 	}
-	if (sim_chance(world, 850))
+	if (sim_chance(world, 850) && is_time_to_poll(proc))
 		proc_poll(proc);
 }
 

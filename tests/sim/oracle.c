@@ -123,7 +123,7 @@ void sim_oracle_told(struct sim_proc *proc)
 		sim_list_drop(&proc->untaken, at);
 		rank->taken_by = proc->incarnation;
 		rank->taken_ns = world->now_ns;
-		rank->taken_stall_ns = proc->stall_ns;
+		rank->taken_missed_ns = proc->missed_ns;
 	}
 }
 

@@ -147,7 +147,7 @@ static uint64_t owing_heard(struct sim_proc *proc,
 			last_ns = later_of(
 				last_ns,
 				sim_moved(proc, seen->ranks[rank].heard_ns,
-					  seen->ranks[rank].heard_stall_ns));
+					  seen->ranks[rank].heard_missed_ns));
 	return last_ns;
 }
 
@@ -156,12 +156,12 @@ static uint64_t silent_since(struct sim_proc *proc, const struct sim_hold *hold)
 {
 	const struct sim_hold_rank *rank = &hold->ranks[proc->rank];
 	uint64_t since_ns =
-		sim_moved(proc, rank->taken_ns, rank->taken_stall_ns);
+		sim_moved(proc, rank->taken_ns, rank->taken_missed_ns);
 	uint32_t at;
 
 	if (rank->word_ns)
 		since_ns = later_of(since_ns, sim_moved(proc, rank->word_ns,
-							rank->word_stall_ns));
+							rank->word_missed_ns));
 	for (at = 0; at < rank->claimer_count; at++)
 		since_ns = later_of(since_ns,
 				    owing_heard(proc, &rank->claimers[at]));
@@ -179,8 +179,8 @@ static void expired_check(struct sim_proc *proc, const struct sim_hold *hold)
 		return;
 	if (world->now_ns < hold->created_ns + world->lease_ns ||
 	    (rank->taken_by == proc->incarnation &&
-	     world->now_ns < rank->taken_ns + world->lease_ns + proc->stall_ns -
-				     rank->taken_stall_ns))
+	     world->now_ns < rank->taken_ns + world->lease_ns +
+				     proc->missed_ns - rank->taken_missed_ns))
 		sim_fail(world,
 			 "hold %llu expired on process %u in its first lease",
 			 (unsigned long long)hold->key, proc->index);
@@ -190,17 +190,19 @@ static void expired_check(struct sim_proc *proc, const struct sim_hold *hold)
 		const struct sim_claimer *claimer = &rank->claimers[at];
 
 		silent_check(proc, hold, claimer);
-		if (world->now_ns <
-		    owing_heard(proc, claimer) + world->lease_ns)
+		if (world->now_ns < owing_heard(proc, claimer) +
+					    world->lease_ns +
+					    sim_missed_late(proc))
 			sim_fail(
 				world,
 				"hold %llu expired on process %u, but instance %llu owes a word and was heard",
 				(unsigned long long)hold->key, proc->index,
 				(unsigned long long)claimer->instance_id);
 	}
-	if (rank->word_ns && world->now_ns < sim_moved(proc, rank->word_ns,
-						       rank->word_stall_ns) +
-						     world->lease_ns)
+	if (rank->word_ns &&
+	    world->now_ns <
+		    sim_moved(proc, rank->word_ns, rank->word_missed_ns) +
+			    world->lease_ns + sim_missed_late(proc))
 		sim_fail(
 			world,
 			"hold %llu expired on process %u within a lease of the last word on it",
@@ -329,10 +331,11 @@ static void held_check(struct sim_proc *proc, struct sim_hold *hold)
 		must_be_over(proc, hold) ? rank->complete_polls + 1 : 0;
 	if (rank->complete_polls > POLLS_SLACK)
 		kept_too_long(proc, hold, "after its last reader's end");
-	rank->overdue_polls =
-		world->now_ns > silent_since(proc, hold) + world->lease_ns ?
-			rank->overdue_polls + 1 :
-			0;
+	rank->overdue_polls = world->now_ns > silent_since(proc, hold) +
+						      world->lease_ns +
+						      sim_missed_late(proc) ?
+				      rank->overdue_polls + 1 :
+				      0;
 	if (rank->overdue_polls > POLLS_SLACK)
 		kept_too_long(proc, hold, "past its lease");
 	rank->alone_polls = must_follow(proc, hold) ? rank->alone_polls + 1 : 0;

@@ -96,7 +96,7 @@ static int has_spoken(const struct sim_hold_rank *rank,
 static void word_said(const struct sim_proc *proc, struct sim_hold_rank *rank)
 {
 	rank->word_ns = proc->world->now_ns;
-	rank->word_stall_ns = proc->stall_ns;
+	rank->word_missed_ns = proc->missed_ns;
 }
 
 /* The first word of an instance puts its ranks into debt, but for the absent. */
@@ -190,9 +190,9 @@ static void ranks_pay(struct sim_proc *proc, const struct sim_seen *seen,
 
 /* A time of then, as a stalled producer counts it. */
 uint64_t sim_moved(const struct sim_proc *proc, uint64_t then_ns,
-		   uint64_t then_stall_ns)
+		   uint64_t then_missed_ns)
 {
-	return then_ns + proc->stall_ns - then_stall_ns;
+	return then_ns + proc->missed_ns - then_missed_ns;
 }
 
 static void down_apply(struct sim_proc *proc, const struct sim_conn *conn,
@@ -205,7 +205,7 @@ static void down_apply(struct sim_proc *proc, const struct sim_conn *conn,
 			conn->client->index, proc->index);
 	past->left = ++proc->event_count;
 	past->left_ns = proc->world->now_ns;
-	past->left_stall_ns = proc->stall_ns;
+	past->left_missed_ns = proc->missed_ns;
 	past->said = conn->parts_said;
 	sim_trace(proc->world, "process %lu sees process %lu go", proc->index,
 		  conn->client->index, 0);
@@ -220,8 +220,8 @@ static int dies(const struct sim_proc *proc, const struct sim_seen *seen,
 	switch (sim_rank_state(seen, rank)) {
 	case SIM_RANK_GRACE:
 		return proc->world->now_ns >=
-		       sim_moved(proc, past->left_ns, past->left_stall_ns) +
-			       proc->world->grace_ns;
+		       sim_moved(proc, past->left_ns, past->left_missed_ns) +
+			       proc->world->grace_ns + sim_missed_late(proc);
 	case SIM_RANK_CALLED:
 		return !past->waits;
 	default:
@@ -306,7 +306,7 @@ static void joined_see(struct sim_proc *proc, struct sim_conn *conn,
 	}
 	if (is_new || conn->beats || conn->note_count) {
 		past->heard_ns = proc->world->now_ns;
-		past->heard_stall_ns = proc->stall_ns;
+		past->heard_missed_ns = proc->missed_ns;
 	}
 	if (!seen->listed) {
 		seen->listed = 1;

@@ -31,6 +31,7 @@
 #define SIM_READS 64u
 #define SIM_GROUPS 2u
 #define SIM_RECORDS 64u
+#define SIM_GAPS 8u /* more than can end in one lease, and be long */
 #define SIM_TICKET_BYTES 1024u
 #define SIM_STEP_BYTES (1u << 20)
 #define SIM_NONE UINT32_MAX
@@ -57,6 +58,8 @@ struct sim_shape {
 	uint32_t times;        /* as many requests and blocks a producer has */
 	uint32_t calm;         /* bit a fault that this world does not know */
 	uint32_t crowd;        /* many producers, and entries for two of them */
+	uint32_t thread;       /* progress runs on a thread of its own */
+	uint32_t pace; /* tenths of a lease between polls of a producer, or 0 */
 };
 
 enum sim_fault {
@@ -183,6 +186,23 @@ struct sim_transport {
 	char address[32];
 };
 
+/* A gap between two polls of a process. */
+struct sim_gap {
+	uint64_t gap_ns;
+	uint64_t ended_ns;
+};
+
+/* The time that a process missed, as the rules of its mode have it. */
+struct sim_missed {
+	uint64_t looked_ns; /* the last poll, or a step that counts */
+	struct sim_gap gaps[SIM_GAPS];
+	uint32_t gap_count;
+	uint64_t ran_ns;   /* the thread's last run; 0: none */
+	uint64_t told_ns;  /* the last that its engine knows of */
+	uint64_t stops_ns; /* sum of the thread's gaps over lease/3 */
+	uint64_t seen_ns;  /* of these at looked_ns */
+};
+
 /* A worker's process. */
 struct sim_output {
 	struct sim_output *next;
@@ -207,9 +227,11 @@ struct sim_proc {
 	uint32_t closing; /* the clock runs in its calls */
 	uint64_t clock_extra_ns;
 	uint64_t incarnation;
-	uint64_t digest;    /* of its fresh hold table */
-	uint64_t stall_ns;  /* sum of the gaps between polls over lease/3 */
-	uint64_t awake_ns;  /* when the last such gap could begin */
+	uint64_t digest;   /* of its fresh hold table */
+	uint64_t stall_ns; /* sum of the gaps between polls over lease/3 */
+	uint64_t awake_ns; /* when the last such gap could begin */
+	struct sim_missed missed;
+	uint64_t missed_ns; /* sum of what moved its leases */
 	uint64_t run_ns;    /* last run of its progress */
 	uint64_t lag_ns;    /* last time that a long gap between runs ended */
 	uint64_t frozen_ns; /* it does nothing before */
@@ -337,7 +359,7 @@ struct sim_claimer {
 
 struct sim_hold_rank {
 	uint64_t taken_ns;
-	uint64_t taken_stall_ns;
+	uint64_t taken_missed_ns;
 	uint64_t taken_by; /* the worker that was told; 0: none yet */
 	uint64_t sent_by;  /* the worker that reported; 0: none yet */
 	uint64_t heard_by; /* the last whose report reached the engine */
@@ -347,7 +369,7 @@ struct sim_hold_rank {
 	uint32_t overdue_polls;
 	uint32_t alone_polls; /* since the others must have ended it */
 	uint64_t word_ns;     /* the last claim, release or death */
-	uint64_t word_stall_ns;
+	uint64_t word_missed_ns;
 	uint32_t claimer_count;
 	struct sim_claimer *claimers;
 };
@@ -405,9 +427,9 @@ struct sim_rank {
 	uint64_t died;
 	uint64_t worker; /* incarnation that came last */
 	uint64_t left_ns;
-	uint64_t left_stall_ns;
+	uint64_t left_missed_ns;
 	uint64_t heard_ns;
-	uint64_t heard_stall_ns;
+	uint64_t heard_missed_ns;
 	uint32_t said;  /* that it goes, when it left */
 	uint32_t waits; /* a caller does, at the end of this poll */
 };
@@ -619,6 +641,11 @@ uint32_t sim_groups_fill(const struct sim_world *world,
 			 const struct sim_request *request,
 			 uint32_t prompt_blocks, struct sim_group *groups,
 			 struct kvpull_blocks *blocks);
+
+/* missed.c: what moves a process's leases, and has them judged later */
+void sim_missed_look(struct sim_proc *proc, int is_poll);
+void sim_missed_thread_ran(struct sim_proc *proc);
+uint64_t sim_missed_late(const struct sim_proc *proc);
 
 /* producer.c, consumer.c */
 void sim_producer_turn(struct sim_instance *instance);

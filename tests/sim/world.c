@@ -240,6 +240,9 @@ void sim_rank_open(struct sim_instance *instance, uint32_t rank)
 	instance->rank_restart_ns[rank] = 0;
 	proc->digest = kvpull_holds_digest(proc->worker->holds);
 	regions_register(proc);
+	/* The thread is the simulation's: sim_proc_turn() runs it. */
+	if (world->shape.thread)
+		proc->worker->facts.config.progress = KVPULL_PROGRESS_THREAD;
 	sim_trace(world, "process %lu opens: instance %lu rank %lu",
 		  proc->index, instance->index, rank);
 }
@@ -358,6 +361,7 @@ static void proc_destroy(struct sim_proc *proc)
 	if (!proc->alive)
 		proc->worker->registered = 0;
 	proc->closing = 1;
+	proc->worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 	kvpull_worker_destroy(proc->worker);
 	proc->worker = NULL;
 	proc->transport.serve = NULL;
@@ -633,6 +637,7 @@ static void quieten(struct sim_world *world)
 	uint32_t at;
 
 	world->quiet = 1;
+	world->shape.pace = 0;
 	for (at = 0; at < world->instance_count; at++)
 		comes_back(&world->instances[at]);
 	for (at = 0; at < world->proc_count; at++)

@@ -327,7 +327,7 @@ TEST(notes_that_fit_nothing_touch_nothing)
 	const uint64_t digest = kvpull_holds_digest(f->holds);
 
 	f->now_ns += 10;
-	kvpull_holds_tick(f->holds, f->now_ns);
+	kvpull_holds_tick(f->holds, f->now_ns, KVPULL_NO_THREAD);
 	record.tag ^= 1;
 	kvpull_holds_note(f->holds, a.instance, 0, &record, f->now_ns);
 	record = record_of(f, KVPULL_NOTE_RELEASE, 0, UINT64_MAX);

@@ -88,7 +88,7 @@ UNIT_TEST_WITH(expiry_is_fenced_before_its_report, setup_hook, teardown_hook)
 	take(f, 2, 1);
 	while (f->now_ns < START + LEASE) {
 		f->now_ns += LEASE / 3;
-		kvpull_holds_tick(f->holds, f->now_ns);
+		kvpull_holds_tick(f->holds, f->now_ns, KVPULL_NO_THREAD);
 	}
 	(void)kvpull_holds_sweep(f->holds, f->now_ns);
 	expect_fenced_report(f, 2, KVPULL_END_EXPIRED);

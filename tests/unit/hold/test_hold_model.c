@@ -6,6 +6,7 @@
  * is. A failure prints the seed; it is the same world with every compiler: no
  * two numbers are drawn within one expression whose order is the compiler's.
  */
+#include "tests/unit/hold/gaps.h"
 #include "tests/unit/hold/lives.h"
 #include "tests/unit/hold/world.h"
 
@@ -46,8 +47,11 @@ struct model {
 	struct life *by_index[INSTANCES];
 	struct model_hold holds[SLOTS];
 	struct kvpull_hold_counts counts;
-	uint64_t polled_ns;
+	struct gaps gaps;
+	uint64_t stopped_ns; /* the thread's stops */
+	uint64_t pace_ns;
 	uint64_t seed;
+	uint32_t has_thread;
 	uint32_t life_count;
 };
 
@@ -115,7 +119,8 @@ static void model_settle(struct model *m, uint32_t slot)
 	model_end(m, slot, KVPULL_END_RELEASED);
 }
 
-static void model_stall(struct model *m, uint64_t gap_ns)
+/* Time that was missed moves all that a lease or a grace runs from. */
+static void model_move(struct model *m, uint64_t gap_ns)
 {
 	uint32_t i, r;
 
@@ -138,23 +143,38 @@ static void model_begin_poll(struct model *m)
 			m->lives[i].is_back[r] = 0;
 }
 
+/* Mostly often, now and then long after, for some time at a steady pace. */
+static uint64_t some_step(struct model *m)
+{
+	if (!roll(m, 200))
+		m->pace_ns = roll(m, 2) ? LEASE / 3 + roll(m, LEASE) : 0;
+	if (m->pace_ns)
+		return m->pace_ns;
+	return roll(m, 30) ? 1 + roll(m, LEASE / 6) : 1 + roll(m, 2 * LEASE);
+}
+
 static void do_time(struct model *m)
 {
 	struct fixture *f = m->f;
-	const uint64_t step =
-		roll(m, 30) ? 1 + roll(m, LEASE / 6) : 1 + roll(m, 2 * LEASE);
+	const uint64_t step = some_step(m);
+	const int is_poll = roll(m, 8) != 0;
 
 	f->now_ns += step;
-	if (f->now_ns - m->polled_ns > LEASE / 3) {
-		model_stall(m, f->now_ns - m->polled_ns);
-		m->polled_ns = f->now_ns;
-	}
-	if (roll(m, 8)) {
-		kvpull_holds_tick(f->holds, f->now_ns);
-		m->polled_ns = f->now_ns;
+	if (m->has_thread && !roll(m, 4))
+		m->stopped_ns += 1 + roll(m, 2 * LEASE);
+	model_move(m,
+		   gaps_pass(&m->gaps, f->now_ns,
+			     m->has_thread ? m->stopped_ns : KVPULL_NO_THREAD,
+			     is_poll));
+	if (is_poll) {
+		kvpull_holds_tick(f->holds, f->now_ns,
+				  m->has_thread ? m->stopped_ns :
+						  KVPULL_NO_THREAD);
 		model_begin_poll(m);
 	} else {
-		kvpull_holds_stamp(f->holds, f->now_ns);
+		kvpull_holds_stamp(f->holds, f->now_ns,
+				   m->has_thread ? m->stopped_ns :
+						   KVPULL_NO_THREAD);
 	}
 }
 
@@ -481,12 +501,13 @@ static uint64_t model_lease(const struct model_hold *h)
 
 static void model_deaths(struct model *m)
 {
+	const uint64_t late_ns = gaps_late(&m->gaps, m->f->now_ns);
 	uint32_t i, r;
 
 	for (i = 0; i < m->life_count; i++) {
 		int judged[RANKS] = { 0 };
 
-		life_judge(&m->lives[i], m->f->now_ns, judged);
+		life_judge(&m->lives[i], m->f->now_ns - late_ns, judged);
 		for (r = 0; r < RANKS; r++)
 			m->counts.consumers_died += (uint64_t)judged[r];
 		model_mark(m, &m->lives[i], judged);
@@ -497,6 +518,7 @@ static void model_deaths(struct model *m)
 
 static void do_sweep(struct model *m)
 {
+	const uint64_t late_ns = gaps_late(&m->gaps, m->f->now_ns);
 	uint32_t s;
 
 	while (kvpull_holds_sweep(m->f->holds, m->f->now_ns))
@@ -507,7 +529,7 @@ static void do_sweep(struct model *m)
 
 		if (h->state != M_HELD)
 			continue;
-		if (model_lease(h) <= m->f->now_ns ||
+		if (model_lease(h) + late_ns <= m->f->now_ns ||
 		    h->taken_ns + HOLD_MAX <= m->f->now_ns)
 			model_end(m, s, KVPULL_END_EXPIRED);
 	}
@@ -594,11 +616,8 @@ static void wind_up(struct model *m)
 {
 	uint32_t i;
 
-	/*
-	 * Without this the polls below would come so late that they count as a
-	 * stall.
-	 */
-	kvpull_holds_tick(m->f->holds, m->f->now_ns);
+	/* The polls below are of a producer that polls often. */
+	kvpull_holds_tick(m->f->holds, m->f->now_ns, KVPULL_NO_THREAD);
 	for (i = 0; i < SLOTS; i++)
 		if (m->holds[i].state == M_STAGED)
 			take(m->f, i, m->holds[i].staged);
@@ -616,14 +635,14 @@ static void wind_up(struct model *m)
 	for (i = 0; i < 2; i++) {
 		struct kvpull_hold_end ends[SLOTS];
 
-		/* A stall may have moved a death by a third of a lease. */
-		poll_at(m->f, m->f->now_ns + m->f->params.grace_ns + LEASE / 3);
+		/* A gap of before may have deaths judged later, for a lease. */
+		poll_at(m->f, m->f->now_ns + m->f->params.grace_ns + LEASE);
 		(void)kvpull_holds_report(m->f->holds, ends, SLOTS);
 	}
 	expect_fresh(m->f);
 }
 
-static void run_seeds(uint64_t first, uint64_t grace_ns)
+static void run_seeds(uint64_t first, uint64_t grace_ns, uint32_t has_thread)
 {
 	uint64_t seed;
 	uint32_t i;
@@ -633,7 +652,9 @@ static void run_seeds(uint64_t first, uint64_t grace_ns)
 		print_message("seed %u\n", (unsigned int)seed);
 		assert_int_equal(setup_grace(&world, grace_ns), 0);
 		model = (struct model){ .f = fixture_of(&world),
-					.polled_ns = START,
+					.gaps = { .lease_ns = LEASE,
+						  .looked_ns = START },
+					.has_thread = has_thread,
 					.seed = seed };
 		model.f->log.write = NULL;
 		for (i = 0; i < OPERATIONS; i++) {
@@ -647,10 +668,15 @@ static void run_seeds(uint64_t first, uint64_t grace_ns)
 
 UNIT_TEST(table_equals_the_model_without_grace)
 {
-	run_seeds(1, 0);
+	run_seeds(1, 0, 0);
 }
 
 UNIT_TEST(table_equals_the_model_with_grace)
 {
-	run_seeds(1000, LEASE / 4);
+	run_seeds(1000, LEASE / 4, 0);
+}
+
+UNIT_TEST(table_equals_the_model_beside_a_thread)
+{
+	run_seeds(2000, LEASE / 4, 1);
 }

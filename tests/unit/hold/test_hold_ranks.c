@@ -125,7 +125,7 @@ static void open_table(uint32_t rank_count, uint64_t grace_ns)
 	assert_non_null(table.holds);
 	moment.now_ns = START;
 	moment.worker_next = 1;
-	kvpull_holds_tick(table.holds, START);
+	kvpull_holds_tick(table.holds, START, KVPULL_NO_THREAD);
 	assert_int_equal(join_as(OTHER, 0, 1, 0, &moment.other), 0);
 	hold_take();
 	memory_copy(moment.memory, table.arena.pieces[0].base);
@@ -162,7 +162,7 @@ static void poll(void)
 {
 	while (kvpull_holds_sweep(table.holds, moment.now_ns))
 		;
-	kvpull_holds_tick(table.holds, moment.now_ns);
+	kvpull_holds_tick(table.holds, moment.now_ns, KVPULL_NO_THREAD);
 }
 
 static void act(enum past_event event, uint32_t rank)

@@ -34,7 +34,7 @@ static struct who join_as(struct fixture *f, uint32_t rank, uint64_t worker)
 /* The next poll, at the same time. */
 static void poll_again(struct fixture *f)
 {
-	kvpull_holds_tick(f->holds, f->now_ns);
+	kvpull_holds_tick(f->holds, f->now_ns, KVPULL_NO_THREAD);
 	poll_at(f, f->now_ns);
 }
 

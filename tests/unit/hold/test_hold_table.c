@@ -62,11 +62,12 @@ static int fire(struct fixture *f, struct who a, enum hold_state state,
 		break;
 	case HOLD_EV_DUE:
 		f->now_ns = START + LEASE / 3;
-		kvpull_holds_tick(f->holds, f->now_ns);
+		kvpull_holds_tick(f->holds, f->now_ns, KVPULL_NO_THREAD);
 		kvpull_holds_beat(f->holds, 1, 0, f->now_ns);
 		while (f->now_ns < START + LEASE) {
 			f->now_ns += LEASE / 3;
-			kvpull_holds_tick(f->holds, f->now_ns);
+			kvpull_holds_tick(f->holds, f->now_ns,
+					  KVPULL_NO_THREAD);
 		}
 		assert_int_equal(f->holds->leases.count, 2);
 		(void)kvpull_holds_sweep(f->holds, f->now_ns);

@@ -158,7 +158,7 @@ TEST(stall_moves_leases_and_not_hold_max)
 
 	take(f, 0, 1);
 	f->now_ns += stall; /* one tick: the producer did not poll */
-	kvpull_holds_tick(f->holds, f->now_ns);
+	kvpull_holds_tick(f->holds, f->now_ns, KVPULL_NO_THREAD);
 	poll_at(f, f->now_ns);
 	expect_nothing(f);
 	poll_at(f, START + stall + LEASE - 1);
@@ -168,7 +168,7 @@ TEST(stall_moves_leases_and_not_hold_max)
 
 	take(f, 1, 1);
 	f->now_ns += HOLD_MAX;
-	kvpull_holds_tick(f->holds, f->now_ns);
+	kvpull_holds_tick(f->holds, f->now_ns, KVPULL_NO_THREAD);
 	poll_at(f, f->now_ns);
 	expect_report(f, 1, 1, KVPULL_END_EXPIRED);
 }
@@ -180,7 +180,7 @@ TEST(third_of_a_lease_is_no_stall)
 	take(f, 0, 1);
 	for (; f->now_ns < START + LEASE;) {
 		f->now_ns += LEASE / 3;
-		kvpull_holds_tick(f->holds, f->now_ns);
+		kvpull_holds_tick(f->holds, f->now_ns, KVPULL_NO_THREAD);
 	}
 	poll_at(f, f->now_ns);
 	expect_report(f, 0, 1, KVPULL_END_EXPIRED);
@@ -194,7 +194,7 @@ TEST(sleeper_until_each_deadline_still_expires)
 	take(f, 0, 1);
 	while (counts_of(f).live) {
 		f->now_ns = kvpull_holds_deadline(f->holds);
-		kvpull_holds_tick(f->holds, f->now_ns);
+		kvpull_holds_tick(f->holds, f->now_ns, KVPULL_NO_THREAD);
 		while (kvpull_holds_sweep(f->holds, f->now_ns))
 			;
 		assert_true(++polls < 10);
@@ -207,9 +207,9 @@ TEST(take_in_a_step_is_dated_by_its_stamp)
 	struct fixture *f = fixture_of(state);
 
 	f->now_ns += 10 * HOLD_MAX; /* idle: nobody polled */
-	kvpull_holds_stamp(f->holds, f->now_ns);
+	kvpull_holds_stamp(f->holds, f->now_ns, KVPULL_NO_THREAD);
 	take(f, 0, 1);
-	kvpull_holds_tick(f->holds, f->now_ns + 1);
+	kvpull_holds_tick(f->holds, f->now_ns + 1, KVPULL_NO_THREAD);
 	poll_at(f, START + 10 * HOLD_MAX + LEASE - 1);
 	expect_nothing(f);
 	poll_at(f, START + 10 * HOLD_MAX + LEASE);
@@ -229,7 +229,7 @@ TEST(take_before_the_first_poll_is_dated_by_it)
 	holds = kvpull_holds_open(&params, &arena);
 	assert_non_null(holds);
 	assert_int_equal(kvpull_holds_take(holds, 0, 1, 1), 0);
-	kvpull_holds_tick(holds, START);
+	kvpull_holds_tick(holds, START, KVPULL_NO_THREAD);
 	assert_int_equal(kvpull_holds_sweep(holds, START), 0);
 	assert_int_equal(entries[0].revoked, 0);
 	kvpull_arena_fini(&arena);
@@ -251,7 +251,7 @@ TEST(sweep_expires_a_bounded_number)
 	kvpull_arena_init(&arena, NULL);
 	holds = kvpull_holds_open(&params, &arena);
 	assert_non_null(holds);
-	kvpull_holds_tick(holds, START);
+	kvpull_holds_tick(holds, START, KVPULL_NO_THREAD);
 	for (slot = 0; slot < 200; slot++)
 		assert_int_equal(kvpull_holds_take(holds, slot, 1, slot + 1),
 				 0);
@@ -306,7 +306,7 @@ TEST(dead_rank_counts_for_claims_of_its_instance)
 	expect_report(f, 0, 1, KVPULL_END_RELEASED);
 
 	/* But it does on what is claimed from the next poll on. */
-	kvpull_holds_tick(f->holds, f->now_ns);
+	kvpull_holds_tick(f->holds, f->now_ns, KVPULL_NO_THREAD);
 	take(f, 1, 1);
 	release(f, r0, 1, 1);
 	expect_nothing(f);
@@ -424,7 +424,7 @@ static struct kvpull_holds *many_open(struct fixture *f,
 	kvpull_arena_init(arena, NULL);
 	holds = kvpull_holds_open(&params, arena);
 	assert_non_null(holds);
-	kvpull_holds_tick(holds, START);
+	kvpull_holds_tick(holds, START, KVPULL_NO_THREAD);
 	assert_int_equal(join_ids(holds, 1, 0, rank_count, START, instance), 0);
 	for (slot = 0; slot < MANY; slot++) {
 		const struct kvpull_record record =

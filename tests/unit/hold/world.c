@@ -41,7 +41,7 @@ int setup_grace(void **state, uint64_t grace_ns)
 	if (!f.holds)
 		return -1;
 	f.digest = kvpull_holds_digest(f.holds);
-	kvpull_holds_tick(f.holds, f.now_ns);
+	kvpull_holds_tick(f.holds, f.now_ns, KVPULL_NO_THREAD);
 	*state = &f;
 	return 0;
 }
@@ -130,7 +130,7 @@ void poll_at(struct fixture *f, uint64_t now_ns)
 		f->now_ns += LEASE / 3;
 		if (f->now_ns > now_ns)
 			f->now_ns = now_ns;
-		kvpull_holds_tick(f->holds, f->now_ns);
+		kvpull_holds_tick(f->holds, f->now_ns, KVPULL_NO_THREAD);
 	}
 	while (kvpull_holds_sweep(f->holds, f->now_ns))
 		;

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker as producer whose polls come seldom, beside a progress thread and
+ * without one: semantics B.4. The test plays the thread.
+ */
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include "tests/unit/worker/peer.h"
+
+#define KEY 7u
+#define SLOT 3u
+#define GENERATION 9u
+#define LEASE_MS UINT64_C(3000)
+#define LEASE_NS (LEASE_MS * WORLD_MS)
+
+static int setup_beside(void **state)
+{
+	const int code = world_setup(state);
+
+	((struct world *)*state)->worker->facts.config.progress =
+		KVPULL_PROGRESS_THREAD;
+	return code;
+}
+
+static int teardown_beside(void **state)
+{
+	((struct world *)*state)->worker->facts.config.progress =
+		KVPULL_PROGRESS_CALLER;
+	return world_teardown(state);
+}
+
+#define BESIDE_A_THREAD(name)                                                  \
+	UNIT_TEST_WITH(name, setup_beside, teardown_beside)
+
+static void thread_runs(struct world *world)
+{
+	(void)kvpull_progress_run(world->worker->progress, world->now_ns);
+}
+
+static void hold(struct world *world)
+{
+	const struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_HOLD,
+		.slot = SLOT,
+		.key = KEY,
+		.generation = GENERATION,
+	};
+
+	world_send(world, &command, 1);
+}
+
+/* Return: milliseconds after which a poll reported the hold, polled at a pace. */
+static uint64_t reported_after(struct world *world, uint64_t pace_ms,
+			       uint64_t thread_ms)
+{
+	uint64_t ms = 0;
+
+	while (!world->record_count) {
+		ms += 100;
+		world->now_ns += 100 * WORLD_MS;
+		if (thread_ms && ms % thread_ms == 0)
+			thread_runs(world);
+		if (ms % pace_ms == 0)
+			world_poll(world, 1);
+	}
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_EXPIRED);
+	return ms;
+}
+
+BESIDE_A_THREAD(hold_ends_at_the_first_poll_after_its_lease_beside_a_thread)
+{
+	struct world *world = *state;
+
+	thread_runs(world);
+	hold(world);
+	assert_int_equal(reported_after(world, 1200, 300), 3600);
+}
+
+UNIT_TEST_WITH(hold_ends_a_gap_after_its_lease_without_a_thread, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+
+	hold(world);
+	assert_int_equal(reported_after(world, 1200, 0), 4800);
+}
+
+/* A process that is stopped as a whole has heard nobody for that long. */
+BESIDE_A_THREAD(claimant_that_beats_outlives_a_stop_of_its_producer)
+{
+	struct world *world = *state;
+	const struct world_hello who = { .instance = 0x11,
+					 .incarnation = 0x12,
+					 .uid = world->config.uids[0] };
+	const struct kvpull_record claim = {
+		.kind = KVPULL_NOTE_CLAIM,
+		.slot = SLOT,
+		.generation = GENERATION,
+		.tag = kvpull_ticket_tag(world->worker->secret, SLOT,
+					 GENERATION),
+	};
+	struct world_caller *caller;
+
+	world->worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
+	caller = world_hello(world, 0, &who);
+	world->worker->facts.config.progress = KVPULL_PROGRESS_THREAD;
+	thread_runs(world);
+	hold(world);
+	assert_in_range(kvpull_ring_push(&caller->writer, &claim), 0, 1);
+	world_poll(world, 1);
+	/* Its next heartbeat comes while nothing runs here. */
+	world->now_ns += LEASE_NS;
+	world_poll(world, 1);
+	world_silent(world, KEY);
+	/* The thread has a third of a lease to hand it over. */
+	world->now_ns += LEASE_NS / 3;
+	world_poll(world, 1);
+	world_silent(world, KEY);
+	thread_runs(world);
+	kvpull_ring_beat(&caller->writer);
+	world->now_ns += LEASE_NS / 3;
+	thread_runs(world);
+	world_poll(world, 1);
+	world_silent(world, KEY);
+}
+
+static _Atomic int slept_ms;
+
+/* The thread's sleep, which takes no time here. */
+int epoll_wait(int epoll_fd, struct epoll_event *events, int capacity,
+	       int timeout_ms)
+{
+	(void)epoll_fd;
+	(void)events;
+	(void)capacity;
+	atomic_store(&slept_ms, timeout_ms);
+	return 0;
+}
+
+static int wake_fd;
+
+static int wake_fd_of(const struct kvpull_transport *transport)
+{
+	(void)transport;
+	return wake_fd;
+}
+
+static void thread_stop(struct kvpull_progress *progress)
+{
+	atomic_store(&progress->stop, 1);
+	assert_int_equal(pthread_join(progress->thread, NULL), 0);
+	progress->thread_runs = 0;
+}
+
+/* A sleep of a second, whatever the lease was, would count as a stop. */
+BESIDE_A_THREAD(idle_thread_sleeps_a_sixth_of_a_lease)
+{
+	struct world *world = *state;
+	struct kvpull_transport_ops ops = *world->transport.ops;
+
+	wake_fd = eventfd(0, EFD_CLOEXEC);
+	ops.fd = wake_fd_of;
+	world->transport.ops = &ops;
+	assert_int_equal(kvpull_progress_start(world->worker->progress), 0);
+	while (!atomic_load(&slept_ms))
+		(void)sched_yield();
+	thread_stop(world->worker->progress);
+	assert_int_equal(atomic_load(&slept_ms), LEASE_MS / 6);
+	world->transport.ops = &fake_ops;
+	assert_int_equal(close(wake_fd), 0);
+}
+
+UNIT_TEST(thread_that_sleeps_a_sixth_of_a_lease_is_not_stopped)
+{
+	struct kvpull_handover handover = { .stopped_ns = 0 };
+	uint64_t last_ns = 0;
+	uint64_t at_ns;
+
+	for (at_ns = LEASE_NS; at_ns < 10 * LEASE_NS; at_ns += LEASE_NS / 6) {
+		kvpull_handover_ran(&handover, last_ns, at_ns, LEASE_NS);
+		last_ns = at_ns;
+		assert_int_equal(kvpull_handover_stopped(&handover,
+							 at_ns + LEASE_NS / 3,
+							 LEASE_NS),
+				 0);
+	}
+}
+
+UNIT_TEST(thread_that_stops_is_seen_while_it_does_and_after)
+{
+	struct kvpull_handover handover = { .stopped_ns = 0 };
+	const uint64_t stop_ns = LEASE_NS / 3 + 1;
+
+	kvpull_handover_ran(&handover, 0, LEASE_NS, LEASE_NS);
+	assert_int_equal(kvpull_handover_stopped(&handover, LEASE_NS + stop_ns,
+						 LEASE_NS),
+			 stop_ns);
+	kvpull_handover_ran(&handover, LEASE_NS, LEASE_NS + stop_ns, LEASE_NS);
+	assert_int_equal(kvpull_handover_stopped(&handover, LEASE_NS + stop_ns,
+						 LEASE_NS),
+			 stop_ns);
+	/* And again: the sum. */
+	kvpull_handover_ran(&handover, LEASE_NS + stop_ns,
+			    LEASE_NS + 3 * stop_ns, LEASE_NS);
+	assert_int_equal(kvpull_handover_stopped(
+				 &handover, LEASE_NS + 3 * stop_ns, LEASE_NS),
+			 3 * stop_ns);
+}
+
+/* The engine reads the line in each poll: it is written seldom. */
+UNIT_TEST(run_of_the_thread_is_told_to_a_sixty_fourth_of_a_lease)
+{
+	struct kvpull_handover handover = { .stopped_ns = 0 };
+
+	kvpull_handover_ran(&handover, 0, LEASE_NS, LEASE_NS);
+	kvpull_handover_ran(&handover, LEASE_NS, LEASE_NS + LEASE_NS / 64 - 1,
+			    LEASE_NS);
+	assert_int_equal(atomic_load(&handover.ran_ns), LEASE_NS);
+	kvpull_handover_ran(&handover, LEASE_NS, LEASE_NS + LEASE_NS / 64,
+			    LEASE_NS);
+	assert_int_equal(atomic_load(&handover.ran_ns),
+			 LEASE_NS + LEASE_NS / 64);
+}
