@@ -451,9 +451,7 @@ static void pieces_check(struct reader *reader, uint32_t count)
 	reader->seen->check_ns += engine_now_ns() - begun_ns;
 }
 
-/*
- * Makes the request at this reader soon after it arrived at its owner; 0 or 1.
- */
+/* Makes the request here soon after it arrived at its owner; 0 or 1. */
 static int request_run(struct reader *reader, uint64_t number)
 {
 	const struct pool *pool = reader->pool;

@@ -24,7 +24,7 @@ WORDS_MAX = 35  # of a sentence in public headers and pages
 
 ANAPHOR = re.compile(
     r"(?:what|one|ones|of|its|it|who|whose|whom|whoever|whatever|which|that|those"
-    r"|else|nobody|somebody|they|them|their|theirs|he|his|others?|the others?"
+    r"|else|nobody|somebody|they|them|their|theirs|he|his|others?|the others|the other (?:one|is|has|was|may|can)"
     r"|as long|all that|all of (?:it|them))\b(?!-)",
     re.IGNORECASE)
 

@@ -210,7 +210,7 @@ static int pair_close(void **state)
 	}                                                                      \
 	static void name(void **state)
 
-/* One engine step of one side. */
+/* Makes an engine step of one side. */
 static void turn(struct pair *pair, struct side *side)
 {
 	static uint8_t bytes[1 << 20];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a host registers and names is judged where it enters: layers and groups
- * of the model, ids of its own cache, blocks of the tokens to be loaded.
+ * Checks of the facts that a host registers and names: layers and groups of the
+ * model, ids of its own cache, blocks of the tokens to be loaded.
  */
 #include <stdio.h>
 #include <string.h>
@@ -214,7 +214,7 @@ static int hold(struct engine *engine, uint64_t key, uint32_t last_id,
 	return answer;
 }
 
-/* What a finish answers that says so many tokens of these blocks. */
+/* Answer of a finish with so many tokens of these blocks. */
 static int finish(struct engine *engine, uint64_t key, uint32_t first_index,
 		  uint32_t block_count, uint32_t computed_tokens)
 {
@@ -279,7 +279,9 @@ UNIT_TEST(block_beyond_the_cache_is_not_held)
 	engine_close(&engine);
 }
 
-/* What allocated() says of these blocks, after LOAD for so many local tokens. */
+/*
+ * Answer of allocated() to these blocks, after LOAD for so many local tokens.
+ */
 static int allocated(struct engine *engine, uint64_t key,
 		     const struct kvpull_blocks *blocks,
 		     uint32_t external_tokens)

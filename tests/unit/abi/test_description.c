@@ -177,7 +177,7 @@ UNIT_TEST(k_alone_is_refused)
 		   "caches is 512 bytes a block");
 }
 
-/* Its layers differ inside of a cache of many: V lacks in the second alone. */
+/* The layers of one cache differ: V lacks in the second layer alone. */
 UNIT_TEST(v_of_some_layers_alone_is_refused)
 {
 	struct described all = planes();

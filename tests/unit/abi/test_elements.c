@@ -37,7 +37,7 @@ struct newer_peer {
 	uint64_t more;
 };
 
-/* One engine, which holds and claims its own tickets. */
+/* An engine that holds and claims its own tickets. */
 struct engine {
 	const struct kvpull_connector_ops *ops;
 	struct kvpull_scheduler *scheduler;
@@ -149,7 +149,7 @@ static int engine_end(void **state)
 	return 0;
 }
 
-/* What request_finished() answers; */
+/* Answer of request_finished(). */
 static int finish(struct engine *engine, uint64_t key,
 		  const struct newer_blocks *blocks, size_t group_bytes)
 {
@@ -311,7 +311,7 @@ TEST(records_are_of_the_callers_size)
 		assert_int_equal(records[i].more[1], 0);
 		keys |= UINT64_C(1) << records[i].now.key;
 	}
-	/* One that is shorter than any header's has what goes into it. */
+	/* A record array shorter than any header's has the members that fit. */
 	memset(older, 0xee, sizeof(older));
 	assert_int_equal(
 		kvpull_worker_poll(engine->worker, (void *)older, 3, 16), 1);

@@ -184,7 +184,7 @@ TEST(file_with_a_fault_is_refused_by_name)
 	(void)close(pipes[0]);
 	(void)close(pipes[1]);
 	world->fds -= 2;
-	/* What was refused can be put right. */
+	/* After a refusal the host can register again. */
 	region->fd = world->file;
 	assert_int_equal(regions_register(world), 0);
 }

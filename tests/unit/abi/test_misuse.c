@@ -8,7 +8,7 @@
 
 static uint32_t lines[KVPULL_LOG_DEBUG + 1];
 static char link_warning[512];
-/* What others left in the folder is told beside it. */
+/* Warnings about leftovers of other workers in the folder. */
 static uint32_t link_warnings;
 
 static void log_line(void *context, uint32_t level, const char *message)
@@ -290,7 +290,7 @@ UNIT_TEST(reason_of_the_host_is_in_the_detail)
 	ops->close(worker);
 }
 
-/* Whose KV is on a device: refused, unless a test says that it knows. */
+/* KV on a device is refused, unless a test sets the key for it. */
 static int register_device_memory(const char *config_json,
 				  struct kvpull_error_detail *detail)
 {
@@ -552,7 +552,7 @@ UNIT_TEST(region_that_ends_after_its_memory_is_refused)
 	ops->close(worker);
 }
 
-/* What lies behind its struct is the engine's. */
+/* Memory behind the caller's struct is the engine's. */
 UNIT_TEST(finish_without_a_place_for_the_size_is_not_written)
 {
 	const struct kvpull_scheduler_ops *ops =

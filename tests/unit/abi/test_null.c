@@ -133,7 +133,7 @@ static void scheduler_without(struct kvpull_scheduler *scheduler)
 	refused(ops->counters(scheduler, NULL, 1, sizeof(counter)));
 }
 
-/* What a request may point to. */
+/* Pointers of a request. */
 static void requests_without(struct kvpull_scheduler *scheduler)
 {
 	const struct kvpull_scheduler_ops *ops =

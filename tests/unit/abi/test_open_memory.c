@@ -167,7 +167,7 @@ UNIT_TEST(worker_without_memory_leaves_nothing)
 #ifdef HAS_OWN_MMAP
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 
-	/* What is made once a process is made now. */
+	/* Objects that exist once a process are made now. */
 	assert_int_equal(worker_try(&detail), 0);
 	assert_true(failures_of(worker_try) > 4);
 	;
@@ -206,7 +206,7 @@ UNIT_TEST(open_touches_few_of_its_pages)
 	kib = resident_kib() - kib;
 	ops->scheduler->close(scheduler);
 	ops->worker->close(worker);
-	/* What is hot, the revocation entries, and then some. */
+	/* Hot memory, the revocation entries, and some more. */
 	assert_in_range(kib, 0, 8 * 1024);
 #else
 	skip();

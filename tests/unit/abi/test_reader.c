@@ -121,7 +121,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* One run of both. Return: records of the reader. */
+/* Runs both handles once. Returns the records of the reader. */
 static int turn(struct kvpull_reader_record *record)
 {
 	assert_int_equal(ops->poll(owner, NULL, 0, sizeof(*record)), 0);
@@ -387,7 +387,7 @@ UNIT_TEST_WITH(new_weights_end_what_the_old_ones_began, setup, teardown)
 	assert_int_equal(read_begin(places, record.incarnation, codes, &id), 0);
 	await(id, &record);
 	assert_int_equal(record.count, 0);
-	/* What was computed before is not put. */
+	/* Bytes computed before are not put. */
 	assert_int_equal(ops->generation(owner, 0, &generation), 0);
 	assert_int_equal(put_under(0, 1, generation, epoch), KVPULL_ESTALE);
 	assert_int_equal(put_under(0, 1, generation, epoch + 1), 0);

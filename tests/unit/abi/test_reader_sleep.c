@@ -102,7 +102,10 @@ static int setup_as(uint32_t patience_ms)
 	assert_int_equal(ops->share(owner, &share, &memory, NULL), 0);
 	assert_int_equal(
 		ops->address(owner, address, sizeof(address), &byte_count), 0);
-	/* One asks for it before there is anything to wait for, one after. */
+	/*
+	 * The reader asks for it before there is anything to wait for, the
+	 * owner after.
+	 */
 	assert_true(ops->event_fd(reader) >= 0);
 	assert_int_equal(ops->peer_add(reader, address, &peer), 0);
 	assert_true(ops->event_fd(owner) >= 0);
@@ -171,7 +174,7 @@ static void settle(int with_owner)
 		assert_int_equal(slept(&record, SLEEP_MS, with_owner), 0);
 }
 
-/* All that is on its way has come; then both sleep. */
+/* Runs both until all that was in flight has come; then both sleep. */
 static void idle(int with_owner)
 {
 	struct kvpull_reader_record record;
@@ -225,7 +228,7 @@ static void probe(struct kvpull_reader_place *place, uint64_t key,
 	*place = places[0];
 }
 
-/* One place into all blocks, by as many pieces as there are. */
+/* Reads a place into all blocks, by as many pieces as there are. */
 static uint64_t read_begin(const struct kvpull_reader_place *place,
 			   uint64_t incarnation, uint64_t deadline_ns)
 {

@@ -9,7 +9,7 @@
 struct kvpull_open_params open_params(const char *engine_id);
 struct kvpull_worker *worker_open(void);
 
-/* Of 1,024 bytes each. */
+/* Four blocks of 1,024 bytes each. */
 extern const struct kvpull_cache four_blocks;
 struct kvpull_regions four_blocks_in(const struct kvpull_region *region);
 

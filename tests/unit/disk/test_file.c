@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which files a producer may serve, and which a consumer takes. */
+/* Files that a producer may serve, and that a consumer takes. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -326,7 +326,7 @@ static int no_descriptors_child(int handed)
 	       file.bytes;
 }
 
-/* Its owner writes direct, and there is no descriptor to read so: none stays. */
+/* The owner writes direct, and no descriptor is left to read so: none stays. */
 static int no_second_descriptor_child(int handed)
 {
 	struct kvpull_file file = { .bytes = FILE_BYTES };
@@ -342,7 +342,7 @@ static int no_second_descriptor_child(int handed)
 	if (kvpull_file_open(&file, handed, KVPULL_FILE_DIRECT_STRICT,
 			     &file_log) != KVPULL_EUNSUPPORTED)
 		return 1;
-	/* What it took is free again: else there would be none. */
+	/* The descriptor that it took is free again. */
 	return file.bytes || fcntl(handed, F_DUPFD_CLOEXEC, 0) != next;
 }
 

@@ -27,7 +27,7 @@ static void cancelled_read(struct world *world)
 	assert_int_equal(kvpull_files_arm(&world->files), 1);
 	poll_once(world);
 	only_one_ended(world, 0, KVPULL_EABORTED);
-	/* Its memory may be anybody's now. */
+	/* The read's memory may be anybody's now. */
 	memset(&world->read[0], 0xff, sizeof(world->read[0]));
 	memset(&world->reads[0], 0xff, sizeof(world->reads[0]));
 	pieces_are_back(world);
@@ -78,7 +78,10 @@ UNIT_TEST(read_that_was_over_stays_so)
 	in_each_way(over_read);
 }
 
-/* Its descriptors are closed as soon as it has ended, whoever has them next. */
+/*
+ * The read's descriptors are closed as soon as it has ended, and may be another
+ * file's.
+ */
 static void closed_read(struct world *world)
 {
 	(void)read_plain(world, 0, 48, 131072);
@@ -109,7 +112,10 @@ UNIT_TEST(close_with_pieces_under_way_does_not_hang)
 	in_each_way(left_read);
 }
 
-/* What the kernel did not take is not read from whoever is there later. */
+/*
+ * Entries that the kernel did not take are not read from a later file of that
+ * number.
+ */
 static void busy_read(struct world *world)
 {
 	const int own = world->regions[1].fd;

@@ -97,10 +97,12 @@ UNIT_TEST(owner_does_not_wait_for_the_disk)
 	for (turn = 0; turn < 100; turn++)
 		poll_once(&world);
 	assert_int_equal(world.ended_count, 0);
-	/* It may sleep, and is woken when the disk goes on. */
+	/* The owner may sleep, and is woken when the disk goes on. */
 	assert_int_equal(kvpull_files_arm(&world.files), 0);
 	hang_set(0);
-	/* What came before it sleeps again wakes nobody a second time. */
+	/*
+	 * A result that came before the next sleep wakes the owner only once.
+	 */
 	woken.fd = world.wake_fd;
 	assert_int_equal(poll(&woken, 1, 20000), 1);
 	assert_int_equal(eventfd_read(world.wake_fd, &ignored), 0);
@@ -126,7 +128,7 @@ UNIT_TEST(read_that_hangs_ends_when_told)
 	kvpull_file_close(&world.regions[1]);
 	hang_set(0);
 	pieces_are_back(&world);
-	/* Its other pieces were not read at all. */
+	/* Other pieces of the read were not read at all. */
 	assert_int_equal(atomic_load_explicit(&calls, memory_order_relaxed), 1);
 	only_one_ended(&world, 0, KVPULL_EDEADLINE);
 	assert_true(is_untouched(&world));
@@ -139,7 +141,7 @@ UNIT_TEST(read_that_hangs_ends_when_told)
 	world_end(&world);
 }
 
-/* It returns, and leaves behind what the read may still touch. */
+/* close() returns, and leaves the memory that the read may still touch. */
 UNIT_TEST(close_leaves_a_read_that_hangs)
 {
 	static struct world world;
@@ -168,7 +170,7 @@ UNIT_TEST(close_leaves_a_read_that_hangs)
 	(void)close(world.wake_fd);
 }
 
-/* Of reads that were not begun as it ended nothing stays open. */
+/* Descriptors of reads that had not begun are closed. */
 UNIT_TEST(close_drops_what_a_slow_disk_did_not_read)
 {
 	static struct world world;

@@ -181,7 +181,7 @@ static void truncated_read(struct world *world)
 	assert_non_null(strstr(world->warning, "the file ends"));
 	pieces_are_back(world);
 	only_one_ended(world, 0, KVPULL_EREAD);
-	/* What is there can still be read. */
+	/* Bytes before the file's end can still be read. */
 	memset(world->local, UNTOUCHED, LOCAL_BYTES);
 	(void)read_plain(world, 1, 8, 65536);
 	world->ended_count = 0;

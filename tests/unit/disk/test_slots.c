@@ -25,9 +25,9 @@
 #define SLOT_BYTES 16384u
 #define HANG_S 30u
 
-/* Of each pwrite(); 0: all. */
+/* Largest pwrite(); 0: no limit. */
 static _Atomic uint32_t most;
-/* It takes more than it says: so much; 0: it says all. */
+/* pwrite() writes all and returns this much; 0: it returns all. */
 static _Atomic uint32_t most_said;
 static _Atomic uint32_t pwrites;
 
@@ -47,7 +47,7 @@ ssize_t pwrite(int fd, const void *bytes, size_t byte_count, off_t offset)
 	return told && taken > (ssize_t)told ? (ssize_t)told : taken;
 }
 
-/* What io_uring does with what it has not begun as its thread ends. */
+/* io_uring cancels entries that it has not begun when their thread ends. */
 static uint32_t ring_gives_up;
 static uint32_t given_up;
 
@@ -113,7 +113,7 @@ static int slots_open(struct kvpull_slots *slots, const char *folder,
 	return slots_open_by(slots, folder, KVPULL_URING_NO, why);
 }
 
-/* One slot is written; its code. */
+/* Writes a slot; returns its code. */
 static int32_t slot_write(struct kvpull_slots *slots, uint32_t slot,
 			  const uint8_t *from)
 {
@@ -157,7 +157,10 @@ UNIT_TEST(a_slot_is_written_when_all_of_it_is)
 	expect_written_by(SLOT_BYTES / 4, 0);
 }
 
-/* It goes on where a direct write may begin, and writes some bytes twice. */
+/*
+ * The write goes on where a direct write may begin, and writes some bytes
+ * twice.
+ */
 UNIT_TEST(a_slot_goes_on_where_its_disk_takes_it)
 {
 	atomic_store_explicit(&most_said, SLOT_BYTES / 4 + 100,
@@ -242,7 +245,7 @@ UNIT_TEST(slots_that_are_refused_leave_nothing_open)
 UNIT_TEST(a_disk_that_takes_only_crumbs_is_an_error)
 {
 	said[0] = '\0';
-	/* It says so: what is given to it is as long as O_DIRECT asks for. */
+	/* The text says so: a write is as long as O_DIRECT needs. */
 	atomic_store_explicit(&most_said, SLOT_BYTES / 32,
 			      memory_order_relaxed);
 	expect_written_by(0, KVPULL_EREAD);
@@ -275,7 +278,7 @@ UNIT_TEST(what_a_ring_gives_up_is_written_by_a_thread)
 			 1);
 	tries = given_up;
 	assert_in_range(tries, 1, 8);
-	/* Of each it has as many tries: other threads may live on. */
+	/* Each slot has as many tries: other threads may live on. */
 	assert_int_equal(slot_write(&slots, 2, from), 0);
 	assert_int_equal(given_up, 2 * tries);
 	ring_gives_up = 0;
@@ -284,7 +287,7 @@ UNIT_TEST(what_a_ring_gives_up_is_written_by_a_thread)
 			 2);
 	assert_int_equal(kvpull_slots_close(&slots, kvpull_clock_close_by()),
 			 0);
-	/* One thread was enough, and is over. */
+	/* A single thread was enough, and has ended. */
 	assert_int_equal(fds_open(), before);
 	(void)munmap(from, SLOT_BYTES);
 }
@@ -340,7 +343,7 @@ UNIT_TEST(a_file_that_may_not_be_so_long_is_refused)
 	sandbox_expect(longer_than_a_file_may_be, 0);
 }
 
-/* What is mounted from here on is this process's alone. */
+/* Mounts from here on are this process's alone. */
 static int mounts_begin(void)
 {
 	return unshare(CLONE_NEWNS) ||
@@ -393,7 +396,7 @@ static int mount_fuse(const char *folder)
 		       fd;
 }
 
-/* What is done with such a folder. Return: 0 is right. */
+/* Uses such a folder. Returns 0 if the result is right. */
 static int (*fuse_use)(const char *folder, int fd);
 
 static int fuse_run(int argument)
@@ -407,7 +410,7 @@ static int fuse_run(int argument)
 		return SANDBOX_SKIP;
 	fd = mount_fuse(folder);
 	if (fd >= 0) {
-		/* Else it hangs here for ever: what ends then is the test. */
+		/* If the test hangs here, the alarm ends it. */
 		(void)alarm(HANG_S);
 		verdict = fuse_use(folder, fd);
 		(void)alarm(0);
@@ -474,7 +477,9 @@ UNIT_TEST(a_file_that_never_answers_is_not_lent)
 	fuse_expect(it_is_not_lent);
 }
 
-/* It is said before it is asked for anything: else nobody would know why. */
+/*
+ * The line comes before the first call into the folder, which may never return.
+ */
 static int it_is_said_of_sockets(const char *path, int fd)
 {
 	struct kvpull_folder folder = { .path = path, .fd = -1 };

@@ -234,7 +234,7 @@ UNIT_TEST(dropped_read_reads_nothing_and_comes_back)
 	assert_int_equal(results[0].tag + results[1].tag, 101 + 102);
 	assert_int_equal(bench.buffer[PIECE], DEPTH - 1);
 	assert_int_equal(bench.buffer[2 * PIECE], 0);
-	/* What the kernel has, is not touched. */
+	/* Entries that the kernel has are not touched. */
 	assert_int_equal(bench_read(&bench, 2), 0);
 	kvpull_uring_flush(&bench.uring);
 	kvpull_uring_drop(&bench.uring, 102);
@@ -246,7 +246,7 @@ UNIT_TEST(dropped_read_reads_nothing_and_comes_back)
 	bench_end(&bench);
 }
 
-/* It is not waited for, and nothing of it lands. */
+/* close() does not wait for it, and none of its bytes land. */
 UNIT_TEST(what_was_never_handed_over_is_over_at_close)
 {
 	struct bench bench;
@@ -467,7 +467,7 @@ UNIT_TEST(wait_tells_sockets_and_reads_apart)
 	assert_int_equal(tokens[0].generation, 3);
 	assert_int_equal(bench_read(&bench, 0), 0);
 	kvpull_uring_flush(&bench.uring);
-	/* As long as it is readable: the socket is still told. */
+	/* The socket's event comes again as long as it is readable. */
 	while (kvpull_wait_poll(&wait, tokens, 4) < 2)
 		(void)kvpull_uring_arm(&bench.uring);
 	kvpull_wait_remove(&wait, pair[0]);

@@ -120,7 +120,7 @@ int world_begin(struct world *world, enum way way)
 void world_end(struct world *world)
 {
 	uint8_t *bounce = world->files.bounce;
-	/* What the kernel may still write to, stays. */
+	/* Memory that the kernel may still write to stays. */
 	const int stays = world->files.uring.in_flight &&
 			  !world->files.uring.is_fixed && !kernel_is_busy;
 

@@ -92,11 +92,11 @@ void poll_until(struct world *world, uint32_t ended_count);
 /* Pieces whose results were not looked at yet. */
 uint32_t in_flight(const struct world *world);
 
-/* All that the kernel had is back, and nobody asks for more. */
+/* Checks that the kernel has returned all pieces, and no more are wanted. */
 void pieces_are_back(struct world *world);
 void only_one_ended(const struct world *world, uint32_t index, int code);
 
-/* What the read is to bring, row by row; the rest is untouched. */
+/* Checks the bytes of the read, row by row; the rest is untouched. */
 void verify(const struct world *world, const struct kvpull_read *read);
 
 #endif /* KVPULL_TESTS_UNIT_DISK_WORLD */

@@ -88,7 +88,7 @@ UNIT_TEST(index_takes_all_caches)
 		assert_null(
 			kvpull_layers_find(&layers, 0, UINT32_MAX - 1 - i, 1));
 	}
-	/* All of them planes of one layer. */
+	/* All caches are planes of one layer. */
 	for (i = 0; i < KVPULL_CACHES_MAX; i++)
 		caches[i].layer_first = 7;
 	kvpull_layers_index(&layers, caches, KVPULL_CACHES_MAX);

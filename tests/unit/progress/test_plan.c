@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the plan accepts, refuses and merges; test_plan_copy.c has the bytes. */
+/*
+ * Layouts that the plan accepts, refuses and merges; test_plan_copy.c has the
+ * bytes.
+ */
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -25,7 +25,7 @@ static uint32_t random_below(uint32_t bound)
 	return (uint32_t)(random_next(&random_state) >> 33) % bound;
 }
 
-/* What both sides agree on. */
+/* Facts on which both sides agree. */
 struct shape {
 	uint32_t layers[GROUPS]; /* 0: no such group */
 	uint32_t planes[GROUPS];
@@ -36,7 +36,7 @@ struct shape {
 	uint32_t padded; /* strides may exceed lengths, in any nesting */
 };
 
-/* One rank: its caches, and its memory as it would be registered. */
+/* A rank: its caches, and its memory as it would be registered. */
 struct rank {
 	struct kvpull_cache caches[CACHES];
 	uint32_t planes[CACHES];

@@ -397,7 +397,10 @@ static pid_t caller_fork(int told)
 	_exit(read(told, &byte, 1) != 1);
 }
 
-/* What it said and its end come in one poll; the owner refuses, then forgets. */
+/*
+ * The caller's message and its end come in one poll; the owner refuses, then
+ * forgets.
+ */
 UNIT_TEST_WITH(caller_that_dies_while_it_is_refused_is_forgotten, up, down)
 {
 	struct kvpull_transport *near = near_of(&p);
@@ -434,7 +437,7 @@ UNIT_TEST_WITH(caller_that_dies_while_it_is_refused_is_forgotten, up, down)
 	assert_in_range(downs, 0, 1);
 	(void)close(told[0]);
 	(void)close(told[1]);
-	/* Its place is free again. */
+	/* The caller's place is free again. */
 	for (polls = 0; polls < 6; polls++) {
 		const struct way way = join(&d, "shm", "same node");
 
@@ -511,7 +514,10 @@ UNIT_TEST_WITH(route_whose_device_was_away_when_memory_came_reads_later, up,
 	end_close(&other);
 	end_make(&other, "o", folders[1]);
 	run(5);
-	/* It hears it first: events of a shared context go to one route. */
+	/*
+	 * This route gets the event first: events of a shared context go to one
+	 * route.
+	 */
 	fake_verbs_unaddress(0);
 	world.now_ns += 2 * WORLD_STEP_NS;
 	end_poll(&other);

@@ -247,7 +247,7 @@ UNIT_TEST_WITH(devices_close_the_routes_that_cannot_read_them, up, NULL)
 	assert_int_equal(kvpull_routes_serve(&routes, &serve), 0);
 	assert_int_equal(routes.count, 1);
 	assert_ptr_equal(routes.list[0].transport, &sides[1].transport);
-	/* Its handles stay what they were. */
+	/* The route's handles stay the same. */
 	assert_int_equal(routes.list[0].peer_first, 1);
 	assert_int_equal(sides[0].closes + sides[2].closes, 2);
 	assert_int_equal(sides[0].serves + sides[2].serves, 0);
@@ -271,7 +271,7 @@ UNIT_TEST_WITH(preferred_route_is_chosen_and_says_why, up, NULL)
 	assert_int_equal(kvpull_routes_choose(&routes, addresses, &choice), 0);
 	assert_ptr_equal(choice.route, &routes.list[1]);
 	assert_string_equal(choice.why, "it is not near");
-	/* Who cannot tell now is not passed over. */
+	/* A route that cannot say now is not passed over. */
 	sides[0].reach_code = KVPULL_EAGAIN;
 	assert_int_equal(kvpull_routes_choose(&routes, addresses, &choice),
 			 KVPULL_EAGAIN);
@@ -279,7 +279,7 @@ UNIT_TEST_WITH(preferred_route_is_chosen_and_says_why, up, NULL)
 			 KVPULL_EROUTE);
 }
 
-/* It reads into none of it, or into all of it. */
+/* A route reads into none of the memory, or into all of it. */
 UNIT_TEST_WITH(route_that_cannot_register_memory_reads_from_nobody, up, NULL)
 {
 	struct kvpull_route_choice choice;
@@ -296,7 +296,7 @@ UNIT_TEST_WITH(route_that_cannot_register_memory_reads_from_nobody, up, NULL)
 	assert_int_equal(kvpull_routes_local_add(&routes, &memory, 1), 0);
 	assert_int_equal(kvpull_routes_choose(&routes, "b:here", &choice),
 			 KVPULL_EROUTE);
-	/* The other one is in use already: its engine has to know. */
+	/* Another route is in use already: its engine has to know. */
 	sides[2].local_code = KVPULL_EDEVICE;
 	assert_int_equal(kvpull_routes_local_add(&routes, &memory, 1),
 			 KVPULL_EDEVICE);
@@ -313,13 +313,13 @@ UNIT_TEST_WITH(sleep_ends_by_any_route, up, NULL)
 	assert_int_equal(kvpull_routes_rings(&routes), 0);
 	sides[1].rings = 1;
 	assert_int_equal(kvpull_routes_rings(&routes), 1);
-	/* Those that have none are left out. */
+	/* Routes without a doorbell are left out. */
 	sides[1].doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	sides[2].doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	assert_int_equal(kvpull_routes_watch_doorbells(&routes, epoll_fd), 0);
 	assert_int_equal(eventfd_write(sides[2].doorbell, 1), 0);
 	assert_int_equal(epoll_wait(epoll_fd, &event, 1, 0), 1);
-	/* Nobody reads it: a doorbell rings once. */
+	/* The event is not read: a doorbell rings once. */
 	assert_int_equal(epoll_wait(epoll_fd, &event, 1, 0), 0);
 	(void)close(sides[1].doorbell);
 	(void)close(sides[2].doorbell);

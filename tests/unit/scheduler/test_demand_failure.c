@@ -82,7 +82,7 @@ UNIT_TEST(failed_pull_says_how_it_failed)
 	world_close(world);
 }
 
-/* Those that waited for it, and those that come within a lease. */
+/* Siblings that waited for the pull, and those that come within a lease. */
 UNIT_TEST(siblings_of_an_expired_pull_say_that_it_expired)
 {
 	struct world *world = opened(1);
@@ -100,7 +100,9 @@ UNIT_TEST(siblings_of_an_expired_pull_say_that_it_expired)
 	world_close(world);
 }
 
-/* Their tokens are in the prefix cache, as far as the engine keeps it. */
+/*
+ * The siblings' tokens are in the prefix cache, as far as the engine keeps it.
+ */
 UNIT_TEST(siblings_of_a_pull_have_no_failure)
 {
 	struct world *world = opened(1);

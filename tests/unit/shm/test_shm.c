@@ -21,8 +21,8 @@ UNIT_TEST(blocks_are_pulled_and_released_end_to_end)
 	fds = fds_open();
 	assert_int_equal(world_attach(&world, &world.serve), 0);
 	/*
-	 * Of table, ring, doorbell and region, D keeps only the doorbell's
-	 * descriptor.
+	 * D keeps the doorbell's descriptor, and not those of table, ring and
+	 * region.
 	 */
 	assert_int_equal(fds_open(), fds - 3);
 	d = world.d.transport;

@@ -84,7 +84,7 @@ UNIT_TEST(caller_with_a_place_gives_tickets_back_by_its_message)
 	peer = give(&world);
 	event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
 	world.caller = event.index;
-	/* Its challenge is not looked at. */
+	/* The caller does not look at its challenge. */
 	assert_int_equal(world.p.transport->ops->caller_send(world.p.transport,
 							     world.caller,
 							     "challenge", 9),

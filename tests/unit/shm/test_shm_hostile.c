@@ -222,7 +222,7 @@ static int sparse_make(uint64_t bytes)
 	return handed;
 }
 
-/* One descriptor of 64 TiB, or two regions that only together are too much. */
+/* A descriptor of 64 TiB, or two regions that only together are too much. */
 UNIT_TEST(memory_beyond_what_this_node_has_is_refused_by_name)
 {
 	struct imposter imposter;

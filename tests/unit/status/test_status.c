@@ -214,7 +214,7 @@ TEST(bytes_of_a_stranger_are_refused)
 						   place->row_bytes +
 					   1));
 	}
-	/* Nobody but root writes into it by its name. */
+	/* Root alone may write into the file by its name. */
 	assert_int_equal(chmod(world->status.path, 0600), 0);
 	assert_int_equal(truncate(world->status.path, 4096), 0);
 	assert_int_equal(read_header(world->status.path, geteuid(), &header),
@@ -244,7 +244,7 @@ TEST(counts_that_do_not_fit_each_other_are_refused)
 	place = &world->status.header->places[KVPULL_STATUS_COUNTERS];
 	for (at = 0; at < 2; at++) {
 		place->row_count = KVPULL_STATUS_COUNTERS_MAX + at;
-		/* All of them are in the file. */
+		/* All rows lie in the file. */
 		assert_true(place->offset + (uint64_t)place->row_count *
 						    place->row_bytes <=
 			    world->status.header->file_bytes);
@@ -428,7 +428,7 @@ TEST(file_takes_a_quarter_of_what_is_free)
 	blocks_free = 0;
 }
 
-/* Who writes into its pages would wait for the disk. */
+/* A store into pages of a disk file would wait for the disk. */
 TEST(folder_on_a_disk_is_not_used)
 {
 	struct world *world = *state;
@@ -474,7 +474,7 @@ TEST(without_a_file_all_goes_on)
 	assert_int_equal(open_as(world, &world->status, 1), 0);
 	assert_int_equal(file_count(world), 0);
 	assert_string_equal(world->status.path, "");
-	/* Nobody can look: nothing is stored. */
+	/* Without a file nothing is stored. */
 	kvpull_status_took(&world->status.engine, KVPULL_TIMES_STEP, 1000, 1);
 	kvpull_status_note(&world->status.engine, &note);
 	kvpull_status_ran(&world->status.engine, 1);

@@ -527,7 +527,7 @@ UNIT_TEST(object_that_cannot_be_made_fails_its_connection)
 		fake_verbs_knobs.make_at = at;
 		if (world_connect() == 0)
 			world_run(300);
-		/* Those that the fake makes itself do not count. */
+		/* Objects that the fake itself makes do not count. */
 		if (world.d.ups == 0) {
 			fake_verbs_knobs.make_at = 0;
 			world_run(5400);

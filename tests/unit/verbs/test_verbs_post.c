@@ -42,7 +42,7 @@ TEST(part_that_was_posted_wakes_a_sleeper)
 	world.d.route->ops->disarm(world.d.route);
 	world_run(3);
 	world_read_is_good();
-	/* One READ was posted twice, to where it belongs. */
+	/* A READ was posted twice, to where it belongs. */
 	assert_int_equal(fake_verbs_count(FAKE_VERBS_READ), WORLD_BLOCKS + 1);
 	assert_int_equal(kvpull_verbs_counts(world.d.route)->read_bytes,
 			 WORLD_BYTES);

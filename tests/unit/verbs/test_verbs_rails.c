@@ -108,7 +108,7 @@ UNIT_TEST(rail_that_is_slow_reads_less)
 	fake_verbs_knobs.held_devices = 2;
 	assert_int_equal(world_read_start(), 0);
 	world_run(10);
-	/* One rail holds the work that it took; the other reads on. */
+	/* Rail 0 holds the work that it took; rail 1 reads on. */
 	assert_int_equal(world_reads_by(0), WORLD_BLOCKS - 8);
 	assert_int_equal(world.d.reads_done, 0);
 	fake_verbs_knobs.held_devices = 0;

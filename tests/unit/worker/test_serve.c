@@ -187,7 +187,7 @@ TEST(worker_that_closes_says_so)
 			      memory_order_relaxed);
 }
 
-/* It was "admission is 0 here and 0 there". */
+/* The text was "admission is 0 here and 0 there". */
 TEST(refusal_for_want_of_descriptors_says_so)
 {
 	struct world *world = *state;

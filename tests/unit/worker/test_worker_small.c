@@ -473,7 +473,7 @@ static void pull_of_the_thread(struct world *world)
 	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
 }
 
-/* Its close is a caller's again: no thread was started. */
+/* The caller's close() joins no thread: none was started. */
 static int help_teardown(void **state)
 {
 	struct world *world = *state;
@@ -498,7 +498,7 @@ UNIT_TEST_WITH(poll_with_nothing_to_tell_helps_to_copy, world_setup,
 	assert_int_equal(helps, 3);
 	world_done(world, 0, 0);
 	(void)kvpull_worker_progress(world->worker);
-	/* What is to be told comes first. */
+	/* Records come first. */
 	helps = 0;
 	world_poll(world, 1);
 	assert_int_equal(helps, 0);
