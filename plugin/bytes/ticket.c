@@ -8,7 +8,8 @@
  * spelling of the same bytes is refused. encode() refuses what decode() would,
  * and never needs more than KVPULL_TICKET_BYTES_MAX.
  *
- * Body: the table's fields, then 16 bytes of checksum.
+ * Body: the table's fields, then 16 bytes of checksum; with a key, then 16
+ * bytes of MAC over all before them.
  */
 #include "plugin/bytes/ticket.h"
 
@@ -31,7 +32,7 @@ static const char ticket_head[HEAD_BYTES] = { 'k', 'v', 'p', '2', '.' };
 	(4u + 8u + 4u + 4u + 4u + 2u + KVPULL_ENGINE_ID_BYTES_MAX +            \
 	 KVPULL_COMPAT_BYTES + KVPULL_DIGEST_BYTES + 1u + 1u + 2u +            \
 	 KVPULL_PAYLOAD_BYTES_MAX + 4u + KVPULL_TRACE_BYTES +                  \
-	 KVPULL_CHECKSUM_BYTES)
+	 2u * KVPULL_CHECKSUM_BYTES)
 #define BODY_BYTES_MAX                                                         \
 	(FIXED_BYTES_MAX + KVPULL_GROUPS_MAX * 12u + 4u +                      \
 	 KVPULL_IDS_BYTES(KVPULL_TICKET_BLOCKS_MAX) +                          \
@@ -283,6 +284,14 @@ int kvpull_ticket_read_blocks(const uint8_t *body, size_t body_bytes,
 	return 0;
 }
 
+static void put_checksum(struct kvpull_wire_writer *writer, const uint8_t *key)
+{
+	uint8_t sum[KVPULL_CHECKSUM_BYTES];
+
+	checksum(writer->data, writer->used, key, sum);
+	kvpull_wire_put(writer, sum, sizeof(sum));
+}
+
 int kvpull_ticket_encode(struct kvpull_ticket *ticket, const uint8_t *key,
 			 uint8_t *scratch, char *text, size_t capacity,
 			 size_t *text_bytes)
@@ -291,7 +300,6 @@ int kvpull_ticket_encode(struct kvpull_ticket *ticket, const uint8_t *key,
 					     0 };
 	const uint32_t version =
 		ticket->version ? ticket->version : KVPULL_TICKET_VERSION;
-	uint8_t sum[KVPULL_CHECKSUM_BYTES];
 
 	if (ticket->group_count > KVPULL_GROUPS_MAX || !ticket->block_ids ||
 	    id_count(ticket) > KVPULL_TICKET_BLOCKS_MAX ||
@@ -302,9 +310,11 @@ int kvpull_ticket_encode(struct kvpull_ticket *ticket, const uint8_t *key,
 	if (kvpull_fields_check(&kvpull_ticket_table, ticket))
 		return KVPULL_EINVAL;
 	kvpull_fields_put(&writer, &kvpull_ticket_table, version, ticket);
-	kvpull_assert(writer.used + sizeof(sum) <= BODY_BYTES_MAX);
-	checksum(scratch, writer.used, key, sum);
-	kvpull_wire_put(&writer, sum, sizeof(sum));
+	kvpull_assert(writer.used + 2 * KVPULL_CHECKSUM_BYTES <=
+		      BODY_BYTES_MAX);
+	put_checksum(&writer, NULL);
+	if (key)
+		put_checksum(&writer, key);
 	*text_bytes = HEAD_BYTES + (writer.used * 4 + 2) / 3;
 	if (*text_bytes > capacity)
 		return KVPULL_ETOOSMALL;
@@ -332,12 +342,47 @@ static int check_head(const char *text, size_t text_bytes)
 	return KVPULL_ENOTICKET;
 }
 
+static int checksum_is_good(const uint8_t *bytes, size_t covered_bytes,
+			    const uint8_t *key)
+{
+	uint8_t sum[KVPULL_CHECKSUM_BYTES];
+
+	checksum(bytes, covered_bytes, key, sum);
+	return crypto_verify_16(sum, bytes + covered_bytes) == 0;
+}
+
+/* Bytes of the fields before the checksum, made with a key or without. 0: damaged. */
+static size_t whole_bytes(const uint8_t *bytes, size_t byte_count)
+{
+	uint32_t sums;
+
+	for (sums = 1; sums <= 2; sums++) {
+		const size_t sum_bytes = sums * (size_t)KVPULL_CHECKSUM_BYTES;
+
+		if (byte_count > sum_bytes &&
+		    checksum_is_good(bytes, byte_count - sum_bytes, NULL))
+			return byte_count - sum_bytes;
+	}
+	return 0;
+}
+
+/* A whole ticket was made with this key, or, where it is NULL, without any. */
+static int is_ours(const uint8_t *bytes, size_t byte_count, size_t body_bytes,
+		   const uint8_t *key)
+{
+	const size_t covered_bytes = byte_count - KVPULL_CHECKSUM_BYTES;
+	const int has_mac = covered_bytes != body_bytes;
+
+	return key ? has_mac && checksum_is_good(bytes, covered_bytes, key) :
+		     !has_mac;
+}
+
 int kvpull_ticket_decode(const char *text, size_t text_bytes,
 			 const uint8_t *key, uint8_t *scratch,
 			 struct kvpull_ticket *ticket)
 {
-	uint8_t sum[KVPULL_CHECKSUM_BYTES];
-	const int code = check_head(text, text_bytes);
+	int code = check_head(text, text_bytes);
+	size_t body_bytes;
 	size_t bytes;
 
 	ticket->unknown[0] = '\0';
@@ -346,13 +391,13 @@ int kvpull_ticket_decode(const char *text, size_t text_bytes,
 	/* Copies the text, once: what is checked is what is used. */
 	bytes = kvpull_base64_get(text + HEAD_BYTES, text_bytes - HEAD_BYTES,
 				  scratch);
-	if (bytes <= sizeof(sum))
+	body_bytes = whole_bytes(scratch, bytes);
+	if (!body_bytes)
 		return KVPULL_ENOTICKET;
-	bytes -= sizeof(sum);
-	checksum(scratch, bytes, key, sum);
-	if (crypto_verify_16(sum, scratch + bytes) != 0)
-		return key ? KVPULL_EAUTH : KVPULL_ENOTICKET;
-	return kvpull_ticket_read(scratch, bytes, ticket);
+	code = kvpull_ticket_read(scratch, body_bytes, ticket);
+	if (!code && !is_ours(scratch, bytes, body_bytes, key))
+		return KVPULL_EAUTH;
+	return code;
 }
 
 static void peek_fill(const struct kvpull_ticket *ticket,
@@ -381,9 +426,9 @@ int kvpull_ticket_peek(const void *text, size_t text_bytes,
 		return code;
 	bytes = kvpull_base64_get(at + HEAD_BYTES, text_bytes - HEAD_BYTES,
 				  scratch->body);
-	bytes = bytes > KVPULL_CHECKSUM_BYTES ? bytes - KVPULL_CHECKSUM_BYTES :
-						0;
-	code = kvpull_ticket_read(scratch->body, bytes, &scratch->ticket);
+	code = kvpull_ticket_read(scratch->body,
+				  whole_bytes(scratch->body, bytes),
+				  &scratch->ticket);
 	if (!code)
 		peek_fill(&scratch->ticket, &own);
 	return code ? code : kvpull_params_give(info, &own, sizeof(own));

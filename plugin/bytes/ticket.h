@@ -3,11 +3,12 @@
  * The ticket: one opaque text that P hands out with a finished prefill and D
  * must show. Pure: bytes in, bytes out.
  *
- * Text: "kvp2." then base64url (no padding) of the body. The body ends with 16
- * bytes of SipHash-2-4 over all before it. Where a key is set, SipHash's is
- * derived from it by keyed BLAKE2b: who lacks it can make no ticket. Else it is
- * known to all, and the checksum tells damage, not malice. Decoding is of
- * hostile bytes: nothing is used before the checksum and every bound held.
+ * Text: "kvp2." then base64url (no padding) of the body. 16 bytes of
+ * SipHash-2-4 over it follow, under a key that is known to all: it tells damage,
+ * not malice. Where a key is set, 16 more are over all before them, whose
+ * SipHash's key is derived from it by keyed BLAKE2b: who lacks it can make no
+ * such ticket, but can read it and give it back. Decoding is of hostile bytes:
+ * nothing is used before the checksum and every bound held.
  */
 #ifndef KVPULL_PLUGIN_TICKET_H
 #define KVPULL_PLUGIN_TICKET_H
@@ -87,8 +88,9 @@ int KVPULL_MUST_CHECK kvpull_ticket_encode(struct kvpull_ticket *ticket,
  * Decode and check. The ids stay in scratch: ticket->ids.
  *
  * Return: 0; KVPULL_ENOTMINE (no "kvp" prefix); KVPULL_EVERSION; KVPULL_EAUTH
- * (key set, MAC wrong); KVPULL_ENOTICKET (anything else is wrong).
- * On error *ticket is undefined and must not be used.
+ * (whole, but made with another key, with one where we have none, or without):
+ * *ticket says what anybody could have made; KVPULL_ENOTICKET (anything else is
+ * wrong). On all other errors *ticket is undefined and must not be used.
  */
 int KVPULL_MUST_CHECK kvpull_ticket_decode(const char *text, size_t text_bytes,
 					   const uint8_t *key, uint8_t *scratch,
@@ -116,8 +118,8 @@ struct kvpull_ticket_scratch {
 };
 
 /**
- * Reads a ticket without a handle and without a key: the checksum of a ticket
- * that was made with a key is not verified.
+ * Reads a ticket without a handle and without a key: who made it is not
+ * verified.
  * Return: as kvpull_ticket_decode(), and KVPULL_EINVAL.
  */
 int KVPULL_MUST_CHECK kvpull_ticket_peek(const void *text, size_t text_bytes,

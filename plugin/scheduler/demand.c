@@ -67,37 +67,6 @@ void kvpull_demand_init(struct kvpull_demand *demand, uint32_t count_max,
 	demand->serial_next = 1;
 }
 
-int kvpull_demand_decode(struct kvpull_demand *demand, const void *text,
-			 size_t text_bytes)
-{
-	int code = KVPULL_ENOTICKET;
-
-	if (text && text_bytes)
-		code = kvpull_ticket_decode(
-			(const char *)text, text_bytes, demand->ticket_key,
-			demand->scratch_bytes, demand->scratch);
-	if (!code || code == KVPULL_ENOTMINE)
-		return code;
-	demand->stats->bad_tickets++;
-	if (code == KVPULL_EVERSION) {
-		kvpull_warn(
-			demand->log,
-			"ticket of %zu bytes refused: another version than ours, %u (by %s)",
-			text_bytes, KVPULL_WIRE_VERSION,
-			demand->scratch->unknown[0] ? demand->scratch->unknown :
-						      "its text");
-		return KVPULL_ENOTICKET;
-	}
-	kvpull_warn(
-		demand->log, "ticket of %zu bytes refused: %s", text_bytes,
-		code == KVPULL_EAUTH ?
-			"not made with our key" :
-		demand->ticket_key ?
-			"incomplete or damaged" :
-			"incomplete, damaged, or made with a key_file, which this side lacks");
-	return KVPULL_ENOTICKET;
-}
-
 static uint64_t identity(const struct kvpull_ticket *ticket, uint32_t probe)
 {
 	const uint64_t mixed = kvpull_index_mix(
@@ -153,6 +122,78 @@ static int put_claim(struct kvpull_demand *demand, const char *label)
 
 	kvpull_step_label(command.label, label);
 	return kvpull_outbox_put(demand->outbox, &command);
+}
+
+/* 0, or the RELEASE has to wait for room: no other stranger meanwhile. */
+static int stranger_release(struct kvpull_demand *demand)
+{
+	const struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_RELEASE,
+		.ticket_serial = demand->stranger_serial,
+	};
+	const int code = demand->stranger_serial ?
+				 kvpull_outbox_put(demand->outbox, &command) :
+				 0;
+
+	if (!code)
+		demand->stranger_serial = 0;
+	return code;
+}
+
+static int strangers_are_many(struct kvpull_demand *demand)
+{
+	if (demand->now_ns - demand->strangers_ns >= KVPULL_NS_PER_S) {
+		demand->strangers_ns = demand->now_ns;
+		demand->stranger_count = 0;
+	}
+	return demand->stranger_count >= KVPULL_STRANGERS_MAX;
+}
+
+/*
+ * The ticket is whole, but its producer and we share no key: it refuses the
+ * worker's connection, or the worker refuses it, and the ticket is given back
+ * on that call. It joins no tickets here, whose names are those of our key.
+ */
+static void stranger_give(struct kvpull_demand *demand)
+{
+	if (stranger_release(demand) || strangers_are_many(demand) ||
+	    put_claim(demand, NULL))
+		return;
+	demand->stranger_serial = demand->serial_next++;
+	demand->stranger_count++;
+	(void)stranger_release(demand);
+}
+
+int kvpull_demand_decode(struct kvpull_demand *demand, const void *text,
+			 size_t text_bytes)
+{
+	int code = KVPULL_ENOTICKET;
+
+	if (text && text_bytes)
+		code = kvpull_ticket_decode(
+			(const char *)text, text_bytes, demand->ticket_key,
+			demand->scratch_bytes, demand->scratch);
+	if (!code || code == KVPULL_ENOTMINE)
+		return code;
+	demand->stats->bad_tickets++;
+	if (code == KVPULL_EVERSION) {
+		kvpull_warn(
+			demand->log,
+			"ticket of %zu bytes refused: another version than ours, %u (by %s)",
+			text_bytes, KVPULL_WIRE_VERSION,
+			demand->scratch->unknown[0] ? demand->scratch->unknown :
+						      "its text");
+		return KVPULL_ENOTICKET;
+	}
+	kvpull_warn(demand->log, "ticket of %zu bytes refused: %s", text_bytes,
+		    code != KVPULL_EAUTH ?
+			    "incomplete or damaged" :
+		    demand->ticket_key ?
+			    "not made with our key" :
+			    "made with a key_file, which this side lacks");
+	if (code == KVPULL_EAUTH)
+		stranger_give(demand);
+	return KVPULL_ENOTICKET;
 }
 
 static uint32_t ticket_flags(const struct kvpull_demand *demand)
@@ -613,6 +654,8 @@ void kvpull_demand_rank_restart(struct kvpull_demand *demand)
 
 void kvpull_demand_flush(struct kvpull_demand *demand)
 {
+	if (stranger_release(demand))
+		return;
 	while (demand->releasing.count) {
 		const uint32_t index = demand->releasing.first;
 		const struct kvpull_demand_ticket *entry =

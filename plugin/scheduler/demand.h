@@ -16,6 +16,9 @@
 #include "plugin/scheduler/outbox.h"
 #include "plugin/scheduler/text.h"
 
+/* Tickets not of our key that are given back in a second: anybody makes them. */
+#define KVPULL_STRANGERS_MAX 64u
+
 struct kvpull_demand_ticket {
 	uint64_t incarnation; /* of the producer's rank 0; 0: free */
 	uint64_t generation;
@@ -85,18 +88,24 @@ struct kvpull_demand {
 	uint32_t *remote_ids; /* [KVPULL_TICKET_BLOCKS_MAX] */
 	uint32_t *local_ids;
 	uint64_t serial_next;
-	uint64_t now_ns; /* of this call */
+	uint64_t now_ns;          /* of this call */
+	uint64_t stranger_serial; /* claimed, its RELEASE is to be put; 0: none */
+	uint64_t strangers_ns; /* the second in which stranger_count counts */
 	uint32_t count_max;
 	uint32_t chosen_count; /* users that were told to load, not yet commanded */
 	uint32_t pull_count;   /* commanded, not ended */
 	uint32_t live_count;   /* not released */
 	uint32_t was_replaced; /* the worker of one of several ranks was */
+	uint32_t stranger_count;
 };
 
 void kvpull_demand_init(struct kvpull_demand *demand, uint32_t count_max,
 			struct kvpull_arena *arena);
 
-/* Decode into demand->scratch. 0, KVPULL_ENOTICKET, KVPULL_ENOTMINE. */
+/*
+ * Decode into demand->scratch. 0, KVPULL_ENOTICKET, KVPULL_ENOTMINE. A whole
+ * ticket that is not of our key is given back.
+ */
 int KVPULL_MUST_CHECK kvpull_demand_decode(struct kvpull_demand *demand,
 					   const void *text, size_t text_bytes);
 

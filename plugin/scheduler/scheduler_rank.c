@@ -328,7 +328,8 @@ int kvpull_scheduler_result_take(struct kvpull_scheduler *scheduler,
 static int owes(const struct kvpull_scheduler *scheduler)
 {
 	return scheduler->owing.count || scheduler->slots.ending.count ||
-	       scheduler->demand.releasing.count;
+	       scheduler->demand.releasing.count ||
+	       scheduler->demand.stranger_serial;
 }
 
 int kvpull_scheduler_has_pending(struct kvpull_scheduler *scheduler,

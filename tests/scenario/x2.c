@@ -245,8 +245,7 @@ static void key_make(const struct scenario *scenario, const char *name,
 	scenario_check(fd >= 0 && write(fd, key, sizeof(key)) == KEY_BYTES,
 		       "key file");
 	(void)close(fd);
-	(void)snprintf(config, config_bytes,
-		       "\"lease_ms\":1000,\"key_file\":\"%s\"", path);
+	(void)snprintf(config, config_bytes, "\"key_file\":\"%s\"", path);
 }
 
 /* The scheduler half does not take the ticket: nothing is pulled. */
@@ -264,9 +263,21 @@ static void ticket_refused(struct node *d, const struct node_message *ticket)
 	scenario_check(event.kind == NODE_EVENT_NOTHING, "%s: it loads", d->id);
 }
 
-static void x2_key(const struct scenario *scenario)
+/* D shares no key with P: it does not read, and P's blocks are free. */
+static void other_key(struct node *p, struct node *d, const char *why)
 {
 	static struct node_message message;
+	uint64_t held;
+
+	node_prefill(p, &message, BLOCKS, 1);
+	held = message.key;
+	ticket_refused(d, &message);
+	log_has(d->id, why);
+	given_back(p, held, d->id);
+}
+
+static void x2_key(const struct scenario *scenario)
+{
 	struct node p, d, other, keyless;
 	char ours[320], theirs[320];
 
@@ -276,11 +287,10 @@ static void x2_key(const struct scenario *scenario)
 	start(scenario, &p, "producer", ours);
 	start(scenario, &d, "consumer", ours);
 	start(scenario, &other, "other", theirs);
-	start(scenario, &keyless, "keyless", lease);
-	node_prefill(&p, &message, BLOCKS, 1);
-	ticket_refused(&other, &message);
-	log_has("other", "not made with our key");
-	ticket_refused(&keyless, &message);
+	start(scenario, &keyless, "keyless", "");
+	other_key(&p, &other, "not made with our key");
+	other_key(&p, &keyless, "made with a key_file, which this side lacks");
+	other_key(&keyless, &d, "not made with our key");
 	works(&p, &d);
 	node_check_empty(&p);
 	node_close(&keyless);

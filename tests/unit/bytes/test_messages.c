@@ -35,7 +35,7 @@ static const struct {
 	const char *text;
 } chapters[] = {
 	{ &kvpull_ticket_table,
-	  "`kvp2.` and base64url of it and 16 bytes of checksum or MAC." },
+	  "`kvp2.` and base64url of it and 16 bytes of checksum; with a key, 16 bytes of MAC follow." },
 	{ &kvpull_head_table,
 	  "Before each message of the handshake. Kind 1 is a challenge, 2 a hello, 3 a welcome, 4 a refusal, 5 a reader, 6 a share." },
 	{ &kvpull_challenge_table, "P to D, when D has connected." },

@@ -62,7 +62,7 @@ static int decode(const uint8_t *with_key)
 	const int code =
 		kvpull_ticket_decode(text, text_bytes, with_key, scratch, &got);
 
-	if (!code)
+	if (!code || code == KVPULL_EAUTH)
 		kvpull_ids_copy(&got.ids, 0, got.ids.count, got_ids);
 	return code;
 }
@@ -354,9 +354,26 @@ UNIT_TEST_WITH(wrong_or_missing_key_is_refused, ticket_make, NULL)
 {
 	assert_int_equal(encode(key), 0);
 	assert_int_equal(decode(other_key), KVPULL_EAUTH);
-	assert_int_equal(decode(NULL), KVPULL_ENOTICKET);
+	assert_int_equal(decode(NULL), KVPULL_EAUTH);
+	assert_equal();
 	assert_int_equal(encode(NULL), 0);
 	assert_int_equal(decode(key), KVPULL_EAUTH);
+	assert_equal();
+}
+
+/* A damaged ticket says nothing, whoever made it: the tag in it may be changed. */
+UNIT_TEST_WITH(damaged_ticket_is_not_one_of_another_key, ticket_make, NULL)
+{
+	const uint32_t sum_bytes = KVPULL_CHECKSUM_BYTES * 4 / 3;
+	size_t at;
+
+	assert_int_equal(encode(key), 0);
+	for (at = 5; at < text_bytes - 2 * sum_bytes - 4; at++) {
+		text[at] = text[at] == 'A' ? 'B' : 'A';
+		assert_int_equal(decode(other_key), KVPULL_ENOTICKET);
+		assert_int_equal(decode(NULL), KVPULL_ENOTICKET);
+		assert_int_equal(encode(key), 0);
+	}
 }
 
 static int decode_text(const char *from)

@@ -134,6 +134,97 @@ static int has_step(struct world *world)
 	       (int)KVPULL_PENDING_STEP;
 }
 
+static struct world *keyed_consumer(void)
+{
+	struct kvpull_config config = world_config();
+
+	config.key_set = 1;
+	memset(config.key, 3, sizeof(config.key));
+	return world_open(&config, 1, 5);
+}
+
+/* A name that a stranger gave to a ticket is none of those that our key made. */
+UNIT_TEST(ticket_of_another_key_is_given_back_and_takes_no_name)
+{
+	const struct world_ticket ticket = world_make_ticket(9);
+	struct world *world = keyed_consumer();
+	uint64_t serial;
+
+	assert_int_equal(want(world, 1, &ticket, 64), KVPULL_ENOTICKET);
+	world_settle(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_CLAIM), 1);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 1);
+	serial = world_last(world, KVPULL_COMMAND_CLAIM)->command.ticket_serial;
+	assert_true(world_last(world, KVPULL_COMMAND_RELEASE)
+			    ->command.ticket_serial == serial);
+	assert_int_equal(world->scheduler->demand.by_identity.count, 0);
+	assert_int_equal(world_stats(world).tickets_live, 0);
+	assert_int_equal(world_stats(world).bad_tickets, 1);
+	world_close(world);
+}
+
+UNIT_TEST(damaged_ticket_is_not_given_back)
+{
+	struct world_ticket ticket = world_make_ticket(9);
+	struct world *world = keyed_consumer();
+
+	ticket.text[20] ^= 1;
+	assert_int_equal(want(world, 1, &ticket, 64), KVPULL_ENOTICKET);
+	world_settle(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_CLAIM), 0);
+	world_close(world);
+}
+
+static void show(struct world *world, const struct world_ticket *ticket)
+{
+	assert_int_equal(kvpull_scheduler_request_rejected(
+				 world->scheduler, ticket->text, ticket->bytes,
+				 world->now_ns),
+			 KVPULL_ENOTICKET);
+}
+
+/* Anybody can make them without our key. */
+UNIT_TEST(tickets_of_other_keys_that_are_given_back_are_few_a_second)
+{
+	const struct world_ticket ticket = world_make_ticket(9);
+	struct world *world = keyed_consumer();
+	uint32_t i;
+
+	for (i = 0; i < 3 * KVPULL_STRANGERS_MAX; i++)
+		show(world, &ticket);
+	world_settle(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_CLAIM),
+			 KVPULL_STRANGERS_MAX);
+	world->now_ns += KVPULL_NS_PER_S;
+	show(world, &ticket);
+	world_settle(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_CLAIM),
+			 KVPULL_STRANGERS_MAX + 1);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE),
+			 KVPULL_STRANGERS_MAX + 1);
+	world_close(world);
+}
+
+/* A claim without its release would stand in the workers for good. */
+UNIT_TEST(release_of_another_keys_ticket_waits_for_room)
+{
+	const struct world_ticket ticket = world_make_ticket(9);
+	struct world *world = keyed_consumer();
+	struct kvpull_outbox *outbox = &world->scheduler->outbox;
+	const size_t capacity = outbox->capacity;
+
+	for (outbox->capacity = outbox->tail_at + 1;
+	     !world->scheduler->demand.stranger_serial; outbox->capacity++)
+		show(world, &ticket);
+	show(world, &ticket);
+	outbox->capacity = capacity;
+	assert_true(has_step(world));
+	world_settle(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_CLAIM), 1);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 1);
+	world_close(world);
+}
+
 /* Workers beat for the tickets of a half that speaks, and no longer. */
 UNIT_TEST(half_speaks_each_third_of_a_lease_while_it_has_a_ticket)
 {

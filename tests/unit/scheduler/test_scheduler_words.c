@@ -202,23 +202,34 @@ UNIT_TEST(label_is_one_line_of_a_log)
 	world_close(world);
 }
 
-UNIT_TEST(refused_ticket_may_have_a_key_that_we_lack)
+static void refuses(const struct kvpull_config *config,
+		    const struct world_ticket *ticket, const char *why)
 {
-	struct kvpull_config config = world_config();
-	const struct world_ticket ticket = world_make_ticket(7);
-	struct world_ticket damaged = ticket;
-	struct world *world;
+	struct world *world = opened(config);
 
+	assert_int_equal(world_want(world, 1, ticket, 1), KVPULL_ENOTICKET);
+	assert_non_null(strstr(last_warning, why));
+	world_close(world);
+}
+
+UNIT_TEST(refused_ticket_is_damaged_or_of_another_key)
+{
+	const struct world_ticket ticket = world_make_ticket(7);
+	const struct kvpull_config keyless = world_config();
+	struct kvpull_config keyed = keyless;
+	struct world_ticket damaged = ticket;
+	struct world_ticket theirs;
+	struct world *producer;
+
+	keyed.key_set = 1;
+	producer = opened(&keyed);
+	assert_int_equal(world_hold(producer, 1, &theirs), KVPULL_FINISH_HELD);
+	world_close(producer);
 	damaged.text[damaged.bytes / 2] ^= 1;
-	world = opened(&config);
-	assert_int_equal(world_want(world, 1, &damaged, 1), KVPULL_ENOTICKET);
-	assert_non_null(strstr(last_warning, "which this side lacks"));
-	world_close(world);
-	config.key_set = 1;
-	world = opened(&config);
-	assert_int_equal(world_want(world, 1, &ticket, 1), KVPULL_ENOTICKET);
-	assert_non_null(strstr(last_warning, "not made with our key"));
-	world_close(world);
+	refuses(&keyless, &damaged, "incomplete or damaged");
+	refuses(&keyed, &damaged, "incomplete or damaged");
+	refuses(&keyless, &theirs, "which this side lacks");
+	refuses(&keyed, &ticket, "not made with our key");
 }
 
 /*
