@@ -57,9 +57,9 @@ void api_clock_init(int fake);
 uint64_t api_now_ns(void);
 /* A fake clock goes on; a true one is waited for. */
 void api_sleep_ns(uint64_t ns);
-/* What each look at a fake clock costs. */
+/* Sets the cost of each look at the fake clock. */
 void api_clock_cost(uint64_t ns);
-/* It is that late again: nobody saw the time between. */
+/* Sets the clock back to that time: nobody saw the time in between. */
 void api_clock_back(uint64_t ns);
 
 /* Call number, for the report of a failure; name is not copied. */
@@ -212,7 +212,7 @@ struct api_counts {
 	uint64_t bytes;
 };
 
-/* What all engines of a world say wrongly, in the same way. */
+/* The lie that all engines of a world tell in the same way. */
 enum api_lie_kind {
 	API_LIE_NONE,
 	API_LIE_ROWS,       /* fewer than there are */
@@ -286,7 +286,7 @@ void api_ids_draw(const struct api_engine *engine, uint32_t group,
 void api_geometry_draw(struct api_shape *shape);
 /* A rank's caches, in its own way: memory_bytes, caches, cache_count. */
 void api_caches_make(struct api_engine *engine, uint32_t rank);
-/* Of a row of a head of a plane of a layer. */
+/* Bytes of a row of a head of a plane of a layer. */
 uint32_t api_head_bytes(uint32_t layer);
 uint32_t api_token_bytes(uint32_t layer);
 /* Where a row of a head lies; plane: which of the layer's caches. */
@@ -320,7 +320,7 @@ void api_hold_fill(struct api_engine *engine, struct api_hold *hold,
 void api_hold_write(struct api_engine *engine, struct api_hold *hold,
 		    uint32_t rank);
 struct api_hold *api_hold_of(uint64_t serial);
-/* Of the hold with this ticket; 0: none. */
+/* Serial of the hold with this ticket; 0: none. */
 uint64_t api_hold_serial(const void *ticket, size_t ticket_bytes);
 /* A place for another one, with its groups still to be drawn. */
 struct api_hold *api_hold_add(void);
@@ -342,7 +342,7 @@ void api_memory_check(void);
 
 struct api_request *api_request_find(struct api_engine *engine, uint64_t key);
 struct api_request *api_request_any(struct api_engine *engine);
-/* One that fits, if there is one near, and seldom one that does not. */
+/* A request that fits, if there is one near, and seldom one that does not. */
 struct api_request *api_request_pick(struct api_engine *engine,
 				     int (*fits)(const struct api_request *));
 struct api_request *api_request_add(struct api_engine *engine);

@@ -81,7 +81,7 @@ static struct api_struct make(void *own, size_t own_bytes, int is_output)
 		}
 		given_bytes = size_draw(own_bytes, &tail);
 	}
-	/* Of what is no size at all, nothing is there but the size. */
+	/* A bad size: the memory has the size member alone. */
 	room = given_bytes > PARAMS_BYTES_MAX ? sizeof(size_t) : given_bytes;
 	if (is_output && given_bytes > PARAMS_BYTES_MAX)
 		room = own_bytes;

@@ -25,7 +25,7 @@ int __real_clock_gettime(clockid_t id, struct timespec *now);
 int __wrap_clock_gettime(clockid_t id, struct timespec *now);
 int __real_nanosleep(const struct timespec *wait, struct timespec *left);
 int __wrap_nanosleep(const struct timespec *wait, struct timespec *left);
-/* Of the sanitizers, where there are any. */
+/* The sanitizers' callback, in builds with them. */
 void __attribute__((weak))
 __sanitizer_set_death_callback(void (*callback)(void));
 
@@ -125,7 +125,7 @@ uint64_t api_below(uint64_t bound)
 
 int api_chance(uint32_t per_mille)
 {
-	/* One byte does: 4 of 1000 is the least that is asked for. */
+	/* A byte is enough: the least chance that is drawn is 4 of 1000. */
 	return draw_word(1) % 256 * 1000 / 256 < per_mille;
 }
 
@@ -133,7 +133,10 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *now)
 {
 	if (!clock_fake || (id != CLOCK_MONOTONIC && id != CLOCK_REALTIME))
 		return __real_clock_gettime(id, now);
-	/* Who asks for the date opens a half, which takes some milliseconds. */
+	/*
+	 * A half asks for the date when it opens, which takes some
+	 * milliseconds.
+	 */
 	clock_ns += id == CLOCK_REALTIME ? 2 * API_NS_PER_MS : clock_cost_ns;
 	now->tv_sec = (time_t)(clock_ns / (1000 * API_NS_PER_MS));
 	now->tv_nsec = (long)(clock_ns % (1000 * API_NS_PER_MS));
@@ -187,7 +190,7 @@ void api_sleep_ns(uint64_t ns)
 		(void)__real_nanosleep(&wait, NULL);
 }
 
-/* What went before, the oldest first; async-signal-safe it is not. */
+/* Prints the last calls, the oldest first; not async-signal-safe. */
 static void traces_print(void)
 {
 	uint32_t count = trace_count < TRACE_LINES ? trace_count : TRACE_LINES;

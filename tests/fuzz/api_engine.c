@@ -23,7 +23,7 @@ static void host_fatal(void *context, const char *message)
 
 static void host_log(void *context, uint32_t level, const char *message)
 {
-	/* Its thread may be the library's own. */
+	/* The calling thread may be the library's own. */
 	if (!api_world->shape.is_threaded)
 		api_trace("%s: log %u: %s",
 			  ((const struct api_engine *)context)->name, level,
@@ -194,7 +194,7 @@ void api_worker_register(struct api_engine *engine, uint32_t rank)
 		}
 		api_counts.lies++;
 	}
-	/* What was refused can be put right. */
+	/* After a refusal the host can register again. */
 	if (regions_register(engine, rank, &region, to->caches,
 			     to->cache_count))
 		api_fail("%s rank %u: register", engine->name, rank);
@@ -231,7 +231,7 @@ static void worker_close(struct api_engine *engine, uint32_t rank)
 	const uint32_t life = from->life;
 	const uint64_t before_ns = api_now_ns();
 
-	/* It may wait a second for peers that do not poll. */
+	/* close() may wait a second for peers that do not poll. */
 	api_clock_cost(API_NS_PER_MS);
 	api_world->ops->worker->close(from->worker);
 	api_clock_cost(1000);
@@ -239,7 +239,7 @@ static void worker_close(struct api_engine *engine, uint32_t rank)
 		api_fail("close took %llu ms",
 			 (unsigned long long)((api_now_ns() - before_ns) /
 					      API_NS_PER_MS));
-	/* The others were not asleep that long: they did nothing at all. */
+	/* Other engines were not asleep that long: they did nothing at all. */
 	api_clock_back(before_ns + API_NS_PER_MS);
 	free(from->foreign);
 	from->foreign = from->memory = NULL;

@@ -201,7 +201,10 @@ void api_finished(struct api_engine *engine)
 
 	if (!request || !hold)
 		return;
-	/* Its blocks are drawn once, and written before it ends. */
+	/*
+	 * The hold's blocks are drawn once, and written before the request
+	 * ends.
+	 */
 	hold_draw(engine, hold, &computed);
 	if (api_chance(10))
 		request = NULL;

@@ -58,7 +58,9 @@ static int covers(const struct kvpull_cache *caches, uint32_t cache_count)
 		const uint64_t bytes = (uint64_t)shape->plane_count *
 				       shape->row_count * api_head_bytes(layer);
 
-		/* Of unlike layers the cache's own word may be the odd one. */
+		/*
+		 * With unlike layers the cache's own word may be the odd one.
+		 */
 		if (!layers[layer] ||
 		    (!shape->is_unlike && layers[layer] != bytes))
 			return 0;
@@ -103,7 +105,7 @@ static void register_odd(struct api_engine *engine)
 	if (api_chance(500)) {
 		word = api_odd_u32();
 		at = (size_t)api_below(to->cache_count * CACHE_WORDS);
-		/* Nobody may say that there is more than there is. */
+		/* No peer may claim more bytes than there are. */
 		at += at % CACHE_WORDS == 0;
 		memcpy(caches + 4 * at, &word, sizeof(word));
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What each block holds, and what reports must say of it.
+ * Contents of each block, and the reports that follow from them.
  *
  * Each write of a block has a content, a number that no other write has; the
  * bytes follow from it, layer by layer and head by head of the model, so that
@@ -34,7 +34,7 @@ static uint64_t word_of(uint64_t content, const struct row *row, uint32_t head,
 	return api_mix(content << 24 ^ at << 8 ^ word);
 }
 
-/* What each word of a block must be; NULL content: whatever it is. */
+/* Expected words of a block; NULL content: any. */
 struct compare {
 	const struct api_engine *engine;
 	uint32_t rank;
@@ -367,7 +367,7 @@ void api_rank_forget(struct api_engine *engine, uint32_t rank, int is_new)
 
 /* ---- pulls ---- */
 
-/* Others that write to this block, or let it be read, have lost it. */
+/* Other pulls and holds of this block have lost it. */
 static void block_taint(struct api_engine *engine, uint32_t group, uint32_t id)
 {
 	uint32_t rank;
@@ -463,7 +463,7 @@ static int pull_compare(const struct api_engine *engine, uint32_t rank,
 	return block_walk(&compare);
 }
 
-/* Of a block of a group, in all planes of all of its layers. */
+/* Words of a block of a group, in all planes of all of its layers. */
 static uint64_t block_bytes(const struct api_rank *rank, uint32_t group)
 {
 	const struct api_shape *shape = &api_world->shape;

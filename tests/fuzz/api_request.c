@@ -94,7 +94,7 @@ static struct ticket ticket_draw(void)
 	return ticket;
 }
 
-/* What calls that take a ticket may answer to this one. */
+/* Answers that a call with this ticket may give. */
 static void ticket_expect(const struct ticket *ticket, int code)
 {
 	/*
@@ -170,7 +170,7 @@ static int is_cut(size_t bytes, size_t member, size_t member_bytes)
 	return bytes > member && bytes < member + member_bytes;
 }
 
-/* Of a request that there is no place to remember. */
+/* Ends a request for which there is no place. */
 static void end_at_once(struct api_engine *engine, uint64_t key)
 {
 	struct kvpull_finish finish = { .struct_size = sizeof(finish),

@@ -139,7 +139,7 @@ static void left_tell(const struct api_engine *engine, uint32_t rank,
 			  peers[count - 1].state_error, peers[count - 1].why);
 }
 
-/* What must come to nothing, and does not yet; NULL: all has. */
+/* Names something that must end and has not yet; NULL: all has. */
 static const char *left_of(const struct api_engine *engine, int is_told)
 {
 	struct kvpull_scheduler_stats stats = { .struct_size = sizeof(stats) };

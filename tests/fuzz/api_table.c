@@ -30,7 +30,7 @@ struct api_request *api_request_any(struct api_engine *engine)
 	uint32_t tries;
 
 	for (tries = 0; tries < 16; tries++) {
-		/* One of the last ones, most often. */
+		/* Most often a request of the last ones. */
 		const uint32_t back =
 			1 + (uint32_t)api_below(
 				    api_chance(800) ? 8 : API_REQUESTS_MAX);
@@ -84,7 +84,7 @@ uint32_t api_owed(const struct api_engine *engine, int is_told)
 
 		if (!request->key || request->life != engine->life)
 			continue;
-		/* What may be reported late need not. */
+		/* A report that may come late need not come. */
 		if (!(bits & 0xff) && !((bits >> 8) & ~request->late))
 			continue;
 		owed++;

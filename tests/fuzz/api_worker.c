@@ -86,7 +86,7 @@ static void step_give(struct api_engine *engine, uint32_t rank,
 	uint8_t *bytes;
 	int code;
 
-	/* It would follow that half, and write where that half says. */
+	/* The worker would follow that half, and write where it says. */
 	if (!to->follows && (!is_own || message->half != engine->life))
 		return;
 	if (!is_honest && api_chance(20))
@@ -126,7 +126,7 @@ static void result_give(struct api_engine *engine,
 	uint8_t *bytes;
 	int code;
 
-	/* Of a worker that follows nobody: it might be ours as well. */
+	/* A worker that follows no half might be ours as well. */
 	if (!message->follows && (!is_own || message->half != engine->life))
 		return;
 	/* Older ones than a scheduler half remembers. */
@@ -147,7 +147,7 @@ static void result_give(struct api_engine *engine,
 		return;
 	}
 	api_expect(code == 0 || code == KVPULL_EINVAL);
-	/* Of a worker of another half it learns nothing. */
+	/* The half learns nothing of a worker of another half. */
 	if (!is_own || code || !message->is_known ||
 	    (message->follows && message->follows != engine->life))
 		return;
@@ -269,7 +269,7 @@ void api_step_honest(struct api_engine *engine)
 	step_all(engine, 1);
 }
 
-/* Of this engine, most often. */
+/* Most often a message of this engine. */
 static const struct api_message *message_any(struct api_message *messages,
 					     const struct api_engine *engine)
 {

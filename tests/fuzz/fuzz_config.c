@@ -80,7 +80,7 @@ static void load(const char *json)
 	expect(is_text(config.service_link, sizeof(config.service_link)));
 }
 
-/* Its own, for one call: each line is a variable. */
+/* Makes an environment for one call: each line is a variable. */
 static char **environment_of(char *text)
 {
 	static char *variables[VARIABLES_MAX + 1];
