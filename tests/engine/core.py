@@ -117,6 +117,7 @@ class Core(EngineDouble):
         layers: dict[str, Any] | None = None,
         adapters: bool = False,
         caches: bool = True,
+        policy: str = "recompute",
     ) -> None:
         super().__init__(adapters=adapters)
         self._block = block
@@ -127,6 +128,7 @@ class Core(EngineDouble):
         transfer = kvpull_config(
             folder, role, {"lease_ms": 20000, **(extra or {})}
         )
+        transfer["kv_load_failure_policy"] = policy
         made = EngineArgs(
             model=str(folder / "model"),
             dtype="float32",
@@ -190,6 +192,7 @@ class Core(EngineDouble):
         embeddings: torch.Tensor | None = None,
         trace_headers: dict[str, str] | None = None,
         lora: LoRARequest | None = None,
+        **sampling: Any,
     ) -> None:
         """Add a request for so many tokens.
 
@@ -199,6 +202,7 @@ class Core(EngineDouble):
             max_tokens=count,
             ignore_eos=True,
             extra_args={"kv_transfer_params": params},
+            **sampling,
         )
         of_embeddings: dict[str, Any] = {}
         if embeddings is not None:

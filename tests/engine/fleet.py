@@ -183,8 +183,8 @@ def rejections_under_multi_connector_free_p(world: World) -> None:
 def siblings_without_prefix_cache_are_right(world: World) -> None:
     """n = 8 at a D that cannot share blocks: tokens right, P free.
 
-    Each sibling pulls that D has admitted before the first one's pull is over;
-    the others compute.
+    Each sibling pulls that D has admitted before the first one's pull is over.
+    A later one fails the request, by this engine's policy.
     """
     strict = world.others[-1]
     prompt = world.prompt(100)
@@ -194,8 +194,10 @@ def siblings_without_prefix_cache_are_right(world: World) -> None:
     status, answer = strict.complete(
         prompt, kv_transfer_params=params, **SIBLINGS
     )
-    assert status == 200, answer
-    assert tokens(answer) == [alone] * 8
+    if status == 200:
+        assert tokens(answer) == [alone] * 8
+    else:
+        assert strict.logged("is fail: its ticket was used before"), answer
     world.settled()
     at_p.check(
         worker_holds_taken=1, worker_holds_released=1, worker_holds_expired=0
@@ -209,7 +211,7 @@ def siblings_without_prefix_cache_are_right(world: World) -> None:
         ),
     )
     at_d.check(worker_pulls_failed=0)
-    world.say(f"{at_d('worker_pulls_done'):.0f} of 8 pulled")
+    world.say(f"{at_d('worker_pulls_done'):.0f} of 8 pulled: {status}")
 
 
 def late_reader_fails_by_policy(world: World) -> None:
@@ -217,6 +219,27 @@ def late_reader_fails_by_policy(world: World) -> None:
     strict = world.others[-1]
     assert set(late_answers(world, strict)) == {"error"}
     assert strict.is_alive()
+
+
+def what_is_not_pulled_fails_by_policy(world: World) -> None:
+    """No ticket, half of one, another prompt's; policy fail: an error."""
+    d, prompt = world.others[-1], world.prompt(60)
+    whole = world.prefill(world.prompt(60))
+    for params, why in (
+        ({}, "it has no kvpull_ticket"),
+        ({"kvpull_ticket": whole["kvpull_ticket"][:-9]}, "no complete ticket"),
+        (whole, "the ticket is for another prompt"),
+    ):
+        at_d = Delta(d)
+        status, answer = d.complete(
+            prompt, kv_transfer_params={"do_remote_prefill": True, **params}
+        )
+        assert status == 500, answer
+        assert d.logged(f"kv_load_failure_policy is fail: {why}"), d.tail()
+        at_d.check(scheduler_pulls_commanded=0)
+    status, _ = d.complete(prompt)
+    assert status == 200
+    world.settled()
 
 
 def unlike_ranks_give_the_same_tokens(world: World) -> None:
@@ -255,6 +278,7 @@ FLEET: list[Scenario] = [
     rejections_under_multi_connector_free_p,
     siblings_without_prefix_cache_are_right,
     late_reader_fails_by_policy,
+    what_is_not_pulled_fails_by_policy,
 ]
 BLOCKS: list[Scenario] = [unlike_blocks_are_refused_at_first_contact]
 SLIDING: list[Scenario] = [windows_give_the_same_tokens]

@@ -31,16 +31,20 @@ Scenario = Callable[[World], None]
 
 
 def request_without_ticket_is_served(world: World) -> None:
-    """Incomplete parameters are a warning: the engine lives and computes."""
+    """Incomplete parameters, policy recompute: D computes, and says why."""
     prompt = world.prompt(60)
     alone = world.alone(prompt)
     at_d = Delta(world.d)
-    for params in (
-        {"do_remote_prefill": True},
-        {"do_remote_prefill": True, "kvpull_ticket": "kvp2.nonsense"},
-        {"do_remote_prefill": True, "kvpull_ticket": 7},
+    for ticket, why in (
+        (None, "no kvpull_ticket"),
+        ("kvp2.nonsense", "no complete ticket"),
+        (7, "no kvpull_ticket"),
     ):
-        assert world.decode(prompt, params) == alone
+        params = {"do_remote_prefill": True, "kvpull_ticket": ticket}
+        status, answer = world.d.complete(prompt, kv_transfer_params=params)
+        assert status == 200 and tokens(answer) == alone, answer
+        told = answer["kv_transfer_params"]
+        assert why in told["kvpull_computed"], told
         world.d.reset_prefix_cache()
     status, _ = world.d.complete(
         world.prompt(TOO_LONG), kv_transfer_params={"do_remote_prefill": True}
@@ -48,8 +52,8 @@ def request_without_ticket_is_served(world: World) -> None:
     assert status == 400
     assert world.d.is_alive()
     at_d.check(scheduler_pulls_commanded=0)
-    # The first and the third of them, and the refused one.
-    assert len(world.d.logged("but has no kvpull_ticket")) == 3
+    # The refused one was not to be computed.
+    assert len(world.d.logged("computed here: it has no kvpull_ticket")) == 2
 
 
 def tokens_equal_those_of_one_engine(world: World) -> None:

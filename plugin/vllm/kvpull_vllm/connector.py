@@ -181,6 +181,7 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
                 settings.names_media(vllm_config),
                 Core(),
                 transfer.is_kv_producer,
+                inside.fails_lost_loads(transfer),
             )
             watch_output(inside.scheduler(), self._scheduler.loads_end)
             model = opening.model
@@ -194,14 +195,11 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
                 model.weights or "unknown: compared by name",
                 model.engine,
             )
-            if (
-                transfer.is_kv_consumer
-                and transfer.kv_load_failure_policy == "fail"
-            ):
+            if transfer.is_kv_consumer and inside.fails_lost_loads(transfer):
                 logger.warning(
-                    "kvpull: kv_load_failure_policy is fail: a request whose "
-                    "KV is gone ends with an error; with recompute it is "
-                    "prefilled here"
+                    "kvpull: kv_load_failure_policy is fail: a request that "
+                    "asks for a pull and gets none ends with an error; with "
+                    "recompute it is prefilled here"
                 )
         else:
             self._worker = WorkerSide(

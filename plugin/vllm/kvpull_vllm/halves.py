@@ -378,6 +378,10 @@ class SchedulerHalf(_Half):
             return answer, self._tokens[0]
         return self._check("matched_tokens", answer), 0
 
+    def match_failure(self, key: int) -> int:
+        """Return why nothing is loaded: an error, 0 if nothing failed."""
+        return self._ops.match_failure(self._handle, key)
+
     def allocated(
         self, key: int, tokens: int, block_lists: list[tuple[int, list[int]]]
     ) -> int:

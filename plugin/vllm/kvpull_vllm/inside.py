@@ -112,20 +112,37 @@ def forget_primary_name(offloading_spec: Any) -> None:
         region._creator = False
 
 
-def neighbours() -> list[str]:
-    """Return the names of the connectors beside this one, itself included.
+def _transfer_of_all() -> Any:
+    """Return MultiConnector's kv_transfer_config, None if there is none.
 
-    MultiConnector shows its children their own part of the configuration only,
-    so the caller's is looked up where it is: in its constructor.
+    It shows its children their own part of the configuration only, so the
+    caller's is looked up where it is: in its constructor.
     """
     for frame in _frames():
         caller = frame.f_locals.get("self")
         config = frame.f_locals.get("vllm_config")
         transfer = getattr(config, "kv_transfer_config", None)
         if type(caller).__name__ == "MultiConnector" and transfer is not None:
-            children = transfer.kv_connector_extra_config.get("connectors", [])
-            return [str(child.get("kv_connector")) for child in children]
-    return []
+            return transfer
+    return None
+
+
+def neighbours() -> list[str]:
+    """Return the names of the connectors beside this one, itself included."""
+    transfer = _transfer_of_all()
+    if transfer is None:
+        return []
+    children = transfer.kv_connector_extra_config.get("connectors", [])
+    return [str(child.get("kv_connector")) for child in children]
+
+
+def fails_lost_loads(transfer: Any) -> bool:
+    """Say whether vLLM ends a request whose load failed with an error.
+
+    It asks the engine's kv_transfer_config; a child of MultiConnector has one
+    of its own.
+    """
+    return (_transfer_of_all() or transfer).kv_load_failure_policy == "fail"
 
 
 def _caller_with(name: str) -> Any:

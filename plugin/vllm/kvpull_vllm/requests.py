@@ -12,6 +12,7 @@ import msgspec
 from vllm.v1.request import RequestStatus
 
 from kvpull_vllm.abi import CONST
+from kvpull_vllm.failures import Failure
 from kvpull_vllm.traces import Place
 
 # One form for one value, made twice as fast as an array of the token ids.
@@ -37,6 +38,9 @@ class Entry:
     digest: bytes  # of its prompt
     adapter: int = 0  # vLLM's number of it, 0: none
     content: str = ""  # of the adapter
+    has_ticket: bool = False  # which the library has, and was not given back
+    failure: Failure | None = None  # why it is not pulled, as of the last look
+    is_said: bool = False
     local_tokens: int = 0
     parked: bool = False
     place: Place | None = None  # of its pull, if that is part of a trace

@@ -13,9 +13,10 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorWorkerMetadata,
 )
 
-from kvpull_vllm import requests, traces
+from kvpull_vllm import failures, requests, traces
 from kvpull_vllm.abi import CONST
 from kvpull_vllm.core import Core
+from kvpull_vllm.failures import Failure
 from kvpull_vllm.halves import NO_TRACE, KvpullError, SchedulerHalf, logger
 from kvpull_vllm.layout import Window
 from kvpull_vllm.requests import Entry
@@ -81,6 +82,7 @@ class SchedulerSide:
         names_media: bool,
         core: Core,
         produces: bool,
+        fails: bool,
     ) -> None:
         self.half = half
         self._core = core
@@ -92,9 +94,12 @@ class SchedulerSide:
         self._unknown: set[str] = set()  # adapters of which a line was said
         # The prefix cache in which there may be KV of before a change.
         self._suspect: Any = None
+        # Whether what is not pulled is to end with an error: a policy of vLLM's.
+        self._fails = fails
         self._names_media = names_media
         self._windows = windows
         self._groups = groups  # place among the engine's, tokens a block
+        self._block = max(tokens for _, tokens in groups)
         self._answer = answer  # the usual keys of kv_transfer_params
         self._entries: dict[str, Entry] = {}
         self._next_key = 1
@@ -135,18 +140,9 @@ class SchedulerSide:
         # A client may say so to a consumer, too: nobody comes for its blocks.
         holds = self._produces and bool(params.get("do_remote_decode"))
         pulls = requests.pulls(params)
-        ticket = requests.ticket_of(params) if pulls else b""
-        if pulls and not ticket:
-            logger.warning(
-                "kvpull: request %s asks for remote KV but has no %s: it is "
-                "computed here",
-                request.request_id,
-                requests.TICKET,
-            )
-            self._tally.own.count("shim_no_ticket", 1)
-            pulls = False
         if not (holds or pulls):
             return
+        ticket = requests.ticket_of(params) if pulls else b""
         adapter, content = self._core.adapter(request)
         nameless = self._nameless(request, pulls, content)
         if nameless:
@@ -170,15 +166,25 @@ class SchedulerSide:
         self._entries[request.request_id] = entry
         self._tally.is_busy = True
         code = self._tell(request, entry, ticket)
-        if code < 0:
-            logger.warning(
-                "kvpull: request %s: %s", request.request_id, self._text(code)
-            )
         if not pulls:
+            if code < 0:
+                logger.warning(
+                    "kvpull: request %s is not held: %s",
+                    request.request_id,
+                    self._text(code),
+                )
             return
-        if nameless:
-            self.half.allocated(entry.key, 0, [])  # gives the ticket back
-        elif code == 0 and self._debugs:
+        entry.has_ticket = bool(ticket) and code == 0
+        if not ticket:
+            self._tally.own.count("shim_no_ticket", 1)
+            entry.failure = failures.NO_TICKET
+        elif code < 0:
+            entry.failure = failures.of_code(self.half.library, code, False)
+        elif nameless:
+            self._give_back(entry, Failure(nameless))
+        elif request.skip_reading_prefix_cache:
+            self._give_back(entry, failures.UNREAD)
+        elif self._debugs:
             logger.debug(
                 "kvpull: request %s pulls what %s holds as %s",
                 request.request_id,
@@ -186,8 +192,8 @@ class SchedulerSide:
                 params.get("remote_request_id"),
             )
 
-    def _nameless(self, request: Any, pulls: bool, content: str) -> bool:
-        """Say whether something that its KV depends on has no name."""
+    def _nameless(self, request: Any, pulls: bool, content: str) -> str:
+        """Say what that its KV depends on has no name; "" if nothing."""
         unnamed = requests.nameless(request, self._names_media)
         if unnamed:
             logger.warning(
@@ -195,11 +201,13 @@ class SchedulerSide:
                 request.request_id,
                 unnamed,
             )
+            return f"its prompt has {unnamed}"
         lora = request.lora_request
         # A consumer's request loads its adapter behind the pull.
         replaces = pulls and getattr(lora, "load_inplace", False)
         if lora is None or (content and not replaces):
-            return bool(unnamed) or self._core.are_unnamed
+            return "the weights have no name" * self._core.are_unnamed
+        why = "loaded in place by it" if content else "not known yet"
         name, told = lora.lora_name, self._unknown
         if name not in told and len(told) < _LINES_MAX:
             told.add(name)
@@ -208,9 +216,33 @@ class SchedulerSide:
                 "requests is moved",
                 request.request_id,
                 name,
-                "loaded in place by it" if content else "not known yet",
+                why,
             )
-        return True
+        return f"its adapter is {why}"
+
+    def _give_back(self, entry: Entry, failure: Failure | None) -> None:
+        """Give a ticket back, if there is one: nothing is pulled with it."""
+        entry.failure = failure
+        if entry.has_ticket:
+            entry.has_ticket = False
+            self.half.allocated(entry.key, 0, [])
+
+    @staticmethod
+    def _say(request: Any, failure: Failure, tokens: int) -> None:
+        """Say why a request is not pulled: of one that is to fail, or not."""
+        if tokens:
+            logger.error(
+                "kvpull: request %s ends with an error, as "
+                "kv_load_failure_policy is fail: %s",
+                request.request_id,
+                failure.text,
+            )
+        else:
+            logger.warning(
+                "kvpull: request %s is computed here: %s",
+                request.request_id,
+                failure.text,
+            )
 
     def _tell(self, request: Any, entry: Entry, ticket: bytes) -> int:
         """Tell the library of a request; the answer is an error or 0."""
@@ -243,19 +275,57 @@ class SchedulerSide:
         if local_tokens:
             self._look_at_cache()
         # A hit of the cache concerns what is held, too.
-        if not (entry.pulls or local_tokens):
-            return 0, False
-        answer, tokens = self.half.matched_tokens(entry.key, local_tokens)
-        if answer == _WAIT:
-            return None, False
-        if self._windows:
-            tokens = self._beside_windows(
-                request.num_tokens, local_tokens, tokens
-            )
-        if not tokens:
-            return 0, False
-        entry.local_tokens = local_tokens
-        return tokens, True
+        if entry.has_ticket or local_tokens:
+            answer, offered = self.half.matched_tokens(entry.key, local_tokens)
+            if answer == _WAIT:
+                return None, False
+            tokens = offered
+            if self._windows:
+                tokens = self._beside_windows(
+                    request.num_tokens, local_tokens, offered
+                )
+            if tokens:
+                entry.failure, entry.local_tokens = None, local_tokens
+                return tokens, True
+            if entry.has_ticket:
+                entry.failure = self._failure(
+                    request, entry, local_tokens, offered
+                )
+        return self._promised(request, entry, local_tokens)
+
+    def _failure(
+        self, request: Any, entry: Entry, local_tokens: int, offered: int
+    ) -> Failure | None:
+        """Return why nothing is loaded, None if nothing failed."""
+        code = self.half.match_failure(entry.key)
+        if code < 0:
+            return failures.of_code(self.half.library, code, entry.parked)
+        if offered:
+            return failures.WINDOW
+        # All that is missing may be a rest that no prefix cache has; and what
+        # was pulled once, and preempted, is computed.
+        if entry.parked or request.num_tokens - local_tokens <= self._block:
+            return None
+        ticket = requests.ticket_of(request.kv_transfer_params)
+        held = self.half.library.ticket_peek(ticket).prompt_tokens
+        return failures.USED if held - local_tokens > self._block else None
+
+    def _promised(
+        self, request: Any, entry: Entry, local_tokens: int
+    ) -> tuple[int, bool]:
+        """Answer for a request that nothing is loaded for.
+
+        vLLM fails it if a load failed, and a load has to be promised before.
+        """
+        rest = request.num_tokens - local_tokens
+        if (
+            self._fails
+            and entry.failure is not None
+            and not entry.parked
+            and rest >= self._block
+        ):
+            return self._block, True
+        return 0, False
 
     def _beside_windows(self, count: int, local: int, tokens: int) -> int:
         """Return how many of the tokens can be loaded where windows slide.
@@ -276,11 +346,19 @@ class SchedulerSide:
     def allocated(self, request: Any, blocks: Any, tokens: int) -> None:
         """Start the load, or give the ticket back."""
         entry = self._entries.get(request.request_id)
-        if entry is None or not entry.pulls or entry.parked:
+        if entry is None or not entry.pulls:
+            return
+        if entry.failure is not None and not entry.is_said:
+            entry.is_said = True
+            self._say(request, entry.failure, tokens)
+        if entry.parked:
             return
         self._tally.is_busy = True
-        if not tokens:
-            self.half.allocated(entry.key, 0, [])
+        if entry.failure is not None and tokens:  # as promised
+            entry.parked = True
+            self._meta.failed.append(request.request_id)
+        if entry.failure is not None or not tokens:
+            self._give_back(entry, entry.failure)
             return
         ids = blocks.get_block_ids()
         code = self.half.allocated(
@@ -299,6 +377,7 @@ class SchedulerSide:
             logger.error(
                 "kvpull: request %s: %s", request.request_id, self._text(code)
             )
+            entry.failure = failures.of_code(self.half.library, code, True)
             self._meta.failed.append(request.request_id)
         else:
             self._meta.names[entry.key] = request.request_id
@@ -338,6 +417,8 @@ class SchedulerSide:
                 continue
             code = self._used(entry)
             if code < 0:
+                entry.has_ticket = False
+                entry.failure = failures.of_code(self.half.library, code, True)
                 said.failed_recving.add(name)
                 logger.warning(
                     "kvpull: request %s is not used: %s", name, self._text(code)
@@ -403,6 +484,7 @@ class SchedulerSide:
             return _NOTHING
         reason = requests.finish_reason(request)
         self._tally.is_busy = True
+        told = entry.failure.answer() if entry.failure else {}
         if reason == _REJECT:
             logger.debug(
                 "kvpull: request %s is rejected: its ticket is given back", name
@@ -426,15 +508,13 @@ class SchedulerSide:
                 logger.debug("kvpull: request %s is held", name)
             self._meta.names[entry.key] = name
         if not ticket or not entry.holds:
-            return held, None
-        if not self._answer:
-            return held, {requests.TICKET: ticket.decode()}
-        return held, {
-            **self._answer,
-            requests.TICKET: ticket.decode(),
-            "remote_request_id": name,
-            "remote_num_tokens": tokens,
-        }
+            return held, told or None
+        told[requests.TICKET] = ticket.decode()
+        if self._answer:
+            told |= self._answer
+            told["remote_request_id"] = name
+            told["remote_num_tokens"] = tokens
+        return held, told
 
     def has_pending_work(self) -> bool:
         """Say whether a step is needed though no request asks for one."""
@@ -461,8 +541,8 @@ class SchedulerSide:
         """Forget tickets and end holds: the cache is being cleared."""
         self._tally.is_busy = True
         for entry in self._entries.values():
-            if entry.pulls and not entry.parked:
-                self.half.allocated(entry.key, 0, [])  # gives a ticket back
+            if entry.has_ticket and not entry.parked:
+                self._give_back(entry, failures.RESET)
         self.half.reset(CONST["KVPULL_RESET_FORGET"] | _REVOKE)
         return True
 
