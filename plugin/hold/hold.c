@@ -141,7 +141,10 @@ static void note_count(struct kvpull_holds *holds, struct hold *hold,
 		claim->released |= bit;
 		holds->counts.releases++;
 	}
-	/* What ends it is shown as its end, which names the only claimant. */
+	/*
+	 * No RELEASE event if this note ends the hold: the END event names the
+	 * claimant.
+	 */
 	if (hold->state == HOLD_STAGED || hold->claim_count > 1 ||
 	    !is_complete(holds, hold))
 		hold_show_claim(holds, hold, input);
@@ -262,7 +265,7 @@ static void state_set(struct kvpull_holds *holds, uint32_t slot, uint8_t next)
 		return;
 	}
 	holds->live_count--;
-	/* All that is left in the heap is stale: nothing may wake for it. */
+	/* Entries left in the heap are stale: none may wake the worker. */
 	if (!holds->live_count)
 		kvpull_leases_clear(&holds->leases);
 }
@@ -449,7 +452,10 @@ void kvpull_holds_begin(struct kvpull_holds *holds, uint64_t floor)
 		if (atomic_load_explicit(&holds->entries[slot].revoked,
 					 memory_order_relaxed) < floor)
 			kvpull_revocation_write(&holds->entries[slot], floor);
-	/* Nobody reports them: the next words written may be their blocks'. */
+	/*
+	 * No report follows these revocations: the next words written may be
+	 * their blocks'.
+	 */
 	kvpull_revocation_fence();
 }
 
@@ -683,7 +689,10 @@ uint32_t kvpull_holds_report(struct kvpull_holds *holds,
 						  .reason = hold->reason };
 		(void)hold_apply(holds, slot, HOLD_EV_REPORT, &input);
 	}
-	/* Of a burst the next poll tells more: a row for each would cost more. */
+	/*
+	 * After a burst the next poll shows the rest: a row for each would cost
+	 * more.
+	 */
 	if (!count)
 		hold_show_unreported(holds);
 	return count;

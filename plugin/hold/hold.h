@@ -218,7 +218,7 @@ void kvpull_holds_counts(const struct kvpull_holds *holds,
 /* Largest generation ever seen: rank_info's floor. */
 uint64_t kvpull_holds_generation_max(const struct kvpull_holds *holds);
 
-/* One line for logs: who claimed a hold and when it was last heard of. */
+/* A line for logs: the claimants of a hold and their last signs of life. */
 void kvpull_holds_describe(const struct kvpull_holds *holds, uint32_t slot,
 			   uint64_t now_ns, char *text, size_t capacity);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the hold table shows of itself in the status file: two rows a slot, and
- * an event a transition. Where nobody can look nothing is stored, but for what
- * the line on an expired hold says.
+ * Shows the hold table in the status file: two rows a slot, and an event a
+ * transition. Without a file nothing is stored, except for the line on an
+ * expired hold.
  */
 #include "plugin/hold/hold_state.h"
 
@@ -64,7 +64,7 @@ void hold_show_take(struct kvpull_holds *holds, uint32_t slot)
 	show(holds, slot, KVPULL_DID_TAKE, hold->key, 0);
 }
 
-/* Of whom the line of an expiry speaks: the last that came. */
+/* The claim that the line of an expiry names: the last one. */
 static const struct claim *claim_last(const struct hold *hold)
 {
 	return hold->claim_count ? &hold->claims[hold->claim_count - 1] : NULL;
@@ -109,7 +109,7 @@ void hold_show_end(struct kvpull_holds *holds, uint32_t slot, int32_t reason)
 			unseen_end(holds, slot);
 		return;
 	}
-	/* Its row, of 65,536, is in no cache: a release leaves it alone. */
+	/* The row, of 65,536, is in no cache: a release leaves it alone. */
 	if (reason != KVPULL_END_RELEASED)
 		end_write(holds, slot, reason);
 	kvpull_status_took(holds->shown.side, KVPULL_TIMES_HOLD,

@@ -216,7 +216,7 @@ static inline uint32_t *hold_ended(const struct kvpull_holds *holds,
 						      at - holds->slot_count];
 }
 
-/* What an event brings along. */
+/* Input of an event. */
 struct hold_input {
 	uint64_t generation;
 	uint64_t key;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What time does to the hold table: consumers that died release what they had
- * claimed, leases that ran out end their holds. Both in bounded portions, a
- * sweep each.
+ * Effects of time on the hold table: dead consumers release their claims, and
+ * expired leases end their holds. Each sweep does a bounded portion of both.
  */
 #include "plugin/hold/hold_state.h"
 
@@ -25,7 +24,7 @@ static uint64_t death_ns(const struct kvpull_holds *holds, uint64_t now_ns)
 
 /* Deaths. */
 
-/* One pass serves all that died until now, however many. */
+/* A single pass serves all ranks that died until now. */
 static void scan_begin(struct kvpull_holds *holds, uint64_t lease_now_ns)
 {
 	const uint32_t died =
@@ -60,7 +59,7 @@ static void scan_slot(struct kvpull_holds *holds, uint32_t slot,
 	hold_given_due(holds, slot);
 }
 
-/* What is claimed during a pass needs no look: the dead count there. */
+/* Claims made during a pass need no look: they count the dead already. */
 static void scan_step(struct kvpull_holds *holds, uint64_t lease_now_ns)
 {
 	uint32_t budget = KVPULL_SCAN_MAX;

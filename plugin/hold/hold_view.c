@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What only looks at the hold table: counters, a line for logs. */
+/* Read-only views of the hold table: counters, a line for logs. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ uint64_t kvpull_holds_generation_max(const struct kvpull_holds *holds)
 	return holds->generation_max;
 }
 
-/* Of the keys' map, that a removal mostly touches. */
+/* Lines of the keys' map that a removal usually touches. */
 #define KEY_LINES 3u
 #define KEYS_A_LINE (KVPULL_CACHE_LINE / sizeof(struct kvpull_map_entry))
 
@@ -44,7 +44,10 @@ void kvpull_holds_prefetch_rest(const struct kvpull_holds *holds, uint32_t slot)
 	hold = &holds->holds[slot];
 	if (hold->state != HOLD_HELD)
 		return;
-	/* Its first word is a claim, which is shown and removes nothing. */
+	/*
+	 * The hold's first word will be a claim, which is shown and removes
+	 * nothing.
+	 */
 	if (!hold->claim_count) {
 		if (holds->shown.side)
 			__builtin_prefetch(
@@ -111,7 +114,7 @@ static uint64_t ms_since(uint64_t then_ns, uint64_t now_ns)
 	return now_ns > then_ns ? (now_ns - then_ns) / KVPULL_NS_PER_MS : 0;
 }
 
-/* Of any rank, also of one that owes nothing. */
+/* Last sign of life of any rank, also of one that owes nothing. */
 static uint64_t last_heard_ns(const struct kvpull_instance *instance)
 {
 	uint64_t last_ns = 0;

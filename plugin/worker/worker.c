@@ -20,7 +20,10 @@
 #include "base/params.h"
 #include "plugin/worker/kept_error.h"
 
-/* Of a close: until its peers took the releases. The rest is for threads. */
+/*
+ * Part of close() that waits until peers took the releases; the rest is for
+ * threads.
+ */
 #define WIND_DOWN_NS (KVPULL_CLOSE_NS / 3 * 2)
 
 static uint64_t clock_now(void *context)
@@ -30,8 +33,8 @@ static uint64_t clock_now(void *context)
 }
 
 /*
- * What an engine's step with a pull touches, with the ids of the pulls that are
- * used first and so most: the last one that was freed is the next.
+ * Memory that an engine's step with a pull touches. The pulls that are used first
+ * are used most: the last one that was freed is the next.
  */
 static void pulls_take(struct kvpull_worker *worker)
 {
@@ -130,7 +133,7 @@ static int holds_take(struct kvpull_worker *worker)
 	return 0;
 }
 
-/* What version 1 does not do is refused by name, not ignored. */
+/* Refuses by name the features that version 1 lacks. */
 int kvpull_worker_params_check(const struct kvpull_open_params *params,
 			       struct kvpull_error_detail *detail)
 {

@@ -55,7 +55,10 @@ struct kvpull_consumer_note {
 	uint32_t instance;  /* index in the hold table */
 	uint32_t active_at; /* position in the active list */
 	uint32_t dropped;
-	/* Of the last one that joined: once given back, the slot is another's. */
+	/*
+	 * Identity of the last consumer that joined: once given back, the slot
+	 * is another's.
+	 */
 	uint64_t instance_id;
 	uint32_t rank;
 	uint32_t pid;
@@ -145,7 +148,7 @@ struct kvpull_worker {
 	uint32_t events_armed; /* whatever comes makes its descriptor readable */
 };
 
-/* What open() works from; the simulation brings its own transport and clock. */
+/* Inputs of open(); the simulation brings its own transport and clock. */
 struct kvpull_worker_setup {
 	const struct kvpull_open_params *params;
 	const struct kvpull_config *config;
@@ -164,7 +167,7 @@ int KVPULL_MUST_CHECK
 kvpull_worker_create(const struct kvpull_worker_setup *setup,
 		     struct kvpull_worker **worker,
 		     struct kvpull_error_detail *detail);
-/* What this version refuses by name; also for the scheduler half. */
+/* Refuses unsupported parameters by name; also for the scheduler half. */
 int KVPULL_MUST_CHECK
 kvpull_worker_params_check(const struct kvpull_open_params *params,
 			   struct kvpull_error_detail *detail);
@@ -195,7 +198,7 @@ void kvpull_worker_tell_later(struct kvpull_worker *worker, uint32_t kind,
 			      uint32_t index, uint64_t serial);
 /* At the end of a call. */
 void kvpull_worker_wake(struct kvpull_worker *worker);
-/* Of what can wait, too. */
+/* Wakes also for work that can wait. */
 void kvpull_worker_wake_all(struct kvpull_worker *worker);
 void kvpull_pulls_add(struct kvpull_worker *worker,
 		      struct kvpull_pull_list *list, uint32_t index);
@@ -206,7 +209,7 @@ uint32_t kvpull_pulls_take(struct kvpull_worker *worker,
 void kvpull_pull_hand_over(struct kvpull_worker *worker, uint32_t index);
 /* Told at most once a pull and a ticket: the ring has room for that. */
 void kvpull_worker_pull_abort(struct kvpull_worker *worker, uint32_t index);
-/* Its pulls are handed over before. */
+/* The claim's pulls are handed over before. */
 void kvpull_worker_claim_release(struct kvpull_worker *worker, uint32_t index);
 /* Keep a result for the scheduler half; room was checked by the caller. */
 /*
@@ -233,7 +236,7 @@ void kvpull_worker_show_hold(struct kvpull_worker *worker,
 /* A small pull of this thread's has ended. */
 void kvpull_worker_show_small(struct kvpull_worker *worker, uint32_t index);
 void kvpull_worker_show_step(struct kvpull_worker *worker, uint64_t begun_ns);
-/* It has a place in the hold table, which another may have had before. */
+/* Shows a consumer that joined, in a place that another may have had before. */
 void kvpull_worker_show_joined(struct kvpull_worker *worker, uint32_t index);
 void kvpull_worker_say_claim(struct kvpull_worker *worker,
 			     const struct kvpull_consumer *consumer,

@@ -31,7 +31,10 @@ static struct kvpull_shared *memory_place(struct kvpull_worker *worker)
 			return &worker->memories[index];
 	if (worker->memory_count == KVPULL_REGIONS_MAX)
 		return NULL;
-	/* It counts with or without memory: whoever looks asks for a base. */
+	/*
+	 * The entry counts even without memory: readers of the list look at its
+	 * base.
+	 */
 	return &worker->memories[worker->memory_count++];
 }
 

@@ -102,7 +102,10 @@ static void notes_take(struct kvpull_worker *worker, uint32_t index,
 	kvpull_worker_show_notes(worker, index, claims, releases);
 }
 
-/* It may come again at once: all are counted, and there is a line a second. */
+/*
+ * The consumer may come again at once: all are counted, and a line a second is
+ * logged.
+ */
 static void ring_broken(struct kvpull_worker *worker,
 			const struct kvpull_consumer *consumer, uint64_t now_ns)
 {
@@ -502,13 +505,16 @@ int kvpull_worker_poll(struct kvpull_worker *worker,
 	kvpull_status_ran(&worker->status.engine, now_ns);
 	kvpull_worker_failed_free(worker);
 	small = poll_once(worker, now_ns, &sink, &worked);
-	/* What there is to tell goes first; the next poll does the rest. */
+	/* Records are returned first; the next poll does the rest. */
 	if (worker->wakeup.fd >= 0 && (sink.count || !capacity)) {
 		kvpull_sleep_told(worker, more_is_due(worker, &sink));
 	} else if (worker->wakeup.fd >= 0) {
 		if (kvpull_sleep_arm(worker)) {
 			small += poll_once(worker, now_ns, &sink, &worked);
-			/* What armed for this may have been disarmed by it. */
+			/*
+			 * The second run may have disarmed what the first one
+			 * armed.
+			 */
 			worked++;
 		}
 		kvpull_sleep_ready(worker, worked);
@@ -531,7 +537,7 @@ int kvpull_worker_progress(struct kvpull_worker *worker)
 	const int worked = kvpull_progress_run(
 		worker->progress, kvpull_facts_now(&worker->facts));
 
-	/* What rang has records to read: a poll says what came of them. */
+	/* A doorbell means records to read: a poll has their outcome. */
 	if (worked)
 		kvpull_worker_poll_due(worker);
 	return worked;

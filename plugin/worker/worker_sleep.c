@@ -35,7 +35,9 @@ static void events_timer(struct kvpull_worker *worker)
 	const uint32_t waiting = worker->pulls_start.first;
 	uint64_t at_ns = kvpull_holds_deadline(worker->holds);
 
-	/* Of one that is never started the deadline is this thread's, too. */
+	/*
+	 * Pulls that are never started have their deadline on this thread, too.
+	 */
 	if (waiting != KVPULL_NONE &&
 	    worker->handover.pulls[waiting].deadline_ns < at_ns)
 		at_ns = worker->handover.pulls[waiting].deadline_ns;

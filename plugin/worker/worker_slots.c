@@ -7,7 +7,7 @@
 
 #include <sys/eventfd.h>
 
-/* Of a progress thread that sleeps, and was told something. */
+/* State of a wake-up of a progress thread that sleeps. */
 enum wake_due {
 	WAKE_NOTHING = 0,
 	WAKE_LATER, /* by the next call */
@@ -73,7 +73,10 @@ void kvpull_pull_hand_over(struct kvpull_worker *worker, uint32_t index)
 			   worker->pull_notes[index].serial);
 }
 
-/* That pull, or those of that claim; KVPULL_NONE: any. The others stay. */
+/*
+ * Hands over this pull, or those of this claim; KVPULL_NONE: any. The others
+ * stay.
+ */
 static void pulls_hand_over(struct kvpull_worker *worker,
 			    struct kvpull_pull_list *list, uint32_t only,
 			    uint32_t claim)
@@ -100,7 +103,10 @@ void kvpull_worker_pull_abort(struct kvpull_worker *worker, uint32_t index)
 	if (note->abort_told)
 		return;
 	note->abort_told = 1;
-	/* One that has not begun is begun to be ended: one way out. */
+	/*
+	 * There is one way out: a pull that has not begun is begun in order to
+	 * end.
+	 */
 	pulls_hand_over(worker, &worker->pulls_start, index, KVPULL_NONE);
 	pulls_hand_over(worker, &worker->pulls_small, index, KVPULL_NONE);
 	kvpull_worker_tell(worker, KVPULL_TO_ABORT, index, note->serial);

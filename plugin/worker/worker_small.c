@@ -97,7 +97,7 @@ int kvpull_small_fits(struct kvpull_worker *worker, uint32_t index)
 				  &worker->handover.claims[order->claim]);
 }
 
-/* One peer's part, while its memory is pinned. */
+/* A peer's part of the pull, while its memory is pinned. */
 struct part {
 	struct kvpull_lent *lent;
 	struct kvpull_read read;
@@ -218,7 +218,7 @@ static int pull_copy(struct kvpull_worker *worker,
 	return code;
 }
 
-/* It ends, or is handed over. */
+/* Ends the pull, or hands it over. */
 static void pull_turn(struct kvpull_worker *worker, uint32_t index,
 		      uint64_t now_ns)
 {
@@ -228,7 +228,7 @@ static void pull_turn(struct kvpull_worker *worker, uint32_t index,
 		.phases = { begun_ns, begun_ns, begun_ns, 0 },
 	};
 
-	/* Who is too late is not begun. */
+	/* A pull beyond its deadline is not begun here. */
 	if (now_ns >= order->deadline_ns ||
 	    pull_copy(worker, order, &outcome)) {
 		kvpull_pull_hand_over(worker, index);

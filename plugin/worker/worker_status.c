@@ -39,7 +39,7 @@ void kvpull_worker_stats_get(struct kvpull_worker *worker,
 			      worker->stats.values, reset);
 }
 
-/* Those of the progress thread lie in the file by themselves. */
+/* Rows of the engine's thread; those of the progress thread lie apart. */
 #define SHOW_OWN(member) SHOW(FROM_OWN(member))
 #define SHOW_HOLDS(member) SHOW(FROM_HOLDS(member))
 #define SHOW_WORKER(member) SHOW(FROM_WORKER(member))
@@ -141,7 +141,10 @@ void kvpull_worker_show_small(struct kvpull_worker *worker, uint32_t index)
 			   outcome->ended_ns - order->started_ns, 1);
 }
 
-/* Who has that place in the hold table, or had it last; NULL: nobody. */
+/*
+ * The consumer with this place in the hold table, or the last one there; NULL:
+ * none.
+ */
 static const struct kvpull_consumer_note *
 consumer_of(const struct kvpull_worker *worker, uint32_t joined, uint32_t *at)
 {

@@ -151,7 +151,10 @@ static void apply_claim(struct kvpull_worker *worker,
 				   claim->serial);
 }
 
-/* Of many small pulls, a page and a cache's set each would cost more than they. */
+/*
+ * Ids of a pull. Pulls of few pairs share pages: a page and a cache set each
+ * would cost more than their ids.
+ */
 static uint32_t *ids_of(const struct kvpull_worker *worker, uint32_t index,
 			uint32_t pairs)
 {
@@ -335,7 +338,7 @@ void kvpull_worker_retire(struct kvpull_worker *worker)
 	kvpull_worker_poll_due(worker);
 }
 
-/* Of another scheduler half than before. */
+/* The step's bytes are of another scheduler half than before. */
 static int retire(struct kvpull_worker *worker)
 {
 	if (!worker->retired) {
@@ -356,7 +359,10 @@ static int follow(struct kvpull_worker *worker,
 		worker->step_incarnation = header->incarnation;
 		kvpull_holds_begin(worker->holds,
 				   kvpull_half_floor(header->incarnation));
-		/* It must know that it is followed. */
+		/*
+		 * The half must get a result that names this worker as its
+		 * follower.
+		 */
 		worker->step_told = UINT64_MAX;
 	}
 	/* Meant for our predecessor: the blocks that it names may be in use. */
@@ -383,7 +389,7 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 	uint32_t index;
 	int code;
 
-	/* Of what the last poll left. */
+	/* Wakes the progress thread for work that the last poll left. */
 	kvpull_worker_wake_all(worker);
 	if (!byte_count)
 		return 0;
