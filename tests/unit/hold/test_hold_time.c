@@ -461,6 +461,29 @@ TEST(deaths_are_worked_off_in_bounded_scans)
 	kvpull_arena_fini(&arena);
 }
 
+/* Rank 1 is dead and looked through; with rank 0 the instance is over. */
+TEST(no_rank_joins_an_instance_that_is_being_looked_through)
+{
+	struct fixture *f = fixture_of(state);
+	struct kvpull_arena arena;
+	struct kvpull_holds *holds;
+	uint32_t d, again;
+
+	holds = many_open(f, &arena, 2, &d);
+	assert_int_equal(join_ids(holds, 1, 1, 2, START, &again), 0);
+	kvpull_holds_leave(holds, d, 1, START);
+	while (kvpull_holds_sweep(holds, START))
+		;
+	kvpull_holds_leave(holds, d, 0, START);
+	assert_int_equal(kvpull_holds_sweep(holds, START), 1);
+	assert_int_equal(join_ids(holds, 1, 1, 2, START, &again),
+			 KVPULL_EAGAIN);
+	while (kvpull_holds_sweep(holds, START))
+		;
+	assert_int_equal(join_ids(holds, 1, 1, 2, START, &again), 0);
+	kvpull_arena_fini(&arena);
+}
+
 TEST(rank_joins_after_all_that_its_death_releases)
 {
 	struct fixture *f = fixture_of(state);
