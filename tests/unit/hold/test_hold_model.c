@@ -8,6 +8,7 @@
  */
 #include "tests/unit/hold/gaps.h"
 #include "tests/unit/hold/lives.h"
+#include "tests/unit/hold/model.h"
 #include "tests/unit/hold/world.h"
 
 #define IDS 5u
@@ -15,31 +16,6 @@
 #define LIVES 4096u
 #define OPERATIONS 6000u
 #define SEEDS 400u
-
-struct model_claim {
-	struct life *life;
-	int released[RANKS];
-	int claimed[RANKS];
-};
-
-enum model_state {
-	M_FREE,
-	M_STAGED,
-	M_HELD,
-	M_ENDED
-};
-
-struct model_hold {
-	enum model_state state;
-	uint64_t last; /* generation told */
-	uint64_t staged;
-	uint64_t revoked;
-	uint64_t taken_ns;
-	uint64_t leased_ns;
-	int32_t reason;
-	uint32_t claim_count;
-	struct model_claim claims[4];
-};
 
 struct model {
 	struct fixture *f;
@@ -56,6 +32,7 @@ struct model {
 };
 
 static struct model model;
+uint32_t world_has_marks = 1;
 
 static uint32_t roll(struct model *m, uint32_t below)
 {
@@ -100,8 +77,10 @@ static void model_end(struct model *m, uint32_t slot, int32_t reason)
 	h->claim_count = 0;
 	m->counts.released += reason == KVPULL_END_RELEASED;
 	m->counts.expired += reason == KVPULL_END_EXPIRED;
-	m->counts.revoked +=
-		reason != KVPULL_END_RELEASED && reason != KVPULL_END_EXPIRED;
+	m->counts.given_back += reason == KVPULL_END_GIVEN_BACK;
+	m->counts.revoked += reason != KVPULL_END_RELEASED &&
+			     reason != KVPULL_END_EXPIRED &&
+			     reason != KVPULL_END_GIVEN_BACK;
 }
 
 static void model_settle(struct model *m, uint32_t slot)
@@ -194,6 +173,7 @@ static void model_take(struct model *m, uint32_t slot, uint64_t generation)
 		h->claim_count = 0;
 	h->state = M_HELD;
 	h->last = generation;
+	h->is_given = h->mark == generation;
 	h->taken_ns = m->f->now_ns;
 	h->leased_ns = m->f->now_ns;
 	m->counts.taken++;
@@ -217,6 +197,19 @@ static void do_take(struct model *m)
 	if (h->revoked >= generation)
 		model_end(m, slot, KVPULL_END_REVOKED);
 	model_settle(m, slot);
+}
+
+static void do_give(struct model *m)
+{
+	const uint32_t slot = roll(m, SLOTS);
+	struct model_hold *h = &m->holds[slot];
+	const uint64_t generation = some_generation(m, slot);
+
+	if (generation <= h->mark)
+		return;
+	h->mark = m->f->given[slot] = generation;
+	h->is_given |= h->state == M_HELD && generation == h->last;
+	kvpull_holds_give(m->f->holds, slot, generation);
 }
 
 static void do_end(struct model *m)
@@ -464,7 +457,7 @@ static void claim_mark(const struct model *m, struct model_hold *h,
 	for (r = 0; r < RANKS; r++) {
 		if (!died[r] && !claim->life->is_dead)
 			continue;
-		if (claim->claimed[r] && !claim->released[r])
+		if (claims(claim, r))
 			word_said(m, h, claim->life, r);
 		claim->released[r] = 1;
 	}
@@ -480,23 +473,6 @@ static void model_mark(struct model *m, const struct life *life,
 			if (m->holds[s].claims[c].life == life)
 				claim_mark(m, &m->holds[s],
 					   &m->holds[s].claims[c], died);
-}
-
-/* Renewed by those who have claimed it and owe a word, by nobody else. */
-static uint64_t model_lease(const struct model_hold *h)
-{
-	uint64_t heard_ns = h->leased_ns;
-	uint32_t c, r;
-
-	for (c = 0; c < h->claim_count; c++)
-		for (r = 0; r < RANKS; r++) {
-			const struct model_claim *claim = &h->claims[c];
-
-			if (claim->claimed[r] && !claim->released[r] &&
-			    claim->life->heard_ns[r] > heard_ns)
-				heard_ns = claim->life->heard_ns[r];
-		}
-	return heard_ns + LEASE;
 }
 
 static void model_deaths(struct model *m)
@@ -526,11 +502,16 @@ static void do_sweep(struct model *m)
 	model_deaths(m);
 	for (s = 0; s < SLOTS; s++) {
 		const struct model_hold *h = &m->holds[s];
+		int owed = 0;
+		uint64_t lease_ns;
 
 		if (h->state != M_HELD)
 			continue;
-		if (model_lease(h) + late_ns <= m->f->now_ns ||
-		    h->taken_ns + HOLD_MAX <= m->f->now_ns)
+		lease_ns = model_lease(h, &owed) + late_ns;
+		if (h->is_given && !owed)
+			model_end(m, s, KVPULL_END_GIVEN_BACK);
+		else if (lease_ns <= m->f->now_ns ||
+			 h->taken_ns + HOLD_MAX <= m->f->now_ns)
 			model_end(m, s, KVPULL_END_EXPIRED);
 	}
 }
@@ -595,10 +576,10 @@ static void operate(struct model *m)
 	static const struct {
 		uint32_t below; /* of a hundred */
 		void (*act)(struct model *m);
-	} acts[] = { { 20, do_time },  { 32, do_take },   { 35, do_end },
-		     { 65, do_note },  { 70, do_beat },   { 80, do_join },
-		     { 83, do_leave }, { 85, do_part },   { 86, do_hang_up },
-		     { 92, do_sweep }, { 100, do_report } };
+	} acts[] = { { 20, do_time },    { 32, do_take },  { 34, do_end },
+		     { 36, do_give },    { 65, do_note },  { 70, do_beat },
+		     { 80, do_join },    { 83, do_leave }, { 85, do_part },
+		     { 86, do_hang_up }, { 92, do_sweep }, { 100, do_report } };
 	const uint32_t what = roll(m, 100);
 	uint32_t at = 0;
 
