@@ -242,11 +242,8 @@ static void x3_caller_refused(const struct scenario *scenario)
 				       event.reason == KVPULL_EUNSUPPORTED,
 			       "a pull ended as %u, error %d", event.kind,
 			       event.reason);
-		/*
-		 * A consumer that reads nothing of P has no ring there: its
-		 * lease ends the hold.
-		 */
-		held_ends(&pair.p, held, KVPULL_END_EXPIRED);
+		/* D cannot read P's files, and gives the ticket back. */
+		held_ends(&pair.p, held, KVPULL_END_GIVEN_BACK);
 		bytes += works_from(&pair, &other, BLOCKS_MAX);
 	}
 	pair_close(&pair);
