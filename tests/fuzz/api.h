@@ -165,7 +165,9 @@ struct api_request {
 	uint8_t digest[KVPULL_DIGEST_BYTES];
 	uint32_t prompt_tokens;
 	uint64_t hold_serial; /* of the ticket it showed; 0: none */
+	uint64_t adapter;
 	/* producer */
+	uint32_t changed; /* weights or adapter, since it entered */
 	uint32_t held;
 	uint32_t sent;                     /* bit a rank */
 	uint32_t sent_life[API_RANKS_MAX]; /* of the worker that said it */

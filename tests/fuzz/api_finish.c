@@ -129,6 +129,7 @@ static void finish_held(struct api_engine *engine, struct api_request *request,
 	uint32_t at;
 
 	api_expect(request->flags & KVPULL_REQUEST_WANTS_HOLD);
+	api_expect(!request->changed);
 	api_expect(request->life == engine->life && !engine->draining);
 	api_expect(params->reason == KVPULL_FINISH_STOP ||
 		   params->reason == KVPULL_FINISH_LENGTH);

@@ -132,6 +132,7 @@ static void request_draw(struct kvpull_request *request,
 		.key = api_world->key_next,
 		.flags = flags[api_below(sizeof(flags) / sizeof(flags[0]))],
 		.prompt_tokens = 1 + (uint32_t)api_below(48),
+		.adapter = api_chance(300) ? api_below(3) : 0,
 		.label = api_chance(500) ? "a label\nof two lines" : NULL,
 	};
 	if (api_chance(300))
@@ -226,6 +227,8 @@ void api_request_new(struct api_engine *engine)
 				.prompt_tokens = request.prompt_tokens,
 				.is_unknown = code == KVPULL_EFULL,
 			};
+			if (given.known_bytes == sizeof(request))
+				entry->adapter = request.adapter;
 			memcpy(entry->digest, request.prompt_digest,
 			       sizeof(entry->digest));
 			if (request.flags & KVPULL_REQUEST_PULL && !code)

@@ -438,6 +438,34 @@ void api_worker_call(struct api_engine *engine)
 	}
 }
 
+/* A request that runs over a change of what computes it is never held. */
+static void change_call(struct api_engine *engine)
+{
+	const uint64_t adapter = api_below(3);
+	uint32_t at;
+
+	api_expect(!api_world->ops->scheduler->changed(engine->scheduler,
+						       adapter));
+	for (at = 0; at < API_REQUESTS_MAX; at++) {
+		struct api_request *request = &engine->requests[at];
+
+		if (request->life == engine->life &&
+		    (!adapter || request->adapter == adapter))
+			request->changed = 1;
+	}
+}
+
+static void loaded_call(struct api_engine *engine)
+{
+	const struct api_request *request = api_request_any(engine);
+	const int code = api_world->ops->scheduler->loaded(
+		engine->scheduler,
+		request ? request->key : api_key_of_nobody());
+
+	api_expect(code == 0 || code == KVPULL_ENOKEY ||
+		   (code == KVPULL_EMISMATCH && request && request->changed));
+}
+
 void api_scheduler_call(struct api_engine *engine)
 {
 	const struct kvpull_scheduler_ops *ops = api_world->ops->scheduler;
@@ -445,7 +473,7 @@ void api_scheduler_call(struct api_engine *engine)
 	const struct api_struct given = api_output_make(&stats, sizeof(stats));
 	int code;
 
-	switch (api_below(5)) {
+	switch (api_below(7)) {
 	case 0:
 		code = ops->ranks_missing(engine->scheduler);
 		api_expect(code >= 0 && (uint32_t)code <= engine->tp_size);
@@ -457,7 +485,7 @@ void api_scheduler_call(struct api_engine *engine)
 	case 2:
 		if (!api_chance(100))
 			break;
-		code = ops->reset(engine->scheduler, (uint32_t)api_below(5));
+		code = ops->reset(engine->scheduler, (uint32_t)api_below(9));
 		api_expect(code == 0 || code == KVPULL_EINVAL);
 		break;
 	case 3:
@@ -466,6 +494,13 @@ void api_scheduler_call(struct api_engine *engine)
 		engine->draining = !engine->draining;
 		api_expect(ops->drain(engine->scheduler, engine->draining) >=
 			   0);
+		break;
+	case 4:
+		if (api_chance(200))
+			change_call(engine);
+		break;
+	case 5:
+		loaded_call(engine);
 		break;
 	default:
 		code = ops->stats(engine->scheduler, given.given,
