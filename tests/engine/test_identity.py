@@ -23,6 +23,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 import model  # noqa: E402
 import torch  # noqa: E402
+from PIL import Image  # noqa: E402
 from kvpull_vllm import (  # noqa: E402
     configuration,
     connector,
@@ -31,6 +32,7 @@ from kvpull_vllm import (  # noqa: E402
     identity,
     inside,
     layout,
+    media,
     requests,
     settings,
 )
@@ -39,6 +41,15 @@ from runner import run_all, test  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 from vllm.config import MultiModalConfig  # noqa: E402
 from vllm.engine.arg_utils import EngineArgs  # noqa: E402
+from vllm.multimodal.parse import (  # noqa: E402
+    ImageProcessorItems,
+    MultiModalDataItems,
+)
+from vllm.multimodal.processing import (  # noqa: E402
+    BaseMultiModalProcessor,
+    BaseProcessingInfo,
+    ProcessorInputs,
+)
 from vllm.v1 import kv_cache_interface  # noqa: E402
 
 
@@ -203,9 +214,9 @@ def what_a_digest_cannot_name_is_not_moved() -> None:
         (0, True, True),
         (4, False, True),
     ):
-        media = SimpleNamespace(mm_processor_cache_gb=gigabytes)
+        of_media = SimpleNamespace(mm_processor_cache_gb=gigabytes)
         config = SimpleNamespace(
-            model_config=SimpleNamespace(multimodal_config=media),
+            model_config=SimpleNamespace(multimodal_config=of_media),
             cache_config=SimpleNamespace(enable_prefix_caching=prefix),
         )
         assert settings.names_media(config) == named
@@ -370,8 +381,8 @@ def _whole(folder: Path) -> Any:
         hf_config=_rope(),
         max_model_len=512,
     )
-    media = made.model_config.multimodal_config
-    media.mm_encoder_fp8_scale_path = str(folder / "scales.json")
+    of_media = made.model_config.multimodal_config
+    of_media.mm_encoder_fp8_scale_path = str(folder / "scales.json")
     made.attention_config = copy.copy(made.attention_config)
     made.caches = _caches()
     return made
@@ -436,6 +447,57 @@ def media_are_named_by_what_makes_numbers_of_them() -> None:
         plain = configuration.text(made, made.caches)
         (Path(folder) / "modeling.py").write_text("x = 2")
         assert configuration.text(made, made.caches) == plain
+
+
+def _hashes(folder: Path, picture: Image.Image) -> Any:
+    """Return vLLM's names of a picture, as its processors make them."""
+    info = BaseProcessingInfo.__new__(BaseProcessingInfo)
+    of_media = SimpleNamespace(mm_hasher_algorithm="blake3")
+    info.ctx = SimpleNamespace(
+        model_config=SimpleNamespace(model=str(folder)),
+        get_mm_config=lambda: of_media,
+    )
+    items = MultiModalDataItems({"image": ImageProcessorItems([picture])})
+    inputs = ProcessorInputs(prompt=[1], mm_data_items=items)
+    processor = SimpleNamespace(info=info)
+    return BaseMultiModalProcessor._get_mm_hashes(processor, inputs)
+
+
+@test
+def pictures_have_one_name_in_folders_of_any_name() -> None:
+    """Another picture, another processor, another model: other names."""
+    one, two = (Image.new("RGB", (4, 4), color) for color in ("red", "blue"))
+    with tempfile.TemporaryDirectory() as made:
+        folders = [Path(made) / name for name in "abcd"]
+        for folder, size, hidden in zip(
+            folders, (1, 1, 2, 1), (8, 8, 8, 16), strict=True
+        ):
+            folder.mkdir()
+            text = json.dumps({"hidden_size": hidden, "_name_or_path": made})
+            (folder / "config.json").write_text(text)
+            (folder / "processor_config.json").write_text(f'{{"size": {size}}}')
+        plain = _hashes(folders[0], one)
+        assert _hashes(folders[1], one) != plain, "vLLM's own names"
+        config = SimpleNamespace(ec_transfer_config=None)
+        with (
+            mock.patch.object(inside, "configuration_being_made", lambda: config),
+            mock.patch.object(
+                BaseProcessingInfo, "model_id", BaseProcessingInfo.model_id
+            ),
+        ):
+            config.ec_transfer_config = "embeddings of another engine"
+            media.rename()
+            assert _hashes(folders[0], one) == plain
+            config.ec_transfer_config = None
+            media.rename()
+            found = [_hashes(folder, one) for folder in folders]
+            assert found[0] == found[1] != plain
+            assert found[0] not in found[2:] and found[2] != found[3]
+            assert _hashes(folders[0], two) != found[0]
+            of_hub = _hashes(Path("owner/name"), one)
+            assert of_hub not in found
+    # Elsewhere, as in an engine without the connector, names are vLLM's.
+    assert inside.configuration_being_made() is None
 
 
 @test

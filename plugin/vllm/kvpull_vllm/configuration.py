@@ -100,7 +100,7 @@ ASIDE = {
     },
 }  # fmt: skip
 # Files that say how media become numbers.
-_PROCESSORS = "*processor*.json"
+PROCESSORS = "*processor*.json"
 
 
 def _plain(value: Any, aside: frozenset[str] = frozenset()) -> Any:
@@ -212,13 +212,16 @@ def _fields(name: str, config: Any) -> Iterator[tuple[str, Any]]:
             yield f"{name}.{field.name}", getattr(config, field.name, None)
 
 
-def _content(paths: list[Path]) -> list[list[str]]:
+def content(paths: list[Path]) -> list[list[str]]:
     """Return names and digests of files."""
     found = []
     for path in sorted(paths):
         data = path.read_bytes()
         with contextlib.suppress(ValueError):  # no JSON: its bytes, then
-            plain = _plain(json.loads(data))
+            is_models = path.name == "config.json"
+            plain = _plain(
+                json.loads(data), _UNIMPORTANT if is_models else frozenset()
+            )
             data = json.dumps(plain, sort_keys=True).encode()
         digest = hashlib.blake2b(data, digest_size=8).hexdigest()
         found.append([path.name, digest])
@@ -230,7 +233,7 @@ def _files(vllm_config: Any, pattern: str) -> list[list[str]]:
     folder = files.folder_of(vllm_config.model_config, vllm_config.load_config)
     if folder is None or not folder.is_dir():
         return []
-    return _content(list(folder.glob(pattern)))
+    return content(list(folder.glob(pattern)))
 
 
 def parts(vllm_config: Any, kv_cache_config: Any) -> dict[str, Any]:
@@ -246,8 +249,8 @@ def parts(vllm_config: Any, kv_cache_config: Any) -> dict[str, Any]:
             [type(spec).__name__, getattr(spec, "sliding_window", None)]
             for spec in map(layout.layer_spec, layout.groups(kv_cache_config))
         ],
-        "processors": _files(vllm_config, _PROCESSORS) if media else [],
-        "scales": _content([Path(scales)]) if scales else [],
+        "processors": _files(vllm_config, PROCESSORS) if media else [],
+        "scales": content([Path(scales)]) if scales else [],
         "code": _files(vllm_config, "*.py")
         if getattr(model, "trust_remote_code", False)
         else [],

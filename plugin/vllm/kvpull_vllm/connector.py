@@ -21,7 +21,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     SupportsHMA,
 )
 
-from kvpull_vllm import check_version, identity, inside, layout, settings
+from kvpull_vllm import check_version, identity, inside, layout, media, settings
 from kvpull_vllm.abi import Library
 from kvpull_vllm.core import Core, watch_output
 from kvpull_vllm.halves import Model, Opening, SchedulerHalf, WorkerHalf, logger
@@ -34,6 +34,7 @@ from kvpull_vllm.stats import KVPullPromMetrics, KVPullStats
 from kvpull_vllm.worker import WorkerSide
 
 LAYOUT = "LBHNC"
+media.rename()
 # Calls of each request and step to which the connector adds nothing: the side
 # is called in its place, as a call in between takes longer than most of them.
 _SCHEDULER_CALLS = {

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 _FRAMES = 16
+_FRAMES_OF_IMPORT = 64  # those of the import itself among them
 
 
 def version() -> str:
@@ -57,10 +58,10 @@ def device() -> str:
     return ""
 
 
-def _frames() -> Iterator[FrameType]:
+def _frames(count: int = _FRAMES) -> Iterator[FrameType]:
     """Yield the callers' frames, the nearest first."""
     frame: FrameType | None = sys._getframe(1)
-    for _ in range(_FRAMES):
+    for _ in range(count):
         if frame is None:
             return
         yield frame
@@ -152,6 +153,25 @@ def _caller_with(name: str) -> Any:
         if hasattr(caller, name):
             return caller
     return None
+
+
+def configuration_being_made() -> Any:
+    """Return the VllmConfig in whose constructor a connector is imported."""
+    for frame in _frames(_FRAMES_OF_IMPORT):
+        caller = frame.f_locals.get("self")
+        if type(caller).__name__ == "VllmConfig":
+            return caller
+    return None
+
+
+def processing_info() -> Any:
+    """Return vLLM's class that says what stands for a model in media's names."""
+    try:
+        from vllm.multimodal.processing import BaseProcessingInfo
+    except ImportError:
+        return None
+    found = getattr(BaseProcessingInfo, "model_id", None)
+    return BaseProcessingInfo if isinstance(found, property) else None
 
 
 def engine_core() -> Any:
