@@ -326,12 +326,6 @@ static const char *caller_judge(struct kvpull_shm_callers *callers, int fd,
 		return KVPULL_ENDPOINT_USER;
 	if (kvpull_gate_reserves(&callers->gate, fd, now_ns))
 		return KVPULL_ENDPOINT_FULL;
-	if (callers->admitted_count >= callers->admitted_max) {
-		if (kvpull_second_passed(&callers->full_said_ns, now_ns))
-			kvpull_warn(callers->log,
-				    "a consumer waits: raise consumers_max");
-		return KVPULL_ENDPOINT_FULL;
-	}
 	return room_make(callers, identity, now_ns) ? KVPULL_ENDPOINT_FULL :
 						      NULL;
 }

@@ -73,7 +73,6 @@ struct kvpull_shm_callers {
 	uint64_t named_ns;  /* when its name is looked for; 0: at once */
 	uint32_t socket_mode;
 	uint32_t reserved;
-	uint64_t full_said_ns;
 };
 
 /* callers->wait, ->folder and ->shortage are set. */

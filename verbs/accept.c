@@ -214,9 +214,8 @@ void kvpull_verbs_accept_call(struct kvpull_verbs_connect *connect,
 	} else {
 		end = call_take(connect, &from);
 		if (!end) {
-			call_reject(
-				connect, event->id, KVPULL_VERBS_FULL,
-				"too many wait to be let in, or raise consumers_max");
+			call_reject(connect, event->id, KVPULL_VERBS_FULL,
+				    "too many wait to be let in");
 			return;
 		}
 	}

@@ -20,6 +20,17 @@ static int is_waiting(const struct kvpull_verbs_bundle *bundle)
 	       bundle->state == KVPULL_BUNDLE_MEETING;
 }
 
+int kvpull_verbs_gate_is_full(const struct kvpull_verbs_connect *connect)
+{
+	uint32_t admitted = 0;
+	uint32_t at;
+
+	for (at = 0; at < connect->active_count; at++)
+		admitted +=
+			kvpull_verbs_connect_bundle(connect, at)->ring != NULL;
+	return admitted >= connect->shared->params.callers_max;
+}
+
 int kvpull_verbs_gate_pass(const struct kvpull_verbs_connect *connect,
 			   const struct kvpull_verbs_address *from)
 {
@@ -27,22 +38,18 @@ int kvpull_verbs_gate_pass(const struct kvpull_verbs_connect *connect,
 	struct waiting all = { 0 };
 	struct waiting near = { 0 };
 	struct kvpull_verbs_bundle *goes;
-	uint32_t admitted = 0;
 	uint32_t at;
 
 	for (at = 0; at < connect->active_count; at++) {
 		struct kvpull_verbs_bundle *bundle =
 			kvpull_verbs_connect_bundle(connect, at);
 
-		admitted += bundle->ring != NULL;
 		if (!is_waiting(bundle))
 			continue;
 		waiting_add(&all, bundle);
 		if (kvpull_verbs_address_is(&bundle->from, from))
 			waiting_add(&near, bundle);
 	}
-	if (admitted >= shared->params.callers_max)
-		return KVPULL_EFULL;
 	if (near.count >= KVPULL_VERBS_WAITING_ADDRESS_MAX)
 		goes = near.oldest;
 	else if (all.count >= KVPULL_VERBS_WAITING_MAX)

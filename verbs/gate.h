@@ -18,6 +18,9 @@
 #define KVPULL_VERBS_WAITING_ADDRESS_MAX 16u
 #define KVPULL_VERBS_WAITING_NS (50 * KVPULL_NS_PER_MS)
 
+/* 1: as many callers as may have rings have one; no other is admitted. */
+int kvpull_verbs_gate_is_full(const struct kvpull_verbs_connect *connect);
+
 /* Counts another call from this address. 0 or KVPULL_EFULL. */
 int KVPULL_MUST_CHECK
 kvpull_verbs_gate_pass(const struct kvpull_verbs_connect *connect,

@@ -14,6 +14,7 @@
 #include "verbs/back.h"
 #include "verbs/check.h"
 #include "verbs/dial.h"
+#include "verbs/gate.h"
 #include "verbs/read.h"
 #include "verbs/run.h"
 #include "verbs/setup.h"
@@ -327,6 +328,8 @@ static int verbs_admit(struct kvpull_transport *transport, uint32_t caller,
 	if (end->state != KVPULL_VERBS_OPEN ||
 	    bundle->state != KVPULL_BUNDLE_MEETING)
 		return KVPULL_EPEER;
+	if (kvpull_verbs_gate_is_full(&verbs_of(transport)->connect))
+		return KVPULL_EFULL;
 	if (ring_make(bundle))
 		return KVPULL_ENOMEM;
 	kvpull_verbs_bundle_draw(bundle);

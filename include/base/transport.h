@@ -386,7 +386,7 @@ struct kvpull_transport_ops {
 	 * Let a caller in: a fresh ring is made for it, and the welcome sent.
 	 * Its notifications and heartbeats come by that ring alone; *ring
 	 * may be drained by another thread until forget(). 0, KVPULL_ENOMEM,
-	 * KVPULL_EPEER; KVPULL_EAGAIN: out of memory or descriptors for now.
+	 * KVPULL_EPEER; KVPULL_EFULL: callers_max have a ring; KVPULL_EAGAIN: out of memory or descriptors for now.
 	 */
 	int (*admit)(struct kvpull_transport *transport, uint32_t caller,
 		     const void *welcome, size_t welcome_bytes,

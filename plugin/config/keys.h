@@ -89,7 +89,7 @@ enum kvpull_route_mode {
 	X(peers_max, U32, "64", 1, 4096, "peers", \
 	  "producer ranks with tickets that wait for blocks. Pulls have as many more connections, 64 at most. For a further one kvpull closes the connection unused for longest, and makes it again when it is wanted") \
 	X(consumers_max, U32, "64", 1, 4096, "consumers", \
-	  "consumer ranks served at once; more are refused") \
+	  "consumer ranks that P serves at once; when all places are taken, one without a claim makes room") \
 	X(ring_records, POWER, "4096", 16, 1048576, "records", \
 	  "notifications that fit into a consumer's ring; a power of two") \
 	X(deadline_ms, U64, "0", 0, 3600000, "ms", \

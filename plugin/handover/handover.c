@@ -16,7 +16,7 @@
 /*
  * Each pull and claim has at most three records open a way (its start, its end,
  * and the end of the slot's last use, if that came to nothing), a consumer two.
- * Of marks one record is on its way at a time.
+ * Of marks, and of places that are wanted, one record is on its way at a time.
  */
 static uint32_t ring_records(const struct kvpull_config *config)
 {

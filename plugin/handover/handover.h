@@ -68,6 +68,7 @@ enum kvpull_handover_kind {
 	KVPULL_FROM_CONSUMER_DOWN, /* consumer: drain and forget */
 	KVPULL_FROM_PULL,          /* pull: its outcome is there */
 	KVPULL_FROM_CLAIM,         /* claim: free again */
+	KVPULL_FROM_ROOM,          /* slot: places that a new consumer lacks */
 	KVPULL_FROM_GIVEN          /* tickets were given back: see given.h */
 };
 
@@ -158,6 +159,8 @@ struct kvpull_handover {
 	 * The engine's thread sets it: no new caller is let in. Orders nothing.
 	 */
 	_Atomic uint32_t closing;
+	/* FROM_ROOM is on its way: one record at a time. Orders nothing. */
+	_Atomic uint32_t room_asked;
 	/*
 	 * Own addresses as tickets carry them: progress's, under the lock. The
 	 * count moves on with each change.

@@ -165,6 +165,10 @@ void kvpull_holds_leave(struct kvpull_holds *holds, uint32_t instance,
 void kvpull_holds_lose(struct kvpull_holds *holds, uint32_t instance,
 		       uint32_t rank, uint64_t now_ns);
 
+/* 1: some hold has a claim of this instance, of whichever rank. */
+int kvpull_holds_is_claimed(const struct kvpull_holds *holds,
+			    uint32_t instance);
+
 /*
  * Sign of life of (instance, rank), for what this rank has claimed: O(1),
  * however much that is.

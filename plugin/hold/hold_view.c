@@ -20,6 +20,11 @@ uint64_t kvpull_holds_generation_max(const struct kvpull_holds *holds)
 	return holds->generation_max;
 }
 
+int kvpull_holds_is_claimed(const struct kvpull_holds *holds, uint32_t instance)
+{
+	return holds->instances.all[instance].refs != 0;
+}
+
 /* Lines of the keys' map that a removal usually touches. */
 #define KEY_LINES 3u
 #define KEYS_A_LINE (KVPULL_CACHE_LINE / sizeof(struct kvpull_map_entry))

@@ -208,6 +208,7 @@ struct kvpull_progress {
 	struct kvpull_routes routes;
 	uint64_t refuse_say_ns; /* of refusals in the log: a new second begins */
 	uint32_t refuse_said;   /* in this one */
+	uint64_t full_say_ns;   /* of refusals for want of room, in the log */
 	struct kvpull_pull *pulls;        /* [pulls_max] by the slot's index */
 	struct kvpull_claim *claims;      /* [claims_max] likewise */
 	struct kvpull_caller *callers;    /* likewise: caller_first + handle */

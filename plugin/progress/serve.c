@@ -83,6 +83,14 @@ static uint32_t places_promised(const struct kvpull_progress *progress)
 	return promised;
 }
 
+/* The engine's thread knows which consumers have no claim. */
+static void room_ask(struct kvpull_progress *progress, uint32_t places)
+{
+	if (!atomic_exchange_explicit(&progress->handover->room_asked, 1,
+				      memory_order_relaxed))
+		kvpull_progress_tell(progress, KVPULL_FROM_ROOM, places);
+}
+
 /*
  * One connection for each consumer rank at a time; N is the same for all. The
  * places are those of all routes together.
@@ -91,6 +99,7 @@ static int place_check(struct kvpull_progress *progress,
 		       const struct kvpull_hello *hello,
 		       struct kvpull_refusal *refusal)
 {
+	const uint32_t places_max = progress->facts->config.consumers_max;
 	uint32_t in_count = 0;
 	uint32_t is_known = 0;
 	uint32_t index;
@@ -115,11 +124,18 @@ static int place_check(struct kvpull_progress *progress,
 			return KVPULL_EAGAIN;
 		}
 	}
+	if (hello->rank_count > places_max) {
+		kvpull_refusal_numbers(refusal, KVPULL_EREJECTED,
+				       "consumers_max", places_max,
+				       hello->rank_count);
+		return KVPULL_EREJECTED;
+	}
 	/* All ranks of an instance or none: some alone would keep others out. */
 	if (!is_known)
 		in_count = places_promised(progress) + hello->rank_count - 1;
-	if (in_count < progress->facts->config.consumers_max)
+	if (in_count < places_max)
 		return 0;
+	room_ask(progress, in_count + 1 - places_max);
 	kvpull_refusal_numbers(refusal, KVPULL_EFULL, "consumers_max", in_count,
 			       in_count + 1);
 	return KVPULL_EFULL;
@@ -212,11 +228,17 @@ static void welcome_fill(struct kvpull_progress *progress)
 	       progress->facts->cache_count * sizeof(*progress->facts->caches));
 }
 
-/* Whoever may call may say nonsense as often: so many lines a second. */
-static int may_say(struct kvpull_progress *progress)
+/*
+ * Rate limit: whoever may call may say nonsense, and call again, as often. A
+ * consumer that waits for room calls again for long.
+ */
+static int may_say(struct kvpull_progress *progress,
+		   const struct kvpull_refusal *refusal)
 {
 	const uint64_t now_ns = kvpull_facts_now(progress->facts);
 
+	if (refusal->code == KVPULL_EFULL)
+		return kvpull_second_passed(&progress->full_say_ns, now_ns);
 	if (now_ns >= progress->refuse_say_ns) {
 		progress->refuse_say_ns = now_ns + KVPULL_NS_PER_S;
 		progress->refuse_said = 0;
@@ -232,7 +254,7 @@ static void caller_refuse(struct kvpull_progress *progress, uint32_t index,
 	const int passes = strcmp(refusal->field, BEFORE) == 0;
 	size_t byte_count;
 
-	if (!passes && may_say(progress))
+	if (!passes && may_say(progress, refusal))
 		kvpull_warn(progress->log,
 			    "consumer refused: %s is %s here and %s there (%s)",
 			    refusal->field, refusal->ours, refusal->theirs,

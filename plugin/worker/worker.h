@@ -55,6 +55,9 @@ struct kvpull_consumer_note {
 	uint32_t instance;  /* index in the hold table */
 	uint32_t active_at; /* position in the active list */
 	uint32_t dropped;
+	uint32_t leaves; /* it makes room, and is being closed */
+	uint64_t joined_ns;
+	uint64_t heard_ns; /* its last note or heartbeat, or its join */
 	/*
 	 * Identity of the last consumer that joined: once given back, the slot
 	 * is another's.
@@ -107,6 +110,9 @@ struct kvpull_worker {
 	struct kvpull_holds *holds;
 	uint32_t *active; /* [consumers_max] in the hold table or joining */
 	uint32_t active_count;
+	uint32_t leaving_count; /* of the active: make room */
+	uint32_t room_wanted;   /* places that a new consumer lacks */
+	uint64_t room_say_ns;   /* last line on a consumer that makes room */
 	struct kvpull_index_pool pull_pool;
 	struct kvpull_index_pool claim_pool;
 	uint32_t *ids_hot; /* [KVPULL_PULLS_HOT][2][pull_blocks_max] */
@@ -184,6 +190,12 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 
 /* worker_memory.c, at close: the descriptors of registered files. */
 void kvpull_worker_files_close(struct kvpull_worker *worker);
+
+/*
+ * worker_room.c, after the rings were drained: consumers that have claimed
+ * nothing make room, if a new one lacks places.
+ */
+void kvpull_worker_room_make(struct kvpull_worker *worker, uint64_t now_ns);
 
 /* worker_slots.c */
 /*

@@ -23,8 +23,11 @@
 
 static void consumer_drop(struct kvpull_worker *worker, uint32_t index)
 {
-	worker->consumer_notes[index].dropped = 1;
-	kvpull_worker_tell(worker, KVPULL_TO_DROP, index, 0);
+	struct kvpull_consumer_note *note = &worker->consumer_notes[index];
+
+	note->dropped = 1;
+	if (!note->leaves)
+		kvpull_worker_tell(worker, KVPULL_TO_DROP, index, 0);
 }
 
 static struct kvpull_join join_of(const struct kvpull_consumer *consumer)
@@ -48,6 +51,7 @@ static void consumer_join(struct kvpull_worker *worker, uint32_t index,
 	code = kvpull_holds_join(worker->holds, &join, now_ns, &note->instance);
 	if (!code) {
 		note->joined = 1;
+		note->joined_ns = note->heard_ns = now_ns;
 		kvpull_worker_show_joined(worker, index);
 		return;
 	}
@@ -148,8 +152,10 @@ static uint32_t consumer_drain(struct kvpull_worker *worker, uint32_t index,
 		kvpull_holds_beat(worker->holds,
 				  worker->consumer_notes[index].instance,
 				  consumer->rank, now_ns);
-	if (beat || ready)
+	if (beat || ready) {
+		worker->consumer_notes[index].heard_ns = now_ns;
 		kvpull_worker_show_heard(worker, index, now_ns);
+	}
 	if (!ready)
 		return 0;
 	notes_take(worker, index, (uint32_t)ready, now_ns);
@@ -178,7 +184,7 @@ static void consumer_up(struct kvpull_worker *worker, uint32_t index,
 {
 	struct kvpull_consumer_note *note = &worker->consumer_notes[index];
 
-	note->joined = note->dropped = 0;
+	note->joined = note->dropped = note->leaves = 0;
 	note->active_at = worker->active_count;
 	worker->active[worker->active_count++] = index;
 	(void)consumer_enter(worker, index, now_ns);
@@ -192,7 +198,12 @@ static void consumer_lost(struct kvpull_worker *worker, uint32_t index,
 	const struct kvpull_consumer_note *note =
 		&worker->consumer_notes[index];
 	const struct kvpull_join join = join_of(consumer);
+	/* A consumer that makes room did not say so itself, and lives. */
+	const struct kvpull_record away = { .kind = KVPULL_NOTE_AWAY };
 
+	if (note->leaves)
+		kvpull_holds_note(worker->holds, note->instance, consumer->rank,
+				  &away, now_ns);
 	if (note->joined && consumer->is_remote)
 		kvpull_holds_lose(worker->holds, note->instance, consumer->rank,
 				  now_ns);
@@ -214,6 +225,7 @@ static void consumer_down(struct kvpull_worker *worker, uint32_t index,
 	if (note->joined && !note->dropped)
 		(void)consumer_drain(worker, index, now_ns);
 	consumer_lost(worker, index, now_ns);
+	worker->leaving_count -= note->leaves;
 	last = worker->active[--worker->active_count];
 	worker->active[note->active_at] = last;
 	worker->consumer_notes[last].active_at = note->active_at;
@@ -265,6 +277,11 @@ static uint32_t progress_drain(struct kvpull_worker *worker, uint64_t now_ns)
 			break;
 		case KVPULL_FROM_CLAIM:
 			claim_free(worker, record.slot);
+			break;
+		case KVPULL_FROM_ROOM:
+			atomic_store_explicit(&worker->handover.room_asked, 0,
+					      memory_order_relaxed);
+			worker->room_wanted = record.slot;
 			break;
 		case KVPULL_FROM_GIVEN:
 			given_take(worker);
@@ -464,6 +481,7 @@ static uint32_t poll_once(struct kvpull_worker *worker, uint64_t now_ns,
 			  kvpull_worker_stopped(worker, now_ns));
 	*worked += progress_drain(worker, now_ns);
 	*worked += consumers_drain(worker, now_ns);
+	kvpull_worker_room_make(worker, now_ns);
 	*worked += (uint32_t)kvpull_holds_sweep(worker->holds, now_ns);
 	kvpull_holds_publish(worker->holds);
 	pulls_report(worker, sink);

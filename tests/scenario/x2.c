@@ -490,6 +490,41 @@ static void x2_device(const struct scenario *scenario)
 				    "device memory needs an RDMA device");
 }
 
+/*
+ * Two consumers that have pulled once, and say nothing more, fill consumers_max.
+ * A third one pulls all the same, and so do they again.
+ */
+static void x2_crowd(const struct scenario *scenario)
+{
+	static const char *const ids[] = { "first", "second", "third" };
+	struct node p;
+	struct node d[3];
+	uint64_t longest_ns = 0;
+	uint32_t turn;
+
+	logs_open(scenario);
+	start(scenario, &p, "producer", "\"consumers_max\":2");
+	for (turn = 0; turn < 3; turn++)
+		start(scenario, &d[turn], ids[turn], "\"deadline_ms\":3000");
+	for (turn = 0; turn < 6; turn++) {
+		const uint64_t begun_ns = engine_now_ns();
+		uint64_t took_ns;
+
+		works(&p, &d[turn % 3]);
+		took_ns = engine_now_ns() - begun_ns;
+		longest_ns = took_ns > longest_ns ? took_ns : longest_ns;
+	}
+	log_has("producer", "makes room for another");
+	for (turn = 0; turn < 3; turn++)
+		node_close(&d[turn]);
+	node_check_empty(&p);
+	node_close(&p);
+	scenario_say("a pull took %llu ms at most",
+		     (unsigned long long)(longest_ns / SCENARIO_NS_PER_MS));
+	scenario_check(longest_ns <= scenario->patience * SCENARIO_NS_PER_S,
+		       "it is not in within a second");
+}
+
 const struct scenario_case scenario_x2[] = {
 	{ "X2a", "another model, revision, weights, dtype, layout: named",
 	  x2_models, 30, 30 },
@@ -505,5 +540,7 @@ const struct scenario_case scenario_x2[] = {
 	{ "X2h", "unknown config keys name the nearest", x2_config, 30, 30 },
 	{ "X2i", "device memory without a device for it is refused, and why",
 	  x2_device, 30, 30 },
+	{ "X2j", "consumers that claim nothing make room for one that pulls",
+	  x2_crowd, 30, 30 },
 	{ 0 },
 };

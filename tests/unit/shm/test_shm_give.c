@@ -3,6 +3,7 @@
  * Calls that give tickets back, on one node: the producer takes the message of
  * whoever calls, let in or not, and the consumer sees whether it did.
  */
+#include "shm/gate.h"
 #include "tests/unit/shm/raw.h"
 
 uint32_t world_blocks = 64u;
@@ -115,17 +116,25 @@ UNIT_TEST(caller_of_another_user_gives_tickets_back_before_it_is_closed)
 	world_close(&world);
 }
 
-UNIT_TEST(caller_of_a_full_producer_gives_tickets_back_before_it_is_closed)
+/* As many callers of this process wait as may, and have had no time yet. */
+UNIT_TEST(caller_in_a_crowd_gives_tickets_back_before_it_is_closed)
 {
 	struct world world;
+	int fds[KVPULL_GATE_PROCESS_MAX];
 	uint32_t peer;
+	uint32_t at;
 
-	give_open(&world, NULL, 1);
-	world_connect(&world);
+	give_open(&world, NULL, WORLD_CALLERS_MAX);
+	for (at = 0; at < KVPULL_GATE_PROCESS_MAX; at++) {
+		fds[at] = raw_connect(&world, "p");
+		(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	}
 	peer = give(&world);
 	side_look(&world, &world.p);
 	message_was_taken();
 	heard(&world, peer, 0);
+	for (at = 0; at < KVPULL_GATE_PROCESS_MAX; at++)
+		(void)close(fds[at]);
 	world_close(&world);
 }
 

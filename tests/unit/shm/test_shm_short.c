@@ -200,20 +200,20 @@ UNIT_TEST(full_producer_is_no_lost_one)
 	struct kvpull_transport *p;
 	struct kvpull_transport *d;
 	struct kvpull_event event;
-	int fds[WORLD_CALLERS_MAX];
+	int fds[KVPULL_GATE_PROCESS_MAX];
 	uint32_t i;
 
 	world_open(&world);
 	p = world.p.transport;
 	d = world.d.transport;
-	for (i = 0; i < WORLD_CALLERS_MAX; i++) {
+	for (i = 0; i < KVPULL_GATE_PROCESS_MAX; i++) {
 		fds[i] = raw_connect(&world, "p");
-		raw_admit(&world);
+		(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
 	}
 	assert_int_equal(d->ops->connect(d, "p", &world.peer), 0);
 	event = world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
 	assert_int_equal(event.code, KVPULL_EFULL);
-	for (i = 0; i < WORLD_CALLERS_MAX; i++) {
+	for (i = 0; i < KVPULL_GATE_PROCESS_MAX; i++) {
 		(void)close(fds[i]);
 		event = world_expect(&world, &world.p,
 				     KVPULL_EVENT_CALLER_DOWN);

@@ -5,6 +5,8 @@
  */
 #include "tests/unit/verbs/world.h"
 
+#include "verbs/gate.h"
+
 /* Polls P without its owner, which forgets callers. */
 static void p_poll(void)
 {
@@ -33,47 +35,37 @@ static int long_ago(void **state)
 	return code;
 }
 
-/* P has places for four; who left has his until the owner forgot him. */
-UNIT_TEST_WITH(caller_without_a_place_hears_that_it_is_full, world_up,
-	       world_down)
+static const struct kvpull_verbs_greeting call = { .kind = KVPULL_VERBS_CALL };
+
+/* As many callers of D's address wait as may, and have had no time yet. */
+UNIT_TEST_WITH(caller_in_a_crowd_hears_that_it_is_full, world_up, world_down)
 {
-	const struct kvpull_transport_ops *ops = world.d.route->ops;
-	uint32_t peers[4];
-	uint32_t heard = 0;
 	uint32_t at;
 
-	for (at = 0; at < 4; at++) {
-		assert_int_equal(world_connect(), 0);
-		peers[at] = world.peer;
-		world_run(10);
-	}
-	assert_int_equal(world.d.ups, 4);
-	ops->disconnect(world.d.route, peers[0]);
-	for (at = 0; at < 300 && !world.d.downs; at++) {
+	for (at = 0; at < KVPULL_VERBS_WAITING_ADDRESS_MAX; at++)
+		world_stranger_calls(FAKE_VERBS_ADDRESS, call);
+	p_poll();
+	assert_int_equal(world_connect(), 0);
+	for (at = 0; at < 40 && !world.d.downs; at++) {
 		p_poll();
 		side_poll(&world.d);
 	}
 	assert_int_equal(world.d.downs, 1);
-	side_poll(&world.d);
-	assert_int_equal(world_connect(), 0);
-	for (at = 0; at < 300 && world.d.downs < 2; at++) {
-		p_poll();
-		side_poll(&world.d);
-	}
-	assert_int_equal(world.d.downs, 2);
 	assert_int_equal(world.d.down_code, KVPULL_EFULL);
-	/* The calls go on, and each is counted; the log has a line a second. */
+}
+
+/* Calls that are refused are all counted; the log has a line a second. */
+UNIT_TEST_WITH(calls_that_are_refused_are_logged_once_a_second, world_up,
+	       world_down)
+{
+	uint32_t at;
+
 	world.p.log.write = line_count;
 	world.p.log.level = KVPULL_LOG_WARN;
 	lines = 0;
 	for (at = 0; at < 2000; at++) {
-		if (world.d.downs != heard) {
-			heard = world.d.downs;
-			side_poll(&world.d);
-			assert_int_equal(world_connect(), 0);
-		}
+		world_stranger_calls("192.168.9.9", call);
 		p_poll();
-		side_poll(&world.d);
 	}
 	assert_true(kvpull_verbs_counts(world.p.route)->calls_refused > 10);
 	assert_in_range(lines, 1, 3);

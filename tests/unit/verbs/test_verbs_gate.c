@@ -120,16 +120,19 @@ TEST(oldest_caller_goes)
 	assert_int_equal(fake_verbs_strangers(), 2 * half);
 }
 
-/* There is no place for more than have rings: who calls is told so at once. */
-UNIT_TEST_WITH(nobody_waits_where_all_places_are_taken, NULL, world_down)
+/* Callers say who they are, so that the owner may make room; none is let in. */
+UNIT_TEST_WITH(callers_beyond_the_bound_wait_and_are_not_admitted, NULL,
+	       world_down)
 {
 	world_init();
 	world.callers_max = 1;
 	(void)world_open();
 	consumer_is_in();
 	strangers_call(STRANGER, 8, 1);
-	assert_int_equal(fake_verbs_strangers(), 0);
-	assert_int_equal(kvpull_verbs_counts(world.p.route)->calls_refused, 8);
+	assert_int_equal(fake_verbs_strangers(), 8);
+	assert_int_equal(world_connect(), 0);
+	world_run(10);
+	assert_int_equal(world.d.ups, 1);
 	assert_int_equal(world.d.downs, 0);
 }
 

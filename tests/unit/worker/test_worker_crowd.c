@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker as producer whose consumers_max is reached: which consumer makes room
+ * for a new one, and what the hold table takes it for.
+ */
+#include "plugin/hold/hold_state.h"
+#include "tests/unit/worker/peer.h"
+
+#define KEY 7u
+#define SLOT 3u
+#define GENERATION 9u
+#define FULL 4u /* consumers_max: callers 0 to 3; caller 4 comes late */
+#define LEASE_NS (3000 * WORLD_MS)
+
+static void hold(struct world *world)
+{
+	const struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_HOLD,
+		.slot = SLOT,
+		.key = KEY,
+		.generation = GENERATION,
+	};
+
+	world_send(world, &command, 1);
+}
+
+static void say(struct world *world, uint32_t index, uint32_t kind)
+{
+	const struct kvpull_record record = {
+		.kind = kind,
+		.slot = SLOT,
+		.generation = GENERATION,
+		.tag = kvpull_ticket_tag(world->worker->secret, SLOT,
+					 GENERATION),
+	};
+
+	assert_in_range(
+		kvpull_ring_push(&world->callers[index].writer, &record), 0, 1);
+}
+
+static struct world_caller *call(struct world *world, uint32_t index,
+				 uint64_t instance, uint32_t rank,
+				 uint32_t rank_count)
+{
+	const struct world_hello who = {
+		.instance = instance,
+		.incarnation = (index + 1) << KVPULL_SELF_BITS,
+		.uid = world->config.uids[0],
+		.rank = rank,
+		.rank_count = rank_count,
+	};
+
+	return world_hello(world, index, &who);
+}
+
+/* Consumers 0 to 3, each of one rank, heard in this order. */
+static void crowd(struct world *world)
+{
+	uint32_t index;
+
+	for (index = 0; index < FULL; index++) {
+		assert_int_equal(call(world, index, 0x11 + index, 0, 1)->state,
+				 2);
+		world_pass(world, 200 * WORLD_MS);
+	}
+}
+
+/* Caller 4 is told EFULL; then the engine has polled. */
+static void one_more(struct world *world, uint32_t rank_count)
+{
+	const struct world_caller *caller =
+		call(world, FULL, 0x99, 0, rank_count);
+
+	assert_int_equal(caller->state, 0);
+	assert_int_equal(caller->refusal.code, KVPULL_EFULL);
+	world_poll(world, 2);
+}
+
+static uint32_t dropped(const struct world *world)
+{
+	uint32_t set = 0;
+	uint32_t index;
+
+	for (index = 0; index < FULL; index++)
+		set |= world->callers[index].dropped << index;
+	return set;
+}
+
+static void leave(struct world *world, uint32_t index)
+{
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, index);
+	world_poll(world, 3);
+	world->callers[index].dropped = 0;
+}
+
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+TEST(consumer_that_was_heard_longest_ago_makes_room)
+{
+	struct world *world = *state;
+
+	crowd(world);
+	kvpull_ring_beat(&world->callers[0].writer);
+	one_more(world, 1);
+	assert_int_equal(dropped(world), 1u << 1);
+	assert_non_null(strstr(world->warning, "makes room"));
+	/* Nobody else does while it goes. */
+	one_more(world, 1);
+	assert_int_equal(dropped(world), 1u << 1);
+	leave(world, 1);
+	assert_int_equal(call(world, FULL, 0x99, 0, 1)->state, 2);
+	/* It comes back when it has something to say, and another one goes. */
+	assert_int_equal(call(world, 1, 0x12, 0, 1)->state, 0);
+	world_poll(world, 2);
+	assert_int_equal(dropped(world), 1u << 2);
+}
+
+TEST(consumer_with_a_claim_makes_no_room)
+{
+	struct world *world = *state;
+	uint32_t index;
+
+	hold(world);
+	crowd(world);
+	for (index = 0; index < FULL; index++)
+		say(world, index, KVPULL_NOTE_CLAIM);
+	world_poll(world, 1);
+	one_more(world, 1);
+	assert_int_equal(dropped(world), 0);
+	say(world, 3, KVPULL_NOTE_RELEASE);
+	world_poll(world, 1);
+	one_more(world, 1);
+	assert_int_equal(dropped(world), 0); /* the others' hold keeps it */
+	for (index = 0; index < FULL; index++)
+		say(world, index, KVPULL_NOTE_RELEASE);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+	one_more(world, 1);
+	assert_int_equal(dropped(world), 1u << 0);
+}
+
+/* Ranks 0 and 1 of one instance; rank 0 was heard longest ago of all. */
+TEST(consumer_whose_sibling_has_a_claim_makes_no_room)
+{
+	struct world *world = *state;
+
+	hold(world);
+	assert_int_equal(call(world, 0, 0x11, 0, 2)->state, 2);
+	assert_int_equal(call(world, 1, 0x11, 1, 2)->state, 2);
+	world_pass(world, 200 * WORLD_MS);
+	assert_int_equal(call(world, 2, 0x12, 0, 1)->state, 2);
+	assert_int_equal(call(world, 3, 0x13, 0, 1)->state, 2);
+	world_pass(world, 200 * WORLD_MS);
+	say(world, 1, KVPULL_NOTE_CLAIM);
+	world_poll(world, 1);
+	one_more(world, 1);
+	assert_int_equal(dropped(world), 1u << 2);
+}
+
+TEST(all_ranks_of_an_instance_make_room_together)
+{
+	struct world *world = *state;
+
+	assert_int_equal(call(world, 0, 0x11, 0, 2)->state, 2);
+	assert_int_equal(call(world, 1, 0x11, 1, 2)->state, 2);
+	assert_int_equal(call(world, 2, 0x12, 0, 1)->state, 2);
+	assert_int_equal(call(world, 3, 0x13, 0, 1)->state, 2);
+	world_pass(world, 200 * WORLD_MS);
+	kvpull_ring_beat(&world->callers[1].writer);
+	one_more(world, 3);
+	/* Three places: those of the pair, and the next one's. */
+	assert_int_equal(dropped(world), 1u << 0 | 1u << 1 | 1u << 2);
+}
+
+/* Its claim may be on its way. */
+TEST(new_consumer_makes_no_room)
+{
+	struct world *world = *state;
+	uint32_t index;
+
+	for (index = 0; index < FULL; index++)
+		assert_int_equal(call(world, index, 0x11 + index, 0, 1)->state,
+				 2);
+	world_pass(world, 99 * WORLD_MS);
+	one_more(world, 1);
+	assert_int_equal(dropped(world), 0);
+	world_pass(world, WORLD_MS);
+	one_more(world, 1);
+	assert_int_equal(dropped(world), 1u << 0);
+}
+
+/* Said when it was too late: its hold waits for it, as for one that is away. */
+TEST(claim_of_a_consumer_that_makes_room_counts)
+{
+	struct world *world = *state;
+
+	world_far(world);
+	hold(world);
+	crowd(world);
+	one_more(world, 1);
+	assert_int_equal(dropped(world), 1u << 0);
+	say(world, 0, KVPULL_NOTE_CLAIM);
+	leave(world, 0);
+	world_silent(world, KEY);
+	/* Here again, it releases what it claimed. */
+	assert_int_equal(call(world, 0, 0x11, 0, 1)->state, 2);
+	say(world, 0, KVPULL_NOTE_RELEASE);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+}
+
+/* A loss over a network would keep its entry for a lease of grace. */
+TEST(consumer_that_makes_room_did_not_die)
+{
+	struct world *world = *state;
+	const struct kvpull_instance *instance;
+
+	world_far(world);
+	crowd(world);
+	one_more(world, 1);
+	instance = &world->worker->holds->instances
+			    .all[world->worker->consumer_notes[0].instance];
+	assert_int_equal(instance->id, 0x11);
+	leave(world, 0);
+	assert_int_equal(instance->rank_count, 0);
+}
+
+/* No consumer of so many ranks is ever let in: it is told for good. */
+TEST(instance_of_more_ranks_than_places_is_refused_by_name)
+{
+	struct world *world = *state;
+	const struct world_caller *caller = call(world, 0, 0x11, 0, FULL + 1);
+
+	assert_int_equal(caller->state, 0);
+	assert_int_equal(caller->refusal.code, KVPULL_EREJECTED);
+	assert_string_equal(caller->refusal.field, "consumers_max");
+	assert_string_equal(caller->refusal.ours, "4");
+	assert_string_equal(caller->refusal.theirs, "5");
+}
+
+/* A consumer that waits calls again and again. */
+TEST(full_producer_says_so_once_a_second)
+{
+	struct world *world = *state;
+	uint32_t index;
+	uint32_t lines = 0;
+
+	hold(world);
+	crowd(world);
+	for (index = 0; index < FULL; index++)
+		say(world, index, KVPULL_NOTE_CLAIM);
+	world_poll(world, 1);
+	for (index = 0; index < 20; index++) {
+		world->warning[0] = '\0';
+		one_more(world, 1);
+		lines += world->warning[0] != '\0';
+		world_pass(world, 160 * WORLD_MS);
+	}
+	assert_in_range(lines, 2, 4);
+}
