@@ -217,6 +217,8 @@ UNIT_TEST(release_of_another_keys_ticket_waits_for_room)
 	     !world->scheduler->demand.stranger_serial; outbox->capacity++)
 		show(world, &ticket);
 	show(world, &ticket);
+	world_step(world);
+	assert_false(has_step(world));
 	outbox->capacity = capacity;
 	assert_true(has_step(world));
 	world_settle(world);
