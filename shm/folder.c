@@ -12,39 +12,30 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "base/transport.h"
 #include "shm/mount.h"
 #include "shm/shortage.h"
 
-/* The number that the kernel gives this node's first user namespace. */
-#define USER_NAMESPACE_FIRST UINT64_C(0xeffffffd)
-/* How users that a namespace does not know look in it. */
-#define USER_UNKNOWN 65534u
-
-static int is_container(void)
-{
-	struct stat status;
-
-	return !stat("/proc/self/ns/user", &status) &&
-	       status.st_ino != USER_NAMESPACE_FIRST;
-}
-
 int kvpull_folder_trusts(const struct kvpull_folder *folder, uint32_t uid)
 {
-	if (!uid || uid == geteuid() ||
-	    kvpull_uid_is_listed(folder->uids, folder->uid_count, uid))
-		return 1;
-	/*
-	 * The node's root looks like everybody else in there. Who the peers are
-	 * is looked at all the same.
-	 */
-	return uid == USER_UNKNOWN && is_container();
+	return !uid || kvpull_users_believe(&folder->users, uid) ||
+	       (uid == geteuid() &&
+		!kvpull_users_is_unknown(&folder->users, uid));
+}
+
+/*
+ * In a user namespace the node's root looks like every other user that it does
+ * not map. A folder of theirs is taken: peers are judged by their own uids.
+ */
+static int may_own(const struct kvpull_folder *folder, uint32_t uid)
+{
+	return kvpull_folder_trusts(folder, uid) ||
+	       kvpull_users_is_unknown(&folder->users, uid);
 }
 
 static int folder_check(const struct kvpull_folder *folder,
 			const struct stat *status, const struct kvpull_log *log)
 {
-	if (!kvpull_folder_trusts(folder, status->st_uid)) {
+	if (!may_own(folder, status->st_uid)) {
 		kvpull_warn(
 			log,
 			"socket folder %s belongs to user %u, who may replace sockets in it: list that user in uids, or use another folder",

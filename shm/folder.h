@@ -10,13 +10,13 @@
 #include <stdint.h>
 
 #include "base/log.h"
+#include "base/users.h"
 
 struct kvpull_folder {
 	const char *path;
-	const uint32_t *uids; /* who may own it beside us and root */
-	uint32_t uid_count;
-	int fd;          /* O_PATH; -1: not opened yet */
-	uint64_t device; /* of fd */
+	struct kvpull_users users; /* who may own it beside us and root */
+	int fd;                    /* O_PATH; -1: not opened yet */
+	uint64_t device;           /* of fd */
 	uint64_t inode;
 };
 
@@ -31,7 +31,7 @@ int KVPULL_MUST_CHECK kvpull_folder_open(struct kvpull_folder *folder,
 /* Make it with mode 0700 if it is missing, and open it. 0, KVPULL_EDEVICE. */
 int KVPULL_MUST_CHECK kvpull_folder_make(struct kvpull_folder *folder,
 					 const struct kvpull_log *log);
-/* We, root, or one of uids: who may replace what is in it. */
+/* A user that may replace what is in it: ours, root, or one of uids. */
 int kvpull_folder_trusts(const struct kvpull_folder *folder, uint32_t uid);
 void kvpull_folder_close(struct kvpull_folder *folder);
 

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/transport.h"
 #include "shm/shortage.h"
 
 static void refused_add(const struct kvpull_gate *gate)
@@ -16,24 +15,18 @@ static void refused_add(const struct kvpull_gate *gate)
 					  memory_order_relaxed);
 }
 
-static int is_listed(const struct kvpull_gate *gate, uint32_t uid)
-{
-	return gate->uid_count ?
-		       kvpull_uid_is_listed(gate->uids, gate->uid_count, uid) :
-		       uid == geteuid();
-}
-
 int kvpull_gate_knows(struct kvpull_gate *gate, uint32_t uid, uint64_t now_ns)
 {
-	if (is_listed(gate, uid))
+	if (kvpull_users_believe(&gate->users, uid))
 		return 1;
 	refused_add(gate);
 	gate->strangers++;
 	if (kvpull_second_passed(&gate->stranger_said_ns, now_ns)) {
 		kvpull_warn(
 			gate->log,
-			"consumer refused: user %u is not one of uids (%u calls of strangers)",
-			uid, gate->strangers);
+			"consumer refused: user %u %s (%u calls of strangers)",
+			uid, kvpull_users_doubt(&gate->users, uid),
+			gate->strangers);
 		gate->strangers = 0;
 	}
 	return 0;

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/log.h"
+#include "base/users.h"
 
 /*
  * Callers that wait to be let in: in all, of one user, of one process. The
@@ -29,8 +30,7 @@
 struct kvpull_gate {
 	const struct kvpull_log *log;
 	_Atomic uint64_t *refused; /* counts; NULL: nobody asks */
-	const uint32_t *uids;      /* [uid_count] */
-	uint32_t uid_count;        /* 0: our own user alone */
+	struct kvpull_users users; /* who may call */
 	uint32_t strangers;        /* since the last line */
 	uint64_t stranger_said_ns;
 	uint64_t crowd_said_ns;

@@ -143,7 +143,7 @@ static int is_turned_away(struct kvpull_shm_peers *peers, const uint8_t *bytes,
 		why = "has no room: raise its consumers_max, or ulimit -n";
 		code = KVPULL_EFULL;
 	} else if (!memcmp(bytes, KVPULL_ENDPOINT_USER, (size_t)byte_count)) {
-		why = "does not let our user in: add it to its uids";
+		why = "does not let our user in: add it to its uids, or, from another user namespace, set key_file at both ends";
 		code = KVPULL_EAUTH;
 	}
 	if (code && kvpull_second_passed(&peers->full_said_ns, now_ns))

@@ -412,14 +412,25 @@ static void parts_join(struct kvpull_shm *shm)
 {
 	shm->folder = (struct kvpull_folder){
 		.path = shm->params.socket_dir,
-		.uids = shm->params.uids,
-		.uid_count = shm->params.uid_count,
+		.users = shm->params.users,
 		.fd = -1,
 	};
 	shm->shortage.log = shm->transport.log;
 	shm->peers.wait = shm->callers.wait = &shm->wait;
 	shm->peers.folder = shm->callers.folder = &shm->folder;
 	shm->peers.shortage = shm->callers.shortage = &shm->shortage;
+}
+
+static void users_judge(const struct kvpull_shm_params *params)
+{
+	const struct kvpull_users *users = &params->users;
+
+	if (kvpull_users_lack_key(users))
+		kvpull_warn(
+			params->log,
+			"no process of user %u pulls or is pulled from: %u %s",
+			users->unknown, users->unknown,
+			kvpull_users_doubt(users, users->unknown));
 }
 
 int kvpull_shm_open(const struct kvpull_shm_params *params,
@@ -435,6 +446,7 @@ int kvpull_shm_open(const struct kvpull_shm_params *params,
 	shm->transport.ops = &shm_ops;
 	shm->transport.log = params->log;
 	shm->params = *params;
+	users_judge(params);
 	shm->look_now = 1;
 	code = memory_take(shm, arena);
 	if (!code)

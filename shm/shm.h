@@ -9,6 +9,7 @@
 
 #include "base/arena.h"
 #include "base/transport.h"
+#include "base/users.h"
 #include "shm/file.h"
 #include "shm/uring.h"
 
@@ -31,11 +32,10 @@ struct kvpull_shm_params {
 	 * Users who are let in; they may own the folder, too, beside root and
 	 * our own. None: our own alone.
 	 */
-	uint32_t uid_count;
-	const uint32_t *uids;      /* [uid_count]; it is there until close() */
-	_Atomic uint64_t *refused; /* counts callers turned away; or NULL */
-	struct kvpull_give_sink given;       /* what those give back */
-	enum kvpull_uring_mode uring;        /* reads of file regions */
+	struct kvpull_users users;
+	_Atomic uint64_t *refused;     /* counts callers turned away; or NULL */
+	struct kvpull_give_sink given; /* what those give back */
+	enum kvpull_uring_mode uring;  /* reads of file regions */
 	enum kvpull_file_thread file_thread; /* where there is no io_uring */
 	enum kvpull_file_direct file_direct; /* DIRECT_NO: for tests */
 };

@@ -137,6 +137,18 @@ in_folder own_folder_is_taken 0 '^ok +sockets ' "$work/own"
 in_folder folder_of_anybody_fails 1 'anybody may replace sockets' "$work/open"
 in_folder shared_folder_is_no_warning 0 '^note +sockets .*several users' "$work/shared"
 in_folder link_fails 1 'a symbolic link' "$work/link"
+mkdir -p "$work/pod"
+mv "$work/machine" "$work/kept"
+put proc/self/uid_map '         0     100000      65536'
+put proc/sys/kernel/overflowuid 65534
+mv "$work/machine" "$work/pod/machine"
+mv "$work/kept" "$work/machine"
+claim users_that_are_not_mapped_are_a_note 0 \
+	'^note +users +this user namespace does not map all users' -- \
+	env KVPULL_UIDS=7 "$doctor" --no-probe --root "$work/pod/machine"
+claim nobody_needs_a_key_in_a_user_namespace 0 \
+	'^warn +users +no process of user 65534 pulls' 'one key_file for all' -- \
+	env KVPULL_UIDS=65534 "$doctor" --no-probe --root "$work/pod/machine"
 in_folder long_folder_is_taken 0 '^ok +sockets ' "$long"
 in_folder missing_folder_is_made 0 'the first worker makes it' "$work/new/"
 # As in JSON, which the configuration is: never another folder in its place.

@@ -248,6 +248,7 @@ int main(int count, char **words)
 	doctor_huge_pages(&doctor);
 	if (!doctor.is_misconfigured) {
 		doctor_sockets(&doctor);
+		doctor_users(&doctor);
 		doctor_status(&doctor);
 		doctor_copy(&doctor);
 	}

@@ -106,6 +106,7 @@ void doctor_device_memory(struct doctor *doctor);
 void doctor_uring(struct doctor *doctor);
 void doctor_huge_pages(struct doctor *doctor);
 void doctor_sockets(struct doctor *doctor);
+void doctor_users(struct doctor *doctor);  /* after doctor_config() */
 void doctor_status(struct doctor *doctor); /* after doctor_config() */
 void doctor_copy(struct doctor *doctor);   /* after doctor_config() */
 void doctor_numa(struct doctor *doctor);

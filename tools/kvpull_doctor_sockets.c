@@ -148,8 +148,7 @@ static int folder_take(const char *path, char *why)
 	};
 	struct kvpull_folder folder = {
 		.path = path,
-		.uids = config.uids,
-		.uid_count = config.uid_count,
+		.users = kvpull_config_users(&config),
 		.fd = -1,
 	};
 	const int code = kvpull_folder_open(&folder, &log);
@@ -192,6 +191,42 @@ void doctor_sockets(struct doctor *doctor)
 	}
 	owners_judge(doctor, &info);
 	doctor_say(doctor, DOCTOR_OK, "sockets", "%s", folder);
+}
+
+/* ---- users of other user namespaces ---- */
+
+void doctor_users(struct doctor *doctor)
+{
+	struct kvpull_users users = kvpull_config_users(&config);
+	char uid_map[64];
+	char overflow_uid[32];
+
+	if (doctor->root[0]) { /* a machine that is a folder */
+		if (doctor_read(doctor, uid_map, sizeof(uid_map),
+				"/proc/self/uid_map") < 0 ||
+		    doctor_read(doctor, overflow_uid, sizeof(overflow_uid),
+				"/proc/sys/kernel/overflowuid") < 0) {
+			doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "users",
+					   "/proc/self/uid_map");
+			return;
+		}
+		kvpull_users_parse(&users, uid_map, overflow_uid);
+	}
+	if (kvpull_users_lack_key(&users)) {
+		doctor_say(
+			doctor, DOCTOR_WARN, "users",
+			"no process of user %u pulls or is pulled from: %u %s",
+			users.unknown, users.unknown,
+			kvpull_users_doubt(&users, users.unknown));
+		doctor_advise(
+			doctor,
+			"one key_file for all engines; or run this one as a user that no other namespace's looks like");
+	} else if (users.has_unknown) {
+		doctor_say(
+			doctor, DOCTOR_NOTE, "users",
+			"this user namespace does not map all users: the others look like %u, and need %u in uids and a key_file",
+			users.unknown, users.unknown);
+	}
 }
 
 /* ---- the status file ---- */
@@ -290,8 +325,7 @@ void doctor_copy(struct doctor *doctor)
 					.context = &lines,
 					.level = KVPULL_LOG_INFO };
 	struct kvpull_folder folder = { .path = config.socket_dir,
-					.uids = config.uids,
-					.uid_count = config.uid_count,
+					.users = kvpull_config_users(&config),
 					.fd = -1 };
 	struct kvpull_copy_params params = { .routine = config.copy_routine };
 	struct kvpull_copy_choices choices;

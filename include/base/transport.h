@@ -258,17 +258,6 @@ struct kvpull_event {
 	size_t data_bytes;
 };
 
-static inline int kvpull_uid_is_listed(const uint32_t *uids, uint32_t uid_count,
-				       uint32_t uid)
-{
-	uint32_t at;
-
-	for (at = 0; at < uid_count; at++)
-		if (uids[at] == uid)
-			return 1;
-	return 0;
-}
-
 struct kvpull_transport;
 struct kvpull_ring; /* include/base/ring.h: producer's end of a consumer's ring */
 struct kvpull_mapping; /* include/base/mapping.h */

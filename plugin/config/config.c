@@ -480,6 +480,7 @@ static int defaults_set(struct kvpull_config *config,
 			struct kvpull_error_detail *detail)
 {
 	struct origin origin = { .label = "keys.h", .detail = detail };
+	struct kvpull_users users;
 	size_t i;
 	int rc = 0;
 
@@ -491,6 +492,9 @@ static int defaults_set(struct kvpull_config *config,
 			rc = text_set(config, &origin, origin.written);
 	}
 	config->log_level_set = 0;
+	kvpull_users_look(&users);
+	config->has_unknown_users = users.has_unknown;
+	config->unknown_uid = users.unknown;
 	config->uid_count = 1;
 	config->uids[0] = (uint32_t)geteuid();
 	(void)snprintf(config->socket_dir, sizeof(config->socket_dir),
@@ -581,14 +585,4 @@ int kvpull_config_load(struct kvpull_config *config, const char *json,
 		*config = loaded;
 	explicit_bzero(loaded.key, sizeof(loaded.key));
 	return rc;
-}
-
-int kvpull_config_allows_uid(const struct kvpull_config *config, uint32_t uid)
-{
-	uint32_t at;
-
-	for (at = 0; at < config->uid_count; at++)
-		if (config->uids[at] == uid)
-			return 1;
-	return 0;
 }

@@ -9,6 +9,7 @@
 #define KVPULL_PLUGIN_CONFIG_H
 
 #include "base/log.h"
+#include "base/users.h"
 #include "plugin/bytes/handshake.h"
 #include "plugin/config/keys.h"
 
@@ -40,6 +41,8 @@ struct kvpull_config {
 	uint8_t key[KVPULL_KEY_BYTES];
 	uint32_t log_level_set; /* not the default: over the engine's own */
 	uint32_t uid_count;
+	uint32_t has_unknown_users; /* see struct kvpull_users */
+	uint32_t unknown_uid;
 	/* Variables that were passed over as links to a Service; the first one */
 	uint32_t service_link_count;
 	char service_link[64];
@@ -87,10 +90,20 @@ kvpull_config_peer_entries(const struct kvpull_config *config)
 }
 
 /*
- * 1: a process of this user is let in. Of one over a network nobody says whose
- * it is: networks and key decide there.
+ * Users whose processes are let in, and believed, on this node. They refer to the
+ * config. A peer over a network has no user here: networks and key decide.
  */
-int kvpull_config_allows_uid(const struct kvpull_config *config, uint32_t uid);
+static inline struct kvpull_users
+kvpull_config_users(const struct kvpull_config *config)
+{
+	return (struct kvpull_users){
+		.uids = config->uids,
+		.uid_count = config->uid_count,
+		.has_unknown = config->has_unknown_users,
+		.unknown = config->unknown_uid,
+		.is_keyed = config->key_set,
+	};
+}
 
 /* The key that key_file holds; NULL without one. */
 static inline const uint8_t *

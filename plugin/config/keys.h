@@ -101,7 +101,7 @@ enum kvpull_route_mode {
 	X(connect_ms, U64, "5000", 10, 600000, "ms", \
 	  "time that a peer has to answer, before it counts as gone") \
 	X(uids, UIDS, "own", 0, UINT32_MAX - 1, "user ids", \
-	  "users of this node whose processes may read this worker's blocks, and are read from; at most 8") \
+	  "users of this node whose processes may read this worker's blocks, and are read from; at most 8. In a user namespace 65534 is every user that it does not map: such peers need key_file, too") \
 	X(socket_dir, FOLDER, "/tmp/kvpull-UID", 1, 96, "", \
 	  "folder of the sockets that consumers on this node connect to") \
 	X(status, CHOICE, "on", KVPULL_STATUS_ON, KVPULL_STATUS_OFF, "on, off", \

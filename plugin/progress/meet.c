@@ -16,11 +16,13 @@
 static int is_allowed(struct kvpull_progress *progress,
 		      const struct kvpull_remote *remote, uint32_t uid)
 {
+	struct kvpull_users users;
+
 	if (kvpull_route_trusts(remote->route, &progress->facts->config, uid))
 		return 1;
-	kvpull_warn(progress->log,
-		    "peer %s is of user %u: not one of uids, it is not asked",
-		    remote->address, uid);
+	users = kvpull_config_users(&progress->facts->config);
+	kvpull_warn(progress->log, "peer %s is not asked: its user %u %s",
+		    remote->address, uid, kvpull_users_doubt(&users, uid));
 	return 0;
 }
 

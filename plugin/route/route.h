@@ -61,8 +61,10 @@ static inline int kvpull_route_trusts(const struct kvpull_route *route,
 				      const struct kvpull_config *config,
 				      uint32_t uid)
 {
+	const struct kvpull_users users = kvpull_config_users(config);
+
 	return !route->transport->ops->vouches ||
-	       kvpull_config_allows_uid(config, uid);
+	       kvpull_users_believe(&users, uid);
 }
 
 struct kvpull_routes {

@@ -56,8 +56,7 @@ static int shm_open_way(const struct kvpull_route_params *params,
 		.uring = uring_mode(config),
 		.file_thread = params->disk_thread ? KVPULL_FILE_THREAD_YES :
 						     KVPULL_FILE_THREAD_NO,
-		.uids = config->uids,
-		.uid_count = config->uid_count,
+		.users = kvpull_config_users(config),
 	};
 
 	/* The name dies with the incarnation: nobody inherits it. */

@@ -199,13 +199,14 @@ static int greet(struct kvpull_reader *share, struct kvpull_share_link *link,
 	struct kvpull_transport *transport = link->route->transport;
 	struct kvpull_reader_hello *hello = share->hello;
 	uint8_t nonce[KVPULL_NONCE_BYTES];
+	struct kvpull_users users;
 	int code;
 
 	if (!kvpull_route_trusts(link->route, &share->config, event->uid)) {
-		kvpull_warn(
-			&share->log,
-			"peer %s is of user %u: not one of uids, it is not asked",
-			link->shown.address, event->uid);
+		users = kvpull_config_users(&share->config);
+		kvpull_warn(&share->log, "peer %s is not asked: its user %u %s",
+			    link->shown.address, event->uid,
+			    kvpull_users_doubt(&users, event->uid));
 		return KVPULL_EAUTH;
 	}
 	code = kvpull_handshake_get_challenge(event->data, event->data_bytes,

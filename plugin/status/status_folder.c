@@ -48,8 +48,7 @@ static int folder_open(const char *path, const struct kvpull_config *config,
 		       const char **why)
 {
 	struct kvpull_folder folder = { .path = path,
-					.uids = config->uids,
-					.uid_count = config->uid_count,
+					.users = kvpull_config_users(config),
 					.fd = -1 };
 	int fd = -1;
 

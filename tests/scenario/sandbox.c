@@ -149,12 +149,56 @@ static void stranger(uint32_t uid)
 
 void sandbox_container_first(void)
 {
-	stranger(SANDBOX_UID - 1);
+	stranger(SANDBOX_FIRST_UID);
 }
 
 void sandbox_container_second(void)
 {
-	stranger(SANDBOX_UID - 2);
+	stranger(SANDBOX_SECOND_UID);
+}
+
+/* From the parent's namespace, whose rights the one that enters has lost. */
+static void maps_write(pid_t pid)
+{
+	char path[64];
+	char text[64];
+
+	(void)snprintf(text, sizeof(text), "0 %u 65536", SANDBOX_POD_FIRST);
+	(void)snprintf(path, sizeof(path), "/proc/%d/uid_map", (int)pid);
+	file_write(path, text);
+	(void)snprintf(path, sizeof(path), "/proc/%d/gid_map", (int)pid);
+	file_write(path, text);
+}
+
+void sandbox_pod(void)
+{
+	const pid_t self = getpid();
+	int entered[2];
+	int status = 0;
+	pid_t helper;
+	char byte = 0;
+
+	if (geteuid())
+		scenario_refuse("users other than our own need root");
+	helper = pipe2(entered, O_CLOEXEC) ? -1 : fork();
+	if (helper < 0)
+		forbidden("fork");
+	if (!helper) {
+		if (read(entered[0], &byte, 1) != 1)
+			_exit(1);
+		maps_write(self);
+		_exit(0);
+	}
+	if (unshare(CLONE_NEWUSER))
+		forbidden("unshare(CLONE_NEWUSER)");
+	scenario_check(write(entered[1], &byte, 1) == 1, "pipe");
+	(void)waitpid(helper, &status, 0);
+	if (!WIFEXITED(status) || WEXITSTATUS(status))
+		scenario_refuse("%s", "no map of users can be written");
+	if (setresgid(SANDBOX_UID, SANDBOX_UID, SANDBOX_UID) ||
+	    setresuid(SANDBOX_UID, SANDBOX_UID, SANDBOX_UID))
+		forbidden("setresuid");
+	(void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
 }
 
 void sandbox_nobody(void)

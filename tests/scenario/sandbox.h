@@ -12,6 +12,7 @@
  * /dev/shm and /tmp. The socket folder is bound to SANDBOX_FOLDER: the case
  * names it by sandbox_folder_set() before.
  */
+#define SANDBOX_UID 65534u
 #define SANDBOX_FOLDER "/mnt/kvpull"
 void sandbox_folder_set(const char *folder);
 void sandbox_container(void);
@@ -20,9 +21,17 @@ void sandbox_container_full(void);
 /* The same, and a user namespace where it is root; outside it is no one. */
 void sandbox_container_first(void);
 void sandbox_container_second(void);
+/* Host uids of the two, which own their key files. */
+#define SANDBOX_FIRST_UID (SANDBOX_UID - 1)
+#define SANDBOX_SECOND_UID (SANDBOX_UID - 2)
+/*
+ * User SANDBOX_UID of a user namespace that maps 0 .. 65535 to 100000 and on, as a
+ * pod's with hostUsers: false. It shares the mounts.
+ */
+#define SANDBOX_POD_FIRST 100000u
+void sandbox_pod(void);
 
 /* Another uid, no rights at all, 8 MiB of memlock. */
-#define SANDBOX_UID 65534u
 void sandbox_nobody(void);
 
 /* io_uring fails with that errno for good. */

@@ -4,9 +4,12 @@
  * under paths of their own: no /dev/shm, no /tmp, no PID, IPC, network or user
  * namespace in common.
  */
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/scenario/logs.h"
 #include "tests/scenario/node.h"
@@ -21,6 +24,8 @@ struct x1_setup {
 	const char *consumer; /* its config, if it is another one */
 	void (*first)(void);
 	void (*second)(void);
+	const char *socket_dir; /* NULL: SANDBOX_FOLDER */
+	uint32_t consumer_uid;  /* not 0: D is this user */
 	uint32_t foreign;
 };
 
@@ -41,7 +46,9 @@ static void container_open(const struct scenario *scenario, struct node *node,
 		.tp_size = 2,
 		.foreign = is_producer && setup->foreign,
 		.scribble = is_producer,
-		.socket_dir = SANDBOX_FOLDER,
+		.socket_dir =
+			setup->socket_dir ? setup->socket_dir : SANDBOX_FOLDER,
+		.uid = is_producer ? 0 : setup->consumer_uid,
 		.before_open = is_producer ? setup->first : setup->second,
 		.log_path = log_path(id),
 	};
@@ -85,16 +92,6 @@ static void x1_containers(const struct scenario *scenario)
 	containers_run(scenario, &setup);
 }
 
-static void x1_users(const struct scenario *scenario)
-{
-	/* Uids of another user namespace look like the overflow uid. */
-	const struct x1_setup setup = { .config = "\"uids\":[65534]",
-					.first = sandbox_container_first,
-					.second = sandbox_container_second };
-
-	containers_run(scenario, &setup);
-}
-
 /* D's next pull fails, or loads nothing, and both ends' words are as given. */
 static void pull_refused(struct node *p, struct node *d, int32_t reason)
 {
@@ -106,6 +103,104 @@ static void pull_refused(struct node *p, struct node *d, int32_t reason)
 	scenario_check(
 		event.kind == KVPULL_POLL_FAILED && event.reason == reason,
 		"the pull ended as %u, error %d", event.kind, event.reason);
+}
+
+/* ---- users of other user namespaces ---- */
+
+struct keyed {
+	char config[256];
+};
+
+/* The same key in a file of this user's own; in: how its engine calls the folder. */
+static struct keyed keyed_config(const struct scenario *scenario, uint32_t uid,
+				 const char *in, const char *uids)
+{
+	char path[256];
+	struct keyed keyed;
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s/.key-%u", scenario->folder, uid);
+	fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	scenario_check(fd >= 0 && write(fd, "01234567890123456789012345678901",
+					32) == 32,
+		       "key file");
+	if (fchown(fd, uid, (gid_t)-1))
+		scenario_refuse("users other than our own need root");
+	(void)close(fd);
+	(void)snprintf(
+		keyed.config, sizeof(keyed.config),
+		"\"lease_ms\":1000,\"uids\":%s,\"key_file\":\"%s/.key-%u\"",
+		uids, in, uid);
+	return keyed;
+}
+
+static void x1_users(const struct scenario *scenario)
+{
+	/* Uids of another user namespace look like the overflow uid. */
+	const struct keyed first = keyed_config(scenario, SANDBOX_FIRST_UID,
+						SANDBOX_FOLDER, "[65534]");
+	const struct keyed second = keyed_config(scenario, SANDBOX_SECOND_UID,
+						 SANDBOX_FOLDER, "[65534]");
+	const struct x1_setup setup = { .config = first.config,
+					.consumer = second.config,
+					.first = sandbox_container_first,
+					.second = sandbox_container_second };
+
+	containers_run(scenario, &setup);
+}
+
+static void x1_keyless(const struct scenario *scenario)
+{
+	const struct x1_setup setup = { .config = "\"uids\":[65534]",
+					.first = sandbox_container_first,
+					.second = sandbox_container_second };
+	struct node p, d;
+
+	pair_open(scenario, &p, &d, &setup);
+	log_has("producer", "no process of user 65534 pulls or is pulled from");
+	log_has("consumer", "no process of user 65534 pulls or is pulled from");
+	pull_refused(&p, &d, KVPULL_EAUTH);
+	log_has("producer",
+		"user 65534 is any user that this user namespace does not map: set key_file at both ends");
+	log_has("consumer",
+		"from another user namespace, set key_file at both ends");
+	pair_close(&p, &d);
+}
+
+/*
+ * P is nobody in a pod, where the host's user 300000 is nobody, too; D sees P as
+ * whom it is.
+ */
+static void x1_pod(const struct scenario *scenario)
+{
+	const struct x1_setup setup = { .config = "\"uids\":[65534,1]",
+					.consumer = "\"uids\":[165534]",
+					.first = sandbox_pod,
+					.socket_dir = scenario->folder,
+					.consumer_uid = 300000 };
+	struct node p, d;
+
+	pair_open(scenario, &p, &d, &setup);
+	pull_refused(&p, &d, KVPULL_EAUTH);
+	log_has("producer",
+		"consumer refused: user 65534 is any user that this user namespace does not map");
+	pair_close(&p, &d);
+}
+
+static void x1_pod_keyed(const struct scenario *scenario)
+{
+	const struct keyed first =
+		keyed_config(scenario, SANDBOX_POD_FIRST + SANDBOX_UID,
+			     scenario->folder, "[65534,1]");
+	const struct keyed second =
+		keyed_config(scenario, 300000, scenario->folder, "[165534]");
+	const struct x1_setup setup = { .config = first.config,
+					.consumer = second.config,
+					.first = sandbox_pod,
+					.socket_dir = scenario->folder,
+					.consumer_uid = 300000 };
+
+	containers_run(scenario, &setup);
 }
 
 static void x1_stranger(const struct scenario *scenario)
@@ -122,7 +217,8 @@ static void x1_stranger(const struct scenario *scenario)
 
 	pair_open(scenario, &p, &d, &setup);
 	pull_refused(&p, &d, KVPULL_EAUTH);
-	log_has("producer", "user 65534 is not one of uids");
+	log_has("producer",
+		"user 65534 is any user that this user namespace does not map: list it in uids");
 	log_has("consumer", "does not let our user in: add it to its uids");
 	pair_close(&p, &d);
 }
@@ -159,12 +255,18 @@ static void x1_full(const struct scenario *scenario)
 const struct scenario_case scenario_x1[] = {
 	{ "X1a", "containers that share a socket folder alone pull",
 	  x1_containers, 30, 30 },
-	{ "X1b", "also from one user namespace to another", x1_users, 30, 30 },
+	{ "X1b", "also from one user namespace to another, with a key",
+	  x1_users, 30, 30 },
 	{ "X1c", "a stranger of another user namespace is refused", x1_stranger,
 	  30, 30 },
 	{ "X1d", "an engine's own memory is refused there, with the reason",
 	  x1_foreign, 30, 30 },
 	{ "X1e", "where /dev/shm is full they pull, without a status file",
 	  x1_full, 30, 30 },
+	{ "X1f", "without a key the uid that all others have proves nothing",
+	  x1_keyless, 30, 30 },
+	{ "X1g", "a user of the host is none of a pod that is nobody", x1_pod,
+	  30, 30 },
+	{ "X1h", "with a key they pull", x1_pod_keyed, 30, 30 },
 	{ 0 },
 };

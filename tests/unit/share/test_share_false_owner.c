@@ -566,7 +566,7 @@ UNIT_TEST_WITH(an_owner_of_another_user_is_told_nothing, setup, teardown)
 	kvpull_share_link_event(world.reader, handle_link(&world)->route,
 				&event, kvpull_clock_ns());
 	expect_gone(KVPULL_EAUTH);
-	assert_non_null(strstr(world.said[1], "it is not asked"));
+	assert_non_null(strstr(world.said[1], "is not asked: its user"));
 	(void)false_event(&world, KVPULL_EVENT_CALLER_UP);
 	/* No hello came. */
 	(void)false_event(&world, KVPULL_EVENT_CALLER_DOWN);

@@ -206,8 +206,8 @@ TEST(file_of_another_user_is_ignored)
 		skip(); /* root alone can give files away */
 	is_ignored(world, "another user");
 	/* A user that is believed as a peer is believed here. */
-	world->folder.uids = friends;
-	world->folder.uid_count = 1;
+	world->folder.users.uids = friends;
+	world->folder.users.uid_count = 1;
 	is_remembered(world);
 }
 

@@ -34,8 +34,8 @@ static void give_open(struct world *world, const uint32_t *uid,
 	world_begin(world);
 	world_memory_make(world);
 	params = world_params(world, "p");
-	params.uids = uid;
-	params.uid_count = uid ? 1 : 0;
+	params.users.uids = uid;
+	params.users.uid_count = uid ? 1 : 0;
 	params.callers_max = callers_max;
 	params.given = (struct kvpull_give_sink){ take, message };
 	taken_count = 0;

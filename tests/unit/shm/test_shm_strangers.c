@@ -24,8 +24,8 @@ static void strangers_open(struct world *world, const uint32_t *uid)
 	world_begin(world);
 	world_memory_make(world);
 	params = world_params(world, "p");
-	params.uids = uid;
-	params.uid_count = uid ? 1 : 0;
+	params.users.uids = uid;
+	params.users.uid_count = uid ? 1 : 0;
 	params.refused = &refused;
 	refused = 0;
 	side_open(&world->p, &params);
@@ -104,6 +104,54 @@ UNIT_TEST(consumer_of_another_user_hears_why)
 		world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN).code,
 		KVPULL_EAUTH);
 	assert_non_null(strstr(world.warning, "add it to its uids"));
+	world_close(&world);
+}
+
+/* P in a user namespace where this uid is that of everybody whom it does not map. */
+static struct kvpull_users everybody(const uint32_t *uid, uint32_t is_keyed)
+{
+	return (struct kvpull_users){ .uids = uid,
+				      .uid_count = 1,
+				      .has_unknown = 1,
+				      .unknown = *uid,
+				      .is_keyed = is_keyed };
+}
+
+UNIT_TEST(user_who_may_be_anybody_is_let_in_with_a_key_alone)
+{
+	const uint32_t own = getuid();
+	struct kvpull_shm_params params;
+	struct world world;
+
+	world_begin(&world);
+	world_memory_make(&world);
+	params = world_params(&world, "p");
+	params.users = everybody(&own, 0);
+	params.refused = &refused;
+	refused = 0;
+	side_open(&world.p, &params);
+	assert_non_null(strstr(world.warning, "pulls or is pulled from"));
+	assert_int_equal(
+		world.p.transport->ops->serve(world.p.transport, &world.serve),
+		0);
+	params = world_params(&world, "d");
+	params.users = everybody(&own, 1);
+	side_open(&world.d, &params);
+	assert_int_equal(world.d.transport->ops->connect(world.d.transport, "p",
+							 &world.peer),
+			 0);
+	assert_int_equal(
+		world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN).code,
+		KVPULL_EAUTH);
+	assert_int_equal(refused, 1);
+	side_close(&world.p);
+	params = world_params(&world, "p");
+	params.users = everybody(&own, 1);
+	side_open(&world.p, &params);
+	assert_int_equal(
+		world.p.transport->ops->serve(world.p.transport, &world.serve),
+		0);
+	world_connect(&world);
 	world_close(&world);
 }
 

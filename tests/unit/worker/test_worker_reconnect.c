@@ -252,6 +252,27 @@ TEST(producer_of_a_user_that_is_not_allowed_is_not_greeted)
 	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EAUTH);
 }
 
+/* In a user namespace that maps not all users, one uid is many of them. */
+TEST(producer_who_may_be_anybody_is_not_greeted)
+{
+	struct world *world = *state;
+	uint32_t peer;
+
+	world_claim(world, 101, 1);
+	world_pull(world, 9, 101, 0);
+	world_poll(world, 1);
+	peer = world_peer_at(world, "1-0");
+	world->worker->facts.config.has_unknown_users = 1;
+	world->worker->facts.config.unknown_uid = world->peer_uid;
+	world_challenge(world, peer);
+	assert_int_equal(world->peers[peer].disconnected, 1);
+	assert_int_equal(world->peers[peer].hello.wanted, 0);
+	assert_non_null(strstr(world->warning, "is not asked: its user"));
+	world_down(world, peer);
+	world_pass(world, 20 * WORLD_MS);
+	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EAUTH);
+}
+
 static void busy_round(struct world *world)
 {
 	const uint32_t peer = world_peer_at(world, "1-0");
