@@ -24,18 +24,31 @@ static struct seq_audit *audit_of(const struct kvpull_transport *transport)
 	seq_fail("a call by a transport that is closed");
 }
 
+static int peer_begins(struct seq_audit *audit, uint32_t peer)
+{
+	if (peer >= SEQ_PEERS || audit->peer_open[peer])
+		seq_fail("%s: peer %u is given out twice", audit->name, peer);
+	audit->peer_open[peer] = 1;
+	return 0;
+}
+
 static int audit_connect(struct kvpull_transport *transport,
 			 const char *address, uint32_t *peer)
 {
 	struct seq_audit *audit = audit_of(transport);
 	const int code = audit->real->connect(transport, address, peer);
 
-	if (code)
-		return code;
-	if (*peer >= SEQ_PEERS || audit->peer_open[*peer])
-		seq_fail("%s: peer %u is given out twice", audit->name, *peer);
-	audit->peer_open[*peer] = 1;
-	return 0;
+	return code ? code : peer_begins(audit, *peer);
+}
+
+static int audit_give(struct kvpull_transport *transport, const char *address,
+		      const void *bytes, size_t byte_count, uint32_t *peer)
+{
+	struct seq_audit *audit = audit_of(transport);
+	const int code =
+		audit->real->give(transport, address, bytes, byte_count, peer);
+
+	return code ? code : peer_begins(audit, *peer);
 }
 
 static void read_open(struct seq_audit *audit, uint32_t peer,
@@ -248,6 +261,7 @@ void seq_audit_begin(struct seq_audit *audit, struct seq_world *world,
 	audit->real = transport->ops;
 	audit->ops = *transport->ops;
 	audit->ops.connect = audit_connect;
+	audit->ops.give = audit_give;
 	audit->ops.read_start = audit_read_start;
 	audit->ops.check_start = audit_check_start;
 	audit->ops.admit = audit_admit;
