@@ -45,7 +45,8 @@ built() {
 targets='demo check install wheel deb'
 elsewhere='check-packages bench-engine check-engine-fabric'
 readme_names() {
-	for target in $(grep -oE '\bmake [a-z][a-z-]*' README.md | cut -d ' ' -f 2 | sort -u); do
+	names=$(grep -oE '\bmake [a-z][a-z-]*' README.md | cut -d ' ' -f 2 | sort -u)
+	for target in $names; do
 		case " $targets $elsewhere " in
 		*" $target "*) ;;
 		*) echo "README.md names make $target" && return 1 ;;
