@@ -253,12 +253,12 @@ stress-programs: $(STRESS)
 	$(Q)tests/run-programs.sh $(STRESS)
 
 asan: ## unit, simulation, stress under address and undefined sanitizers
-	$(Q)+$(SUBMAKE) VARIANT=asan TEST_LIMIT=180 unit
+	$(Q)+$(SUBMAKE) VARIANT=asan unit
 	$(Q)+$(SUBMAKE) VARIANT=asan SEEDS=50 sim
 	$(Q)+$(SUBMAKE) VARIANT=asan MODE=--quick stress
 
 tsan: ## unit, stress under the thread sanitizer
-	$(Q)+$(SUBMAKE) VARIANT=tsan TEST_LIMIT=180 unit
+	$(Q)+$(SUBMAKE) VARIANT=tsan unit
 	$(Q)+$(SUBMAKE) VARIANT=tsan MODE=--quick stress
 
 fuzz: ## fuzz each target for SECONDS=n, with clang

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # make check: every test that needs no special machine, each stage under its
-# own time limit. The last line adds them up: "N passed, N failed, N skipped".
+# own time limit, which is longer on a busy machine (tests/patience.sh). The last
+# line adds them up: "N passed, N failed, N skipped".
 # A stage that does not run is a failure; only a program that says "refused:
 # why" is skipped. A stage that fails shows its failed tests first. Logs:
 # build/check/<stage>.log. check.sh [stage...] runs some of them.
@@ -27,6 +28,8 @@ stage() { # name, seconds, command
 	shift 2
 	[ "$only" = '  ' ] || [ -z "${only##* "$name" *}" ] || return
 	log=$logs/$name.log
+	TEST_PATIENCE=$(tests/patience.sh)
+	limit=$((limit * TEST_PATIENCE))
 	began=$(date +%s)
 	# A program that takes too long ends first, and shows how far it came.
 	TEST_LIMIT=$((limit - 5)) timeout -k 10 "$limit" "$@" >"$log" 2>&1 </dev/null

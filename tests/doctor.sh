@@ -268,7 +268,7 @@ claim no_device_here_is_not_put_down_to_the_peer 1 \
 kill $peer
 wait $peer 2>/dev/null
 claim unknown_peer_fails_at_once 1 '^FAIL +peer +no pull from a\.\.b: no address of a\.\.b: ' -- \
-	timeout 5 "$doctor" --no-probe --peer a..b
+	within 5 "$doctor" --no-probe --peer a..b
 
 # A network that drops large frames, where namespaces can make one.
 path() { # name, MTUs of the switch each way and of the peer, patterns

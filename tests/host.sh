@@ -26,8 +26,8 @@ compile() { # name, compiler and flags
 # P, D and how many prompts: of ten one is refused, one aborted while it loads,
 # and one aborted at P before it is held.
 pull() {
-	timeout 30 "$out/$1" prefill "$3" 2>"$work/p" |
-		timeout 30 "$out/$2" decode 2>"$work/d"
+	within 30 "$out/$1" prefill "$3" 2>"$work/p" |
+		within 30 "$out/$2" decode 2>"$work/d"
 	cat "$work/p" "$work/d"
 	tenth=$(($3 / 10))
 	grep -qx "prefill: $((9 * tenth)) released, 0 expired, $tenth aborted" "$work/p" &&
@@ -52,8 +52,8 @@ bad_router() {
 
 # Four holds expire, four prompts are computed at D, no byte is wrong.
 misled() {
-	KVPULL_LEASE_MS=4000 timeout 40 "$out/$1" prefill 100 2>"$work/p" |
-		bad_router | timeout 30 "$out/$1" decode 2>"$work/d"
+	KVPULL_LEASE_MS=4000 within 40 "$out/$1" prefill 100 2>"$work/p" |
+		bad_router | within 30 "$out/$1" decode 2>"$work/d"
 	cat "$work/p" "$work/d"
 	grep -qx "prefill: 86 released, 4 expired, 10 aborted" "$work/p" &&
 		grep -qx "decode: 66 pulled, 4 computed, 10 rejected, 10 aborted, 0 wrong" "$work/d"
@@ -65,7 +65,7 @@ killed() {
 	"$out/$1" decode <"$work/$1.pipe" &
 	consumer=$!
 	(sleep 0.3 && kill -9 "$consumer") &
-	KVPULL_LEASE_MS=1000 timeout 20 "$out/$1" prefill 1000000 >"$work/$1.pipe"
+	KVPULL_LEASE_MS=1000 within 20 "$out/$1" prefill 1000000 >"$work/$1.pipe"
 	status=$?
 	wait
 	[ "$status" -eq 0 ]

@@ -21,7 +21,7 @@ ported=
 others=
 trap 'kill "$server" $silent $ported $others 2>/dev/null; rm -rf "$work"' EXIT
 . tests/claim.sh
-claim_limit='timeout 30'
+claim_limit='within 30'
 
 await_serving() { # its output, its process
 	until grep -q '^serving' "$1" || ! kill -0 "$2"; do
@@ -127,7 +127,7 @@ silence_begin() {
 		sleep 0.1
 	done
 	{
-		timeout 20 "$tool" --port "$(cat "$work/silent.port")" 127.0.0.1 2>&1
+		within 20 "$tool" --port "$(cat "$work/silent.port")" 127.0.0.1 2>&1
 		echo "status $?"
 	} >"$work/silence" &
 	silence=$!
@@ -371,7 +371,7 @@ check is_said_once
 check silent_host
 # At once: the producer that may begin later has no address either.
 claim 'unknown host' 1 '^no address of a\.\.b: .+; give a ' -- \
-	timeout 5 "$tool" $small a..b
+	within 5 "$tool" $small a..b
 # A consumer that asks for nothing takes none of its producer's blocks.
 for unlike in '--size 8192' '--layers 2' '--layers 8 --groups 2 --count 32'; do
 	claim "another shape: $unlike" 1 \
@@ -432,7 +432,7 @@ spinning() {
 	"$tool" --spin --dir "$work/spin" --blocks 256 2>"$work/spinning" &
 	spinner=$!
 	await_serving "$work/spinning" $spinner
-	timeout 30 "$tool" $small --verify --json "$work/spin" |
+	within 30 "$tool" $small --verify --json "$work/spin" |
 		grep '"bytes_wrong": 0,'
 	found=$?
 	kill $spinner && wait $spinner && return $found
@@ -479,10 +479,10 @@ many_holds() {
 	"$tool" $tiny --dir "$work/many-holds" 2>"$work/holding" &
 	others=$!
 	await_serving "$work/holding" $others
-	timeout 60 "$tool" $tiny --requests 66000 --depth 64 --json "$work/many-holds" |
+	within 60 "$tool" $tiny --requests 66000 --depth 64 --json "$work/many-holds" |
 		grep '"pulls": 66000,'
 	got=$?
-	timeout 5 "$tool" --stats "$work/many-holds" |
+	within 5 "$tool" --stats "$work/many-holds" |
 		grep '"holds_live": 0, "holds_released": 66000,' || got=1
 	kill -KILL $others
 	wait $others
@@ -518,7 +518,7 @@ check goes_on_after_stop
 # A ticket that reaches no consumer, given back: as text, from a file, from a
 # pipe; by every rank of its producer, long before its lease of an hour.
 held() { # folder, holds: as many are live
-	timeout 10 "$tool" --stats "$1" | grep "\"holds_live\": $2,"
+	within 10 "$tool" --stats "$1" | grep "\"holds_live\": $2,"
 }
 
 tickets_given_back() {
@@ -542,7 +542,7 @@ tickets_given_back() {
 				grep -q "^given back to $ranks of $ranks ranks$" "$work/back" ||
 				return 1
 		done
-		timeout 10 "$tool" --stats "$folder" |
+		within 10 "$tool" --stats "$folder" |
 			grep "\"holds_released\": $((3 * ranks)), \"holds_expired\": 0," ||
 			return 1
 		kill $others && wait $others
@@ -583,7 +583,7 @@ results_after_death() {
 	await_serving "$work/dying" $others
 	"$tool" $small --duration 20 --json "$work/dies" >"$work/told" 2>"$work/said" &
 	first=$!
-	until timeout 5 "$tool" --stats "$work/dies" | grep '"holds_released": [1-9]' ||
+	until within 5 "$tool" --stats "$work/dies" | grep '"holds_released": [1-9]' ||
 		! kill -0 $first; do
 		sleep 0.1
 	done
@@ -610,7 +610,7 @@ taken_over() {
 	others=$!
 	await_serving "$work/again" $others
 	cat "$work/again"
-	timeout 30 "$tool" --stats "$work/killed" && kill $others && wait $others
+	within 30 "$tool" --stats "$work/killed" && kill $others && wait $others
 }
 
 check taken_over
@@ -627,7 +627,7 @@ little_room() {
 		! kill -0 $first; do
 		sleep 0.1
 	done
-	timeout 60 "$tool" --blocks 64 --count 32 --requests 1 "$work/room" \
+	within 60 "$tool" --blocks 64 --count 32 --requests 1 "$work/room" \
 		2>"$work/waits" &
 	second=$!
 	until grep 'the producer has no room: ' "$work/waits" ||
@@ -738,21 +738,21 @@ serving_clients() {
 }
 
 deaf_client() {
-	timeout 30 "$work/client" deaf "$port" &&
-		timeout 5 "$tool" --stats "$work/p/"
+	within 30 "$work/client" deaf "$port" &&
+		within 5 "$tool" --stats "$work/p/"
 }
 
 part_of_an_ask() {
-	timeout 30 "$work/client" part "$port"
+	within 30 "$work/client" part "$port"
 }
 
 # An ask for more blocks than the pool has never passes.
 too_large_an_ask() {
-	timeout 30 "$work/client" large "$port"
+	within 30 "$work/client" large "$port"
 }
 
 ask_in_halves() {
-	timeout 30 "$work/client" halves "$port"
+	within 30 "$work/client" halves "$port"
 }
 
 # More than it takes: it sleeps, and who comes later is served.
@@ -763,7 +763,7 @@ many_clients() {
 		sleep 0.1
 	done
 	before=$(ticks $ported)
-	timeout 30 "$tool" --stats "$work/p/"
+	within 30 "$tool" --stats "$work/p/"
 	served=$?
 	used=$(($(ticks $ported) - before))
 	kill $many
@@ -773,8 +773,8 @@ many_clients() {
 
 # Over TCP, but on this machine and in one socket folder.
 route_used() {
-	set -- timeout 30 "$tool" $small --port "$port" --dir "$work/p"
-	timeout 30 "$tool" $small -p "$port" --dir "$work/p" 127.0.0.1 || return 1
+	set -- within 30 "$tool" $small --port "$port" --dir "$work/p"
+	within 30 "$tool" $small -p "$port" --dir "$work/p" 127.0.0.1 || return 1
 	"$@" --json 127.0.0.1 | grep '"route": "shm"' &&
 		"$@" 127.0.0.1 | grep '^route shm, '
 }
@@ -796,7 +796,7 @@ claim 'one by one' 0 '"bytes_wrong": 0,' '"pulls": 7,' -- "$tool" $small \
 	--count 8 --requests 7 --depth 8 --siblings 3 --one-by-one --verify --json "$sockets"
 # The producer has room for four of a round's eight.
 claim 'one by one, little room' 0 '"bytes_wrong": 0,' '"pulls": 20,' -- \
-	timeout 30 "$tool" $small --blocks 1024 --count 64 --requests 20 --depth 8 \
+	within 30 "$tool" $small --blocks 1024 --count 64 --requests 20 --depth 8 \
 	--one-by-one --verify --json "$sockets"
 claim help 0 '^usage: ib_pull' 'exit: 0 right' -- "$tool" --help
 

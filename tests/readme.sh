@@ -54,7 +54,7 @@ run() {
 		echo "set -e -o pipefail; trap 'kill \$(jobs -p) 2>/dev/null || :' EXIT"
 		sed "s|/tmp/|$work/|g"
 	} >"$work/commands"
-	KVPULL_SOCKET_DIR="$work/sockets" timeout 60 bash "$work/commands" >"$work/said" 2>&1
+	KVPULL_SOCKET_DIR="$work/sockets" within 60 bash "$work/commands" >"$work/said" 2>&1
 	local status=$?
 	cat "$work/said"
 	return $status

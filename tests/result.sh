@@ -6,6 +6,18 @@
 # line "refused: test: why" and counts as skipped; where all has to run, it has
 # failed. The sum is a line "N passed, N failed, N skipped".
 
+# Limits hold on a quiet machine. On one that is not, they are longer by a factor:
+# measured once a stage, or here, for all that the stage starts.
+: "${TEST_PATIENCE:=$(tests/patience.sh)}"
+export TEST_PATIENCE
+
+# As timeout, of so many seconds on a quiet machine.
+within() { # seconds, command
+	within_seconds=$(($1 * TEST_PATIENCE))
+	shift
+	timeout -k 10 "$within_seconds" "$@"
+}
+
 # Enough of a test's output to see why, and not all of one that prints for ever.
 failed_lines_max=200
 

@@ -5,7 +5,8 @@
 # skipped"; one that prints no such line counts as one test by its exit status,
 # as skipped if that is 77 or 0 after a line "refused: why".
 # TEST_RUN goes before each command; TEST_LIMIT is its time in seconds, else a
-# quarter of an hour, or an hour for full counts (without TEST_QUICK).
+# quarter of an hour, or an hour for full counts (without TEST_QUICK), on a quiet
+# machine.
 . tests/result.sh
 passed=0
 failed=0
@@ -17,7 +18,7 @@ program=
 # A runner that is told to end shows how far its program came, and ends that.
 stopped() {
 	[ -n "$program" ] && kill "$program" 2>/dev/null
-	failed_show "$command" "$limit s are over" "$log"
+	failed_show "$command" "its time is over" "$log"
 	exit 143
 }
 trap 'rm -f "$log"' EXIT
@@ -26,7 +27,7 @@ trap stopped TERM INT
 for command in "$@"; do
 	echo "  RUN	$command"
 	# shellcheck disable=SC2086 # a command and its arguments
-	timeout -k 10 "${TEST_LIMIT:-$limit}" ${TEST_RUN:-} $command >"$log" 2>&1 </dev/null &
+	timeout -k 10 "${TEST_LIMIT:-$((limit * TEST_PATIENCE))}" ${TEST_RUN:-} $command >"$log" 2>&1 </dev/null &
 	program=$!
 	wait "$program"
 	status=$?

@@ -3,8 +3,10 @@
 # Run each unit test binary, as many at once as there are processors; print the
 # tests that failed, then one summary line.
 # TEST_RUN (from the Makefile) goes before each command; TEST_LIMIT is its time
-# in seconds. TEST_LACKS is a file of tests that fail here for what is said
+# in seconds, else three minutes on a quiet machine. TEST_LACKS is a file of tests that fail here for what is said
 # there; they count as skipped, and one of them that passes is a failure.
+
+. tests/result.sh
 
 # Runs one binary; writes its counts, and its failed tests, into a folder.
 if [ "${1:-}" = --one ]; then
@@ -12,7 +14,7 @@ if [ "${1:-}" = --one ]; then
 	binary=$3
 	name=$(basename "$binary")
 	# shellcheck disable=SC2086 # a command and its options
-	CMOCKA_MESSAGE_OUTPUT=stdout timeout "${TEST_LIMIT:-180}" ${TEST_RUN:-} "$binary" \
+	CMOCKA_MESSAGE_OUTPUT=stdout timeout "${TEST_LIMIT:-$((180 * TEST_PATIENCE))}" ${TEST_RUN:-} "$binary" \
 		>"$work/$name.log" 2>&1
 	status=$?
 	awk -v program="$name" -v status=$status -v lacks="$work/lacks" \
@@ -21,7 +23,6 @@ if [ "${1:-}" = --one ]; then
 	exit 0
 fi
 
-. tests/result.sh
 # Told to end: what failed so far, and how far the others came.
 stopped() {
 	cat "$work"/*.bad 2>/dev/null

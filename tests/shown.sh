@@ -84,5 +84,11 @@ claim check_ends_with_the_sum 0 '^4 passed, 1 failed, 0 skipped$' -- \
 claim ci_shows_failed_tests_beside_its_table 0 '^== demo$' '^FAILED early_test: why$' \
 	'^	its own line$' '^demo .*4 passed, 1 failed, 0 skipped +FAILED$' -- \
 	last_lines 6 env PATH="$work:$PATH" .ci/run demo
+# A busy machine has more time for the same.
+claim patience_is_a_number 0 '^([1-9]|1[0-9]|20)$' -- tests/patience.sh
+TEST_PATIENCE=1
+claim limits_hold_on_a_quiet_machine 124 -- within 1 sleep 2
+TEST_PATIENCE=4
+claim limits_are_longer_on_a_busy_one 0 -- within 1 sleep 2
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" -eq 0 ]

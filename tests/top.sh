@@ -15,7 +15,7 @@ listener=
 pool=
 trap 'kill -9 "$server" $listener 2>/dev/null; [ -z "$pool" ] || kill "$pool" 2>/dev/null; rm -rf "$work"' EXIT
 . tests/claim.sh
-claim_limit='timeout 10'
+claim_limit='within 10'
 until grep -q '^serving' "$work/serve" || ! kill -0 "$server"; do
 	sleep 0.1
 done
@@ -103,14 +103,14 @@ claim 'a full disk' 1 '^kvpull_top: cannot write: No space left on device$' -- \
 claim 'after nobody' 1 '^kvpull_top: no status file of 1; kvpull_top --all --once lists ' -- "$top" -a 1 -f "$work/s"
 no_table_is_of_nobody() { [ ! -s "$work/out" ]; }
 check no_table_is_of_nobody
-claim_limit='timeout 3'
+claim_limit='within 3'
 for listen in -l --listen; do
 	claim "$listen" 124 '^listening on port [0-9]+$' -- "$top" "$listen" 127.0.0.1:0 -f "$work/s"
 done
 if [ -s /proc/net/if_inet6 ]; then
 	claim 'IPv6' 124 '^listening on port [0-9]+$' -- "$top" --listen '[::1]:0' -f "$work/s"
 fi
-claim_limit='timeout 10'
+claim_limit='within 10'
 for bad in '[::1]' '[::1:9400' '[127.0.0.1]:9400' '::1:9400' '127.0.0.1' 'localhost:9400' '127.0.0.1:65536'; do
 	claim "--listen $bad" 2 'say ADDRESS:PORT, as 127.0.0.1:9400 or \[::1\]:9400$' -- "$top" --listen "$bad" -f "$work/s"
 done

@@ -18,8 +18,8 @@ FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 # but these count every one.
 engine_run() { # cases
 	fabric_run 1 900 "cd /tmp; export KVPULL_VERBS_ACK_TIMEOUT=16 KVPULL_FLUSH_AFTER_MS=5000
-		export KVPULL_TEST_MUTANT=${KVPULL_TEST_MUTANT:-}
-		exec \$FABRIC_BUILD/kvpull_scenarios --quick --route verbs --patience 20 --only $1"
+		export KVPULL_TEST_MUTANT=${KVPULL_TEST_MUTANT:-} TEST_PATIENCE=20
+		exec \$FABRIC_BUILD/kvpull_scenarios --quick --route verbs --only $1"
 	engine_code=$?
 	sed 's/^/fabric: /' "$(fabric_output "$job")"
 	return $engine_code

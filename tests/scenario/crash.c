@@ -18,7 +18,7 @@
 #define REQUESTS 8u
 #define BLOCKS 24u
 #define LEASE_NS (200 * SCENARIO_NS_PER_MS)
-#define LIMIT_NS (10 * SCENARIO_NS_PER_S)
+#define LIMIT_NS (10 * SCENARIO_NS_PER_S * patience())
 #define OPEN_NS (20 * SCENARIO_NS_PER_MS)
 #define UNMAP_NS (100 * SCENARIO_NS_PER_MS)
 /* A busy machine may delay one, but not beyond this. */

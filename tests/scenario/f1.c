@@ -4,7 +4,7 @@
 
 #include "tests/scenario/node.h"
 
-#define LIMIT_NS (10 * SCENARIO_NS_PER_S)
+#define LIMIT_NS (10 * SCENARIO_NS_PER_S * patience())
 
 struct f1_setup {
 	const char *config;

@@ -177,8 +177,7 @@ static void owner_main(const struct scenario *scenario, struct f14_arena *arena)
 
 pid_t f14_owner_start(const struct scenario *scenario, struct f14_arena *arena)
 {
-	const uint64_t until =
-		engine_now_ns() + F14_LIMIT_NS * scenario->patience;
+	const uint64_t until = engine_now_ns() + F14_LIMIT_NS;
 	pid_t pid;
 
 	atomic_store_explicit(&arena->is_up, 0, memory_order_relaxed);
@@ -219,11 +218,9 @@ struct f14_arena *f14_arena_make(void)
 /* ---- the reader ---- */
 
 /* Until it is connected or given up. Return: its code. */
-static int32_t settle(struct f14_reader *reader,
-		      const struct scenario *scenario)
+static int32_t settle(struct f14_reader *reader)
 {
-	const uint64_t until =
-		engine_now_ns() + F14_LIMIT_NS * scenario->patience;
+	const uint64_t until = engine_now_ns() + F14_LIMIT_NS;
 	struct kvpull_reader_peer is = { .code = KVPULL_EAGAIN };
 	struct kvpull_reader_record record;
 
@@ -253,7 +250,7 @@ int32_t f14_reader_start(struct f14_reader *reader,
 			!reader->ops->peer_add(reader->handle, arena->address,
 					       &reader->peer),
 		"peer");
-	return settle(reader, scenario);
+	return settle(reader);
 }
 
 void f14_reader_stop(struct f14_reader *reader)
@@ -274,11 +271,9 @@ static void rest(const struct f14_reader *reader)
 }
 
 /* Waits for the record of a probe or read that was begun. */
-void f14_await(struct f14_reader *reader, const struct scenario *scenario,
-	       struct kvpull_reader_record *record)
+void f14_await(struct f14_reader *reader, struct kvpull_reader_record *record)
 {
-	const uint64_t until =
-		engine_now_ns() + F14_LIMIT_NS * scenario->patience;
+	const uint64_t until = engine_now_ns() + F14_LIMIT_NS;
 
 	while (reader->ops->poll(reader->handle, record, 1, sizeof(*record)) !=
 	       1) {
@@ -288,8 +283,7 @@ void f14_await(struct f14_reader *reader, const struct scenario *scenario,
 }
 
 /* Return: 0, or why nothing was begun. */
-int f14_probe(struct f14_reader *reader, const struct scenario *scenario,
-	      const uint64_t *keys, uint32_t count,
+int f14_probe(struct f14_reader *reader, const uint64_t *keys, uint32_t count,
 	      struct kvpull_reader_place *places,
 	      struct kvpull_reader_record *record)
 {
@@ -313,7 +307,7 @@ int f14_probe(struct f14_reader *reader, const struct scenario *scenario,
 	code = reader->ops->probe(reader->handle, &params, &id);
 	if (code)
 		return code;
-	f14_await(reader, scenario, record);
+	f14_await(reader, record);
 	return record->code;
 }
 
@@ -346,8 +340,7 @@ static void nap(struct f14_reader *reader)
 				  F14_NAP_NS_MAX);
 }
 
-int f14_try(struct f14_reader *reader, const struct scenario *scenario,
-	    const struct f14_arena *arena)
+int f14_try(struct f14_reader *reader, const struct f14_arena *arena)
 {
 	const uint64_t newest =
 		atomic_load_explicit(&arena->newest, memory_order_relaxed);
@@ -375,7 +368,7 @@ int f14_try(struct f14_reader *reader, const struct scenario *scenario,
 		else
 			/* From the youngest to one that is reused soon. */
 			keys[at] = newest - at * (F14_CHUNKS / ITEMS);
-	code = f14_probe(reader, scenario, keys, ITEMS, places, &record);
+	code = f14_probe(reader, keys, ITEMS, places, &record);
 	if (code)
 		return code;
 	for (at = 0; at < ITEMS; at++)
@@ -396,7 +389,7 @@ int f14_try(struct f14_reader *reader, const struct scenario *scenario,
 	code = reader->ops->read(reader->handle, &read, &id);
 	if (code)
 		return code;
-	f14_await(reader, scenario, &record);
+	f14_await(reader, &record);
 	for (at = 0; at < read.piece_count; at++)
 		piece_judge(reader, keys[asked[at]], asked[at], codes[at]);
 	return record.code == KVPULL_ESTALE ? 0 : record.code;
@@ -447,7 +440,7 @@ static void race(const struct scenario *scenario, struct f14_reader *reader,
 	const pid_t pid = f14_owner_start(scenario, arena);
 	const uint64_t until = engine_now_ns() + (scenario->full ? 200 : 40) *
 							 SCENARIO_NS_PER_S *
-							 scenario->patience;
+							 patience();
 
 	scenario_check(!f14_reader_start(reader, scenario, arena, "w1"),
 		       "not connected");
@@ -457,7 +450,7 @@ static void race(const struct scenario *scenario, struct f14_reader *reader,
 	       (scenario_is_remote() ? reader->wrong : reader->torn) <
 		       until_wrong &&
 	       engine_now_ns() < until) {
-		const int code = f14_try(reader, scenario, arena);
+		const int code = f14_try(reader, arena);
 
 		scenario_check(!code, "a probe or a read failed: %d", code);
 		owner_paces(reader, arena);
@@ -594,12 +587,11 @@ static void killed_round(const struct scenario *scenario,
 			killed_ns = engine_now_ns();
 		}
 		scenario_check(!killed_ns || engine_now_ns() - killed_ns <
-						     F14_LIMIT_NS *
-							     scenario->patience,
+						     F14_LIMIT_NS,
 			       "a dead owner is asked on");
-		code = f14_try(&reader, scenario, arena);
+		code = f14_try(&reader, arena);
 		if (code == KVPULL_EAGAIN)
-			(void)settle(&reader, scenario);
+			(void)settle(&reader);
 	}
 	killed_ns = engine_now_ns() - killed_ns;
 	scenario_check(code == KVPULL_EPEER, "ended with %d", code);

@@ -13,7 +13,7 @@
 #define F14_CHUNK_BYTES 32768u
 #define F14_PIECES 128u /* of a read that takes two polls; each chunk twice */
 #define F14_NAP_NS_MAX 1000000u
-#define F14_LIMIT_NS (5 * SCENARIO_NS_PER_S)
+#define F14_LIMIT_NS (5 * SCENARIO_NS_PER_S * patience())
 #define F14_REST_ASKED 1u
 #define F14_REST_TAKEN 2u
 #define F14_SLOTS 16u
@@ -64,17 +64,14 @@ int32_t f14_reader_start(struct f14_reader *reader,
 			 const struct f14_arena *arena, const char *weights);
 void f14_reader_stop(struct f14_reader *reader);
 /* Return: 0, or why nothing was begun. */
-int f14_probe(struct f14_reader *reader, const struct scenario *scenario,
-	      const uint64_t *keys, uint32_t count,
+int f14_probe(struct f14_reader *reader, const uint64_t *keys, uint32_t count,
 	      struct kvpull_reader_place *places,
 	      struct kvpull_reader_record *record);
 /* Waits for the record of a probe or read that was begun. */
-void f14_await(struct f14_reader *reader, const struct scenario *scenario,
-	       struct kvpull_reader_record *record);
+void f14_await(struct f14_reader *reader, struct kvpull_reader_record *record);
 
 /* Makes a probe of young keys and a read. Returns 0, or why it could not. */
-int f14_try(struct f14_reader *reader, const struct scenario *scenario,
-	    const struct f14_arena *arena);
+int f14_try(struct f14_reader *reader, const struct f14_arena *arena);
 
 /* f14_file.c: an owner with a file of its own */
 struct f14_arena *f14_arena_of_file(void);

@@ -60,7 +60,7 @@ void f14_full(const struct scenario *scenario)
 	f14_owner_stop(arena, owner);
 	scenario_say("%s; let in %llu ms after there was room", arena->said,
 		     (unsigned long long)(let_in_ns / SCENARIO_NS_PER_MS));
-	scenario_check(let_in_ns < SCENARIO_NS_PER_S * scenario->patience,
+	scenario_check(let_in_ns < SCENARIO_NS_PER_S * patience(),
 		       "it waits too long");
 }
 

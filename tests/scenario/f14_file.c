@@ -90,11 +90,11 @@ void f14_shortened(const struct scenario *scenario)
 		       "not connected");
 	owner_rests(arena);
 	second_owner(scenario, arena->path);
-	code = f14_try(&reader, scenario, arena);
+	code = f14_try(&reader, arena);
 	good = reader.good;
 	scenario_check(!code && good, "%d before the cut", code);
 	scenario_check(!truncate(arena->path, BYTES / 2), "truncate");
-	code = f14_try(&reader, scenario, arena);
+	code = f14_try(&reader, arena);
 	scenario_check(code == KVPULL_EREAD && !reader.wrong && !reader.stale &&
 			       reader.good == good + good / 2,
 		       "%d, %llu good after the cut, %llu before", code,
@@ -145,7 +145,7 @@ static uint64_t successor_round(const struct scenario *scenario,
 						    F14_NAP_NS_MAX);
 	scenario_check(successor > 0, "fork");
 	while (!code)
-		code = f14_try(&reader, scenario, arena);
+		code = f14_try(&reader, arena);
 	scenario_check(code == KVPULL_EPEER || code == KVPULL_EAGAIN,
 		       "ended with %d", code);
 	scenario_check(!reader.wrong, "wrong bytes were believed");

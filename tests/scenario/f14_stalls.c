@@ -49,12 +49,10 @@ static enum done done_of(const struct f14_reader *reader, uint32_t block)
 }
 
 /* The owner goes on, for some keys; this process does nothing. */
-static void stall_wait(struct f14_reader *reader,
-		       const struct scenario *scenario,
-		       const struct f14_arena *arena, struct stall *stall)
+static void stall_wait(struct f14_reader *reader, const struct f14_arena *arena,
+		       struct stall *stall)
 {
-	const uint64_t until =
-		engine_now_ns() + F14_LIMIT_NS * scenario->patience;
+	const uint64_t until = engine_now_ns() + F14_LIMIT_NS;
 	const uint64_t keys = 1 + random_next(&reader->random) % F14_CHUNKS;
 	uint32_t at;
 
@@ -135,8 +133,7 @@ static void stall_judge(const struct f14_reader *reader,
 }
 
 /* A read, with a stall before it or in it. */
-static int stall_try(struct f14_reader *reader, const struct scenario *scenario,
-		     const struct f14_arena *arena,
+static int stall_try(struct f14_reader *reader, const struct f14_arena *arena,
 		     struct f14_stall_counts *counts)
 {
 	static struct stall stall;
@@ -161,13 +158,12 @@ static int stall_try(struct f14_reader *reader, const struct scenario *scenario,
 		stall.keys[at] = newest - at;
 	memset(reader->blocks, (int)(UNTOUCHED & 0xff),
 	       (size_t)F14_PIECES * F14_CHUNK_BYTES);
-	code = f14_probe(reader, scenario, stall.keys, F14_CHUNKS, stall.places,
-			 &record);
+	code = f14_probe(reader, stall.keys, F14_CHUNKS, stall.places, &record);
 	stall_pieces(&stall);
 	if (code || !stall.count)
 		return code;
 	if (is_before)
-		stall_wait(reader, scenario, arena, &stall);
+		stall_wait(reader, arena, &stall);
 	read.piece_count = stall.count;
 	read.incarnation = record.incarnation;
 	code = reader->ops->read(reader->handle, &read, &id);
@@ -177,9 +173,9 @@ static int stall_try(struct f14_reader *reader, const struct scenario *scenario,
 	at = (uint32_t)reader->ops->poll(reader->handle, &record, 1,
 					 sizeof(record));
 	if (!at && !is_before)
-		stall_wait(reader, scenario, arena, &stall);
+		stall_wait(reader, arena, &stall);
 	if (!at)
-		f14_await(reader, scenario, &record);
+		f14_await(reader, &record);
 	if (at && !is_before) {
 		counts->over++;
 		return 0;
@@ -192,7 +188,7 @@ static int stall_try(struct f14_reader *reader, const struct scenario *scenario,
 void f14_stalls(const struct scenario *scenario, uint64_t stalls,
 		uint64_t limit_ns, struct f14_stall_counts *counts)
 {
-	const uint64_t until = engine_now_ns() + limit_ns * scenario->patience;
+	const uint64_t until = engine_now_ns() + limit_ns * patience();
 	struct f14_arena *arena = f14_arena_make();
 	const pid_t pid = f14_owner_start(scenario, arena);
 	struct f14_reader reader;
@@ -201,7 +197,7 @@ void f14_stalls(const struct scenario *scenario, uint64_t stalls,
 	scenario_check(!f14_reader_start(&reader, scenario, arena, "w1"),
 		       "not connected");
 	while (counts->stalls < stalls && engine_now_ns() < until)
-		scenario_check(!stall_try(&reader, scenario, arena, counts),
+		scenario_check(!stall_try(&reader, arena, counts),
 			       "a probe or a read failed");
 	f14_reader_stop(&reader);
 	f14_owner_stop(arena, pid);

@@ -2,7 +2,7 @@
 /* F3: tensor parallel sizes that differ, both ways, and at one ticket. */
 #include "tests/scenario/family.h"
 
-#define LIMIT_NS (10 * SCENARIO_NS_PER_S)
+#define LIMIT_NS (10 * SCENARIO_NS_PER_S * patience())
 #define BLOCKS 64u
 
 static void sizes_run(const struct scenario *scenario, uint32_t p_tp,

@@ -22,7 +22,7 @@
 #define FREED_NS (100 * SCENARIO_NS_PER_MS)
 #define FREED_MAX_NS (LEASE_MS * SCENARIO_NS_PER_MS)
 #define REMOTE_MAX_NS (2 * LEASE_MS * SCENARIO_NS_PER_MS)
-#define LIMIT_NS (5 * SCENARIO_NS_PER_S)
+#define LIMIT_NS (5 * SCENARIO_NS_PER_S * patience())
 
 static const char limited[] = "\"lease_ms\":1000,\"hold_max_ms\":2000";
 static const char config[] = "\"lease_ms\":1000,\"hold_max_ms\":60000";
@@ -270,7 +270,7 @@ static void f6_stopped(const struct scenario *scenario)
 		     (unsigned long long)(last_ns / SCENARIO_NS_PER_MS));
 	scenario_check(first_ns >= HOLD_MAX_MS * SCENARIO_NS_PER_MS,
 		       "before hold_max");
-	scenario_check(last_ns < (HOLD_MAX_MS + 1000 * scenario->patience) *
+	scenario_check(last_ns < (HOLD_MAX_MS + 1000 * patience()) *
 					 SCENARIO_NS_PER_MS,
 		       "long after hold_max");
 	node_kill(&d);
@@ -282,7 +282,7 @@ static void f6_stopped(const struct scenario *scenario)
 static void f6_abandoned(const struct scenario *scenario)
 {
 	const uint64_t limit_ns =
-		(3 * LEASE_MS + 300 * scenario->patience) * SCENARIO_NS_PER_MS;
+		(3 * LEASE_MS + 300 * patience()) * SCENARIO_NS_PER_MS;
 	struct node_message message, event;
 	struct node p, d;
 	uint64_t start_ns;

@@ -215,7 +215,7 @@ static int engine_start(struct engine *engine, const char *id,
 		setup->shares ?
 			"\"copy_threads\":1,\"progress_copies\":\"yes\"," :
 			"\"copy_threads\":0,",
-		INLINE_BYTES, hold_ms(), hold_ms(), 5000 * scenario->patience);
+		INLINE_BYTES, hold_ms(), hold_ms(), 5000 * patience());
 	return params.ops ? engine_open(engine, &params) : KVPULL_ECONFIG;
 }
 

@@ -45,7 +45,7 @@ static void race_run(const struct scenario *scenario, enum f7_mode mode)
 			 scenario_is_remote() ? REMOTE_TRIES :
 						QUICK_TRIES,
 		.expired = scenario->full ? FULL_EXPIRED : 0,
-		.limit_ns = (scenario->full ? 1200 : 20 * scenario->patience) *
+		.limit_ns = (scenario->full ? 1200 : 20 * patience()) *
 			    SCENARIO_NS_PER_S,
 	};
 
@@ -58,7 +58,7 @@ static void f7_shares(const struct scenario *scenario)
 	const struct f7_setup setup = {
 		.mode = F7_IN_POLL,
 		.tries = scenario->full ? FULL_TRIES / 10 : QUICK_TRIES / 4,
-		.limit_ns = (scenario->full ? 300 : 20 * scenario->patience) *
+		.limit_ns = (scenario->full ? 300 : 20 * patience()) *
 			    SCENARIO_NS_PER_S,
 		.block_bytes = 65536,
 		.shares = 1,
@@ -87,7 +87,7 @@ static void mutant_run(const struct scenario *scenario, enum f7_mode mode)
 	const struct f7_setup setup = {
 		.mode = mode,
 		.tries = scenario->full ? FULL_TRIES : 20 * QUICK_TRIES,
-		.limit_ns = (scenario->full ? 120 : 5 * scenario->patience) *
+		.limit_ns = (scenario->full ? 120 : 5 * patience()) *
 			    SCENARIO_NS_PER_S,
 		.until_torn = scenario->full ? 10 : 1,
 	};

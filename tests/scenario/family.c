@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#define LIMIT_NS (10 * SCENARIO_NS_PER_S)
+#define LIMIT_NS (10 * SCENARIO_NS_PER_S * patience())
 
 struct batch {
 	const struct family_setup *setup;

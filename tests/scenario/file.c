@@ -11,7 +11,7 @@
 #include "tests/scenario/node.h"
 #include "tests/scenario/sandbox.h"
 
-#define LIMIT_NS (20 * SCENARIO_NS_PER_S)
+#define LIMIT_NS (20 * SCENARIO_NS_PER_S * patience())
 #define BLOCK_BYTES 16384u
 #define POOL_BLOCKS 384u /* a group */
 #define LAYERS 2u        /* a group */
@@ -481,15 +481,15 @@ static void x3_hangs(const struct scenario *scenario)
 			       event.reason == KVPULL_EDEADLINE,
 		       "a pull that hangs ended as %u, error %d", event.kind,
 		       event.reason);
-	scenario_check(took_ns <= (3000 + 2000 * scenario->patience) *
-					  SCENARIO_NS_PER_MS,
+	scenario_check(took_ns <=
+			       (3000 + 2000 * patience()) * SCENARIO_NS_PER_MS,
 		       "only after %llu ms",
 		       (unsigned long long)(took_ns / SCENARIO_NS_PER_MS));
 	held_ends(&pair.p, held, KVPULL_END_RELEASED);
 	start_ns = engine_now_ns();
 	pair_close(&pair);
 	took_ns = engine_now_ns() - start_ns;
-	scenario_check(took_ns <= 3 * scenario->patience * SCENARIO_NS_PER_S,
+	scenario_check(took_ns <= 3 * patience() * SCENARIO_NS_PER_S,
 		       "it closed in %llu ms",
 		       (unsigned long long)(took_ns / SCENARIO_NS_PER_MS));
 	node_check_empty(&other);
@@ -519,7 +519,7 @@ static void x3_close(const struct scenario *scenario)
 	node_prefill(&pair.p, &message, BLOCKS_MAX, 1);
 	(void)node_pull(&pair.d, &message);
 	/* It connects, and its first read begins. */
-	scenario_sleep_ns(500 * scenario->patience * SCENARIO_NS_PER_MS);
+	scenario_sleep_ns(500 * patience() * SCENARIO_NS_PER_MS);
 	(void)kill(pair.p.pid, SIGSTOP);
 	start_ns = engine_now_ns();
 	node_close(&pair.d);
@@ -530,8 +530,7 @@ static void x3_close(const struct scenario *scenario)
 	scenario_say("closed after %llu ms",
 		     (unsigned long long)(took_ns / SCENARIO_NS_PER_MS));
 	/* Beside its process, which ends. */
-	scenario_check(took_ns <=
-			       1200 * scenario->patience * SCENARIO_NS_PER_MS,
+	scenario_check(took_ns <= 1200 * patience() * SCENARIO_NS_PER_MS,
 		       "it closes too late");
 }
 

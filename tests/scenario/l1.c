@@ -21,7 +21,7 @@
 #define OPEN_MAX 48u /* of one producer, or one consumer */
 #define LEASE_NS (500 * SCENARIO_NS_PER_MS)
 #define FAULT_NS (700 * SCENARIO_NS_PER_MS) /* between faults */
-#define LIMIT_NS (20 * SCENARIO_NS_PER_S)
+#define LIMIT_NS (20 * SCENARIO_NS_PER_S * patience())
 #define SAMPLES 8192u
 /* Beyond what an allocator keeps; 10^6 holds that leak a byte each are more. */
 #define GROWN_KIB_MAX 768u

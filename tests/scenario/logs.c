@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define LOGS_MAX 16u
-#define LIMIT_NS (10 * SCENARIO_NS_PER_S)
+#define LIMIT_NS (10 * SCENARIO_NS_PER_S * patience())
 
 static char paths[LOGS_MAX][512];
 static char ids[LOGS_MAX][32];

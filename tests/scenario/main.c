@@ -20,12 +20,6 @@
 #include "tests/lib/folder.h"
 #include "tests/scenario/scenario.h"
 
-/* A sanitizer makes a machine a slow one. */
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define PATIENCE 5
-#else
-#define PATIENCE 1
-#endif
 #define VERDICT_BYTES 2048u
 #define LOOK_MS 100
 
@@ -237,7 +231,7 @@ static int case_run(const struct scenario_case *test,
 	timed_out = verdict_read(
 		pipes[0], pid, text,
 		(scenario.full ? test->full_limit_s : test->quick_limit_s) *
-			scenario.patience);
+			patience());
 	verdict = case_verdict(timed_out, group_end(pid), text);
 	(void)close(pipes[0]);
 	(void)folder_remove_all(folder);
@@ -320,14 +314,14 @@ int scenario_is_remote(void)
 static int usage(const char *why)
 {
 	fprintf(stderr,
-		"%s\nusage: kvpull_scenarios [--quick|--full] [--only F7,F3b] [--route shm|verbs] [--patience N] [--verbose]\n",
+		"%s\nusage: kvpull_scenarios [--quick|--full] [--only F7,F3b] [--route shm|verbs] [--verbose]\n",
 		why);
 	return 2;
 }
 
 int main(int argc, char **argv)
 {
-	struct scenario options = { .patience = PATIENCE };
+	struct scenario options = { 0 };
 	uint32_t counts[3] = { 0 };
 	const char *only = NULL;
 	size_t group;
@@ -342,9 +336,6 @@ int main(int argc, char **argv)
 			only = argv[++at];
 		else if (!strcmp(argv[at], "--route") && at + 1 < argc)
 			(void)setenv("KVPULL_ROUTE", argv[++at], 1);
-		else if (!strcmp(argv[at], "--patience") && at + 1 < argc)
-			options.patience =
-				(uint32_t)strtoul(argv[++at], NULL, 10);
 		else if (strcmp(argv[at], "--quick") != 0)
 			return usage(argv[at]);
 	}

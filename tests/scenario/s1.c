@@ -18,7 +18,7 @@
 #include "tests/scenario/top.h"
 
 #define BLOCKS 8u /* of a request */
-#define LIMIT_NS (10 * SCENARIO_NS_PER_S)
+#define LIMIT_NS (10 * SCENARIO_NS_PER_S * patience())
 
 static void open_node(const struct scenario *scenario, struct node *node,
 		      const char *id, const char *folder, const char *config)
@@ -371,7 +371,7 @@ static void pool_reader_main(const struct scenario *scenario,
 	while (!atomic_load_explicit(&shared->hangs, memory_order_relaxed)) {
 		const uint64_t good = reader.good;
 
-		scenario_check(!f14_try(&reader, scenario, arena), "a read");
+		scenario_check(!f14_try(&reader, arena), "a read");
 		atomic_fetch_add_explicit(&shared->tries, reader.good > good,
 					  memory_order_relaxed);
 		scenario_sleep_ns(SCENARIO_NS_PER_MS);

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "tests/lib/patience.h"
 #include "tests/lib/random.h"
 #include "tools/ib_pull_engine.h"
 
@@ -24,7 +25,6 @@ struct scenario {
 	const char *folder; /* of this case; sockets go here */
 	uint32_t full;      /* 1: full counts */
 	uint32_t verbose;   /* 1: the library's log goes to stderr */
-	uint32_t patience;  /* times the limits: a slow machine */
 };
 
 struct scenario_case {

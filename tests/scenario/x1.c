@@ -17,7 +17,7 @@
 
 #define BLOCKS 16u
 #define PULLS 20u
-#define LIMIT_NS (10 * SCENARIO_NS_PER_S)
+#define LIMIT_NS (10 * SCENARIO_NS_PER_S * patience())
 
 struct x1_setup {
 	const char *config;

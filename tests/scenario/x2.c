@@ -16,7 +16,7 @@
 #include "tests/scenario/sandbox.h"
 
 #define BLOCKS 8u
-#define LIMIT_NS (10 * SCENARIO_NS_PER_S)
+#define LIMIT_NS (10 * SCENARIO_NS_PER_S * patience())
 #define GIVEN_NS SCENARIO_NS_PER_S /* after a refusal, at a lease of 30 s */
 #define KEY_BYTES 32u
 

@@ -9,7 +9,7 @@
 #define BLOCKS 64u
 #define PULLS 20u
 #define CONFIG "\"lease_ms\":2000"
-#define LIMIT_NS (10 * SCENARIO_NS_PER_S)
+#define LIMIT_NS (10 * SCENARIO_NS_PER_S * patience())
 
 /* A pool of 64 MiB a side: far more than it may lock. */
 static void side_open(const struct scenario *scenario, struct node *node,

@@ -31,12 +31,13 @@
 
 #include "base/pause.h"
 #include "base/ring.h"
+#include "tests/lib/patience.h"
 #include "tests/lib/random.h"
 
 #define RING_RECORDS 16u
 #define RING_BYTES (KVPULL_RING_SLOTS_OFFSET + RING_RECORDS * 32u)
 /* A mode that hangs fails by SIGALRM. */
-#define HANG_SECONDS 120u
+#define HANG_SECONDS (120u * patience())
 /* A writer that is merely off its core rings long before this. */
 #define LOST_WAKE_MS 1000
 /* In wake: both sides wait up to so many pauses before they step. */

@@ -19,12 +19,7 @@
 #include "tests/stress/hostile_world.h"
 
 #define PROCESSES_MAX 20u
-/* A sanitizer makes a machine a slow one. */
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define NEWCOMER_NS (4 * KVPULL_NS_PER_S)
-#else
-#define NEWCOMER_NS KVPULL_NS_PER_S
-#endif
+#define NEWCOMER_NS (KVPULL_NS_PER_S * patience())
 #define NOFILE 1024u /* P's; the strangers have far more */
 
 static struct sockaddr_un producer;

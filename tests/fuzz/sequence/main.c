@@ -16,10 +16,11 @@
 
 #include "base/clock.h"
 #include "tests/fuzz/sequence/sequence.h"
+#include "tests/lib/patience.h"
 
-#define STEPS_MORE 40u /* beyond the least */
-#define BUSY_S 20      /* of the processor, one sequence */
-#define HANG_S 600u    /* likewise, on a machine with other things to do */
+#define STEPS_MORE 40u            /* beyond the least */
+#define BUSY_S 20                 /* of the processor, one sequence */
+#define HANG_S (60u * patience()) /* likewise, by the clock */
 
 struct options {
 	uint64_t seed;

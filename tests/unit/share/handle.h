@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "kvpull/reader.h"
 #include "plugin/share/share_state.h"
+#include "tests/lib/patience.h"
 #include "tests/unit/pool/world.h"
 #include "tests/unit/shm/raw.h"
 
@@ -17,7 +18,7 @@
 #define HANDLE_ENTRIES 64u
 #define HANDLE_BLOCKS (8u * KVPULL_READER_ITEMS_MAX)
 #define HANDLE_KEY_BYTES 36u
-#define HANDLE_WAIT_NS (20 * KVPULL_NS_PER_S)
+#define HANDLE_WAIT_NS (20 * KVPULL_NS_PER_S * patience())
 
 /*
  * 0: the machine's clock. A test program in which nothing is done but by polls
