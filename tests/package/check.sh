@@ -72,17 +72,19 @@ another() { # what tools/package.sh builds, in another folder by another's make
 		"$work/other/kvpull-$version/tools/package.sh" "$@"
 }
 
-# Another folder, another machine, at another time.
+# Another folder at another time; of Debian's packages another machine, too. (A
+# wheel carries libraries of the machine that makes it.)
 built_alike() { # bare root
 	mkdir "$work/other" && tar -xf "$dist/kvpull-$version.tar.gz" -C "$work/other" &&
 		mkdir -p "$work/other/kvpull-$version/build/package" &&
 		ln -s "$top/build/package/venv" "$work/other/kvpull-$version/build/package/venv" &&
-		another dist "$version" && another wheel "$version" aarch64 || return 1
+		another dist "$version" && another wheel "$version" &&
+		another wheel "$version" aarch64 || return 1
 	for file in "$dist"/*.tar.gz "$dist"/*.whl "$dist"/*.deb; do
 		name=$(basename "$file")
 		case $name in
-		"kvpull-$version.tar.gz" | *_aarch64.whl) other=$work/other/kvpull-$version ;;
-		*) other=$1/kvpull ;;
+		*.deb) other=$1/kvpull ;;
+		*) other=$work/other/kvpull-$version ;;
 		esac
 		cmp "$file" "$other/build/dist/$name" || return 1
 	done
