@@ -95,6 +95,7 @@ BENCH_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c))
 SIM_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c))
 SCENARIO_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/scenario/*.c))
 FAKE_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/fake/*.c))
+FAKE_CUDA := $(B)/cuda/libcuda.so.1
 UNIT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/lib/*.c))
 FUZZ := $(patsubst tests/%.c,$(B)/%,$(wildcard tests/fuzz/fuzz_*.c))
 # A fuzz target's further parts; main.c is that of sequences from a seed.
@@ -123,7 +124,7 @@ export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1
 # ---- build ----
 
 all: lib tools ## the library and the tools
-programs: all $(UNIT) $(STRESS) $(SIM) $(SCENARIOS) ## what the tests run
+programs: all $(UNIT) $(STRESS) $(SIM) $(SCENARIOS) $(B)/gpu_probe $(FAKE_CUDA) ## what the tests run
 fuzz-programs: $(FUZZ) $(B)/kvpull_sequences $(B)/kvpull_api_fuzz
 unit-programs: $(UNIT)
 lib: $(B)/libkvpull.so ## the library alone
@@ -183,6 +184,7 @@ $(Q)$(CC) -o $@ $^ $(ALL_LDFLAGS) $(RPATH) $(1) $(LIBS) -ldl -lm
 endef
 
 UNIT_ALSO_route := tests/unit/verbs/world.c
+UNIT_ALSO_cuda := tests/fake/cuda/*.c
 UNIT_ALSO_share := tests/unit/pool/world.c tests/unit/shm/world.c tests/unit/shm/raw.c
 # Its device is the fake one.
 $(B)/unit/test_share_verbs: ALL_LDFLAGS += -Wl,--wrap=kvpull_fabric_load
@@ -216,6 +218,14 @@ $(B)/fabric_stranger: $(B)/tests/fabric/stranger.o $(TEST_LIBS)
 	$(call LINK_TEST,-lrdmacm -libverbs)
 $(B)/fabric_pool: $(B)/tests/fabric/pool.o $(TEST_LIBS)
 	$(call LINK_TEST)
+# Found by LD_LIBRARY_PATH, in the place of NVIDIA's.
+$(FAKE_CUDA): $(patsubst %.c,$(B)/%.o,$(wildcard tests/fake/cuda/*.c))
+	@mkdir -p $(@D)
+	$(call SAY,LD,$@)
+	$(Q)$(CC) -shared -Wl,-soname,$(@F) -o $@ $^ $(ALL_LDFLAGS)
+$(B)/gpu_probe: $(patsubst %.c,$(B)/%.o,$(wildcard tests/gpu/*.c))
+	$(call SAY,LD,$@)
+	$(Q)$(CC) -o $@ $^ $(ALL_LDFLAGS) -ldl
 $(B)/kvpull_bench: $(BENCH_OBJ) $(TEST_LIBS)
 	$(call LINK_TEST)
 
@@ -232,7 +242,8 @@ unit: $(UNIT) ## unit tests, seconds
 check: deps ## every test that needs no special machine, minutes; STAGES="unit doctor"
 	$(Q)+MAKE="$(MAKE)" tests/check.sh $(STAGES)
 
-demo: deps all ## two engines on this machine: serve, pull, compare
+demo: deps ## two engines on this machine: serve, pull, compare
+	$(Q)+$(SUBMAKE) all
 	$(Q)tools/demo.sh $(B)
 
 compat: all ## ib_pull of the previous commit and ours read from each other
@@ -328,6 +339,16 @@ check-engine-fabric: lib ## real vLLM engines in two guests, RDMA between them; 
 bench-engine: lib $(B)/ib_pull ## connectors on real vLLM engines, JSON into build/bench/
 	$(Q)PYTHON=$(PYTHON) tests/engine/bench.sh $(B) build/bench
 
+check-gpu: $(B)/gpu_probe $(FAKE_CUDA) ## the probe of a GPU, against a fake driver
+	$(Q)tests/gpu/pack.sh $(B) build/gpu
+	$(Q)tests/gpu/check.sh $(B) build/gpu
+
+gpu-pack: $(B)/gpu_probe ## .gpu/, which a machine with a GPU is given: .gpu/card.sh there
+	$(Q)tests/gpu/pack.sh $(B) .gpu
+
+gpu-ptx: ## the kernels' PTX from their source, where nvcc is
+	$(Q)tests/gpu/ptx.sh write
+
 fabric-uml: ## build user-mode Linux for the fabric's guests, which are faster then
 	$(Q)tests/deps.sh fabric-uml
 	$(Q)tests/fabric/uml.sh build/fabric
@@ -414,10 +435,10 @@ check-packages: ## wheel, sdist, deb: built twice, installed in bare roots, used
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
 
-clean: ## remove build/
-	rm -rf build
+clean: ## remove build/ and .gpu/
+	rm -rf build .gpu
 
-.PHONY: all programs fuzz-programs unit-programs lib tools unit check demo sim scenarios scenario-programs \
+.PHONY: all check-gpu gpu-pack gpu-ptx programs fuzz-programs unit-programs lib tools unit check demo sim scenarios scenario-programs \
 	stress stress-programs asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants draw-mutants bench bench-disk \
 	bench-engine check-engine check-engine-fabric check-fabric bench-fabric fabric-uml headers layers rooms banned \
 	symbols probes check-probes compat lint format abi abi-bless deps pages sequences sequences-run api-fuzz api-fuzz-run \

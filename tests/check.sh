@@ -78,6 +78,7 @@ submake scenarios 400 scenarios MODE=--quick
 submake stress 240 stress-programs MODE=--quick
 stage ib_pull 300 tests/ib_pull.sh build/release
 stage top 150 tests/top.sh build/release
+submake gpu 120 check-gpu
 stage shown 60 tests/shown.sh
 stage killed 120 tests/fabric/killed.sh
 stage doctor 150 tests/doctor.sh build/release

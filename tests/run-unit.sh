@@ -29,7 +29,7 @@ stopped() {
 	for log in "$work"/*.log; do
 		name=$(basename "$log" .log)
 		[ -s "$work/$name.counts" ] ||
-			failed_say "$name: did not end in time" <"$log"
+			tail -n 9 "$log" | failed_say "$name: did not end in time"
 	done
 	exit 143
 }

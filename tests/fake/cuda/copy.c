@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fake driver's copies and kernels: what they are asked, and what they do. */
+#include "tests/fake/cuda/cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/gpu/gather.cu"
+
+/* ---- copies ---- */
+
+static int copy_queue(enum fake_kind kind, uint64_t target, uint64_t source,
+		      size_t bytes, struct gpu_stream *stream)
+{
+	const struct fake_entry entry = {
+		.kind = kind,
+		.target = target,
+		.source = source,
+		.bytes = bytes,
+		.spans = { { target, bytes }, { source, bytes } },
+	};
+
+	return bytes ? fake_queue(stream, &entry) : GPU_EINVALID_VALUE;
+}
+
+int cuMemcpyDtoDAsync(uint64_t target, uint64_t source, size_t bytes,
+		      struct gpu_stream *stream)
+{
+	return fake_ready() ?
+		       fake_ready() :
+		       copy_queue(FAKE_COPY, target, source, bytes, stream);
+}
+
+int cuMemcpyDtoHAsync(void *target, uint64_t source, size_t bytes,
+		      struct gpu_stream *stream)
+{
+	return fake_ready() ? fake_ready() :
+			      copy_queue(FAKE_COPY_TO_HOST,
+					 (uint64_t)(uintptr_t)target, source,
+					 bytes, stream);
+}
+
+int cuMemcpyHtoDAsync(uint64_t target, const void *source, size_t bytes,
+		      struct gpu_stream *stream)
+{
+	return fake_ready() ?
+		       fake_ready() :
+		       copy_queue(FAKE_COPY_FROM_HOST, target,
+				  (uint64_t)(uintptr_t)source, bytes, stream);
+}
+
+int cuMemsetD8Async(uint64_t target, uint8_t byte, size_t bytes,
+		    struct gpu_stream *stream)
+{
+	const struct fake_entry entry = {
+		.kind = FAKE_FILL,
+		.target = target,
+		.bytes = bytes,
+		.fill = byte,
+		.spans = { { target, bytes } },
+	};
+
+	if (fake_ready())
+		return fake_ready();
+	return bytes ? fake_queue(stream, &entry) : GPU_EINVALID_VALUE;
+}
+
+/* Copies of a batch have no order among them: the last ones go first. */
+static int batch(uint64_t *targets, uint64_t *sources, size_t *bytes,
+		 size_t count, struct gpu_stream *stream)
+{
+	int code = GPU_OK;
+	size_t at;
+
+	for (at = count; at-- > 0 && !code;)
+		code = copy_queue(FAKE_COPY, targets[at], sources[at],
+				  bytes[at], stream);
+	return code;
+}
+
+static int is_batch(const struct gpu_copy_attributes *attributes,
+		    const size_t *attribute_from, size_t attribute_count,
+		    size_t count)
+{
+	return count && attribute_count == 1 && !attribute_from[0] &&
+	       attributes->order == GPU_ORDER_STREAM && !attributes->flags;
+}
+
+int fake_batch_12(uint64_t *targets, uint64_t *sources, size_t *bytes,
+		  size_t count, struct gpu_copy_attributes *attributes,
+		  size_t *attribute_from, size_t attribute_count,
+		  size_t *failed, struct gpu_stream *stream)
+{
+	if (fake_ready())
+		return fake_ready();
+	*failed = SIZE_MAX;
+	if (!is_batch(attributes, attribute_from, attribute_count, count))
+		return GPU_EINVALID_VALUE;
+	return batch(targets, sources, bytes, count, stream);
+}
+
+int fake_batch_13(uint64_t *targets, uint64_t *sources, size_t *bytes,
+		  size_t count, struct gpu_copy_attributes *attributes,
+		  size_t *attribute_from, size_t attribute_count,
+		  struct gpu_stream *stream)
+{
+	if (fake_ready())
+		return fake_ready();
+	if (!is_batch(attributes, attribute_from, attribute_count, count))
+		return GPU_EINVALID_VALUE;
+	return batch(targets, sources, bytes, count, stream);
+}
+
+/* ---- kernels ---- */
+
+struct gpu_module {
+	char *text;
+};
+
+struct gpu_function {
+	const char *name;
+	size_t argument_bytes[3];
+};
+
+static struct gpu_function kernels[] = {
+	{ "gather", { sizeof(struct gather_job), 8, 8 } },
+	{ "stamp", { 8, 8, 8 } },
+	{ "compare",
+	  { sizeof(struct gather_job), 8, sizeof(struct gather_expected) } },
+};
+
+/* Arguments of a launch, as they lie in an entry. */
+struct gather_arguments {
+	struct gather_job job;
+	uint64_t first;
+	uint64_t end;
+};
+
+struct stamp_arguments {
+	uint64_t address;
+	uint64_t pieces;
+	uint64_t seed;
+};
+
+struct compare_arguments {
+	struct gather_job job;
+	uint64_t end;
+	struct gather_expected expected;
+};
+
+int cuModuleLoadData(struct gpu_module **module, const void *image)
+{
+	struct gpu_module *made;
+
+	if (fake_ready())
+		return fake_ready();
+	/* PTX 7.0 is the newest that drivers of 11.0 take. */
+	if (!strstr(image, ".version 7.0\n"))
+		return GPU_EINVALID_PTX;
+	made = calloc(1, sizeof(*made));
+	if (made)
+		made->text = strdup(image);
+	if (!made || !made->text)
+		return GPU_EOUT_OF_MEMORY;
+	fake.modules++;
+	*module = made;
+	return GPU_OK;
+}
+
+int cuModuleUnload(struct gpu_module *module)
+{
+	if (fake_ready())
+		return fake_ready();
+	free(module->text);
+	free(module);
+	fake.modules--;
+	return GPU_OK;
+}
+
+int cuModuleGetFunction(struct gpu_function **function,
+			struct gpu_module *module, const char *name)
+{
+	const size_t bytes = strlen(name);
+	const char *entry = module->text;
+	size_t at;
+
+	if (fake_ready())
+		return fake_ready();
+	while ((entry = strstr(entry, ".entry ")) != NULL) {
+		entry += strlen(".entry ");
+		if (!strncmp(entry, name, bytes) && entry[bytes] == '(')
+			break;
+	}
+	for (at = 0; entry && at < sizeof(kernels) / sizeof(*kernels); at++)
+		if (!strcmp(kernels[at].name, name)) {
+			*function = &kernels[at];
+			return GPU_OK;
+		}
+	return GPU_ENOT_FOUND;
+}
+
+int cuLaunchKernel(struct gpu_function *function, uint32_t grid_x,
+		   uint32_t grid_y, uint32_t grid_z, uint32_t block_x,
+		   uint32_t block_y, uint32_t block_z, uint32_t shared_bytes,
+		   struct gpu_stream *stream, void **arguments, void **extra)
+{
+	struct fake_entry entry = { .kind = FAKE_LAUNCH,
+				    .bytes = grid_x,
+				    .function = function };
+	size_t used = 0;
+	uint32_t i;
+
+	if (fake_ready())
+		return fake_ready();
+	if (!grid_x || grid_y != 1 || grid_z != 1 || block_y != 1 ||
+	    block_z != 1 || shared_bytes || extra)
+		return GPU_EINVALID_VALUE;
+	if (block_x != GATHER_LANES)
+		fake_wrong("a kernel of %u threads is launched with %u",
+			   GATHER_LANES, block_x);
+	for (i = 0; i < 3; i++) {
+		memcpy(entry.arguments + used, arguments[i],
+		       function->argument_bytes[i]);
+		used += function->argument_bytes[i];
+	}
+	fake_kernel_spans(&entry);
+	return fake_queue(stream, &entry);
+}
+
+/* The addresses of the first strip: a job has one region on each side. */
+static void job_spans(struct fake_entry *entry, const struct gather_job *job)
+{
+	const uint64_t strips = (uint64_t)(uintptr_t)job->strips;
+	const struct gather_strip *strip =
+		fake_memory(strips, sizeof(*strip), 0);
+
+	entry->spans[0] =
+		(struct fake_span){ strips, job->strip_count * sizeof(*strip) };
+	if (!strip)
+		return;
+	entry->spans[1] = (struct fake_span){ strip->source, strip->row_bytes };
+	entry->spans[2] = (struct fake_span){ strip->target, strip->row_bytes };
+}
+
+void fake_kernel_spans(struct fake_entry *entry)
+{
+	const struct stamp_arguments *stamped = (void *)entry->arguments;
+
+	(void)pthread_mutex_lock(&fake.lock);
+	if (entry->function == &kernels[1])
+		entry->spans[0] = (struct fake_span){
+			stamped->address, stamped->pieces * GATHER_PIECE_BYTES
+		};
+	else
+		job_spans(entry, (void *)entry->arguments);
+	(void)pthread_mutex_unlock(&fake.lock);
+}
+
+/* A thread of a kernel that touches what it may not goes on in a place apart. */
+static int is_illegal;
+
+static void *thread_memory(uint64_t address, uint64_t bytes, int is_store)
+{
+	static uint64_t apart[2];
+	void *memory = fake_memory(address, bytes, is_store);
+
+	if (memory)
+		return memory;
+	is_illegal = 1;
+	return apart;
+}
+
+static void thread_run(const struct fake_entry *entry)
+{
+	const void *arguments = entry->arguments;
+	const struct gather_arguments *gathered = arguments;
+	const struct stamp_arguments *stamped = arguments;
+	const struct compare_arguments *compared = arguments;
+
+	if (entry->function == &kernels[0])
+		gather(gathered->job, gathered->first, gathered->end);
+	else if (entry->function == &kernels[1])
+		stamp(stamped->address, stamped->pieces, stamped->seed);
+	else
+		compare(compared->job, compared->end, compared->expected);
+}
+
+int fake_kernel_run(const struct fake_entry *entry)
+{
+	uint32_t block;
+	uint32_t lane;
+
+	is_illegal = 0;
+	for (block = 0; block < entry->bytes && !is_illegal; block++)
+		for (lane = 0; lane < GATHER_LANES && !is_illegal; lane++) {
+			gather_thread = (struct gather_thread){
+				.block = block,
+				.blocks = (uint32_t)entry->bytes,
+				.lane = lane,
+				.memory = thread_memory,
+			};
+			thread_run(entry);
+		}
+	return is_illegal ? GPU_EILLEGAL_ADDRESS : GPU_OK;
+}

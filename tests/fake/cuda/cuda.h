@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A libcuda.so.1 without a GPU, for programs that find it by LD_LIBRARY_PATH.
+ *
+ * Device memory is a memfd, so that its descriptor can be handed to another
+ * process. Addresses that a program gets lie in ranges that nobody may touch:
+ * a load or store by the CPU is a SIGSEGV. The fake has a mapping of its own
+ * beside each (`view`). A stream is a thread; kernels are the C of gather.cu.
+ *
+ * A call that the driver would refuse gets the driver's code. A program that
+ * does what no driver reports, but loses data or memory, is ended with a line
+ * "fake cuda: ...", exit status 99: see fake_wrong().
+ *
+ * Environment: FAKE_CUDA_VERSION (13000; 12080 and 12000 have fewer calls),
+ * FAKE_CUDA_LATE_US (each piece of a stream's work takes so long).
+ */
+#ifndef KVPULL_TESTS_FAKE_CUDA_H
+#define KVPULL_TESTS_FAKE_CUDA_H
+
+#include <pthread.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "tests/gpu/driver.h"
+
+#define FAKE_HANDLES_MAX 256u
+#define FAKE_RANGES_MAX 256u
+#define FAKE_HOSTS_MAX 64u
+#define FAKE_QUEUE_MAX 1024u /* as a stream of the driver has */
+#define FAKE_SPANS_MAX 4u
+#define FAKE_GRANULARITY ((size_t)2 << 20)
+#define FAKE_EXPORT __attribute__((visibility("default")))
+
+#define FAKE_DECLARE(name, version, arguments) FAKE_EXPORT int name arguments;
+GPU_CALLS(FAKE_DECLARE)
+FAKE_EXPORT int cuGetProcAddress_v2(const char *symbol, void **function,
+				    int version, uint64_t flags, int *status);
+
+/* cuMemcpyBatchAsync() of 12.8 and of 13.0. */
+FAKE_EXPORT int fake_batch_12(uint64_t *targets, uint64_t *sources,
+			      size_t *bytes, size_t count,
+			      struct gpu_copy_attributes *attributes,
+			      size_t *attribute_from, size_t attribute_count,
+			      size_t *failed, struct gpu_stream *stream);
+FAKE_EXPORT int fake_batch_13(uint64_t *targets, uint64_t *sources,
+			      size_t *bytes, size_t count,
+			      struct gpu_copy_attributes *attributes,
+			      size_t *attribute_from, size_t attribute_count,
+			      struct gpu_stream *stream);
+
+/* Memory of a device, by the number that cuMemCreate() gave out. */
+struct fake_handle {
+	int fd; /* -1: not in use */
+	size_t bytes;
+	uint32_t users;  /* the number itself, and each mapping */
+	int is_released; /* the number is not valid any more */
+};
+
+/* Addresses that were reserved, and what is mapped there. */
+struct fake_range {
+	uint64_t address; /* 0: not in use */
+	size_t bytes;
+	size_t mapped_bytes; /* 0: nothing */
+	uint64_t handle;
+	int access; /* 0: none yet */
+	uint8_t *view;
+};
+
+/* Addresses that an entry of a queue will read or write. */
+struct fake_span {
+	uint64_t address;
+	uint64_t bytes;
+};
+
+enum fake_kind {
+	FAKE_COPY = 0,
+	FAKE_COPY_TO_HOST,
+	FAKE_COPY_FROM_HOST,
+	FAKE_FILL,
+	FAKE_LAUNCH,
+	FAKE_RECORD,
+	FAKE_WAIT
+};
+
+struct fake_entry {
+	enum fake_kind kind;
+	uint64_t target;
+	uint64_t source;
+	uint64_t bytes; /* of a launch: how many blocks */
+	uint8_t fill;
+	struct gpu_event *event;
+	uint64_t event_turn; /* the record that is waited for */
+	struct gpu_function *function;
+	_Alignas(8) uint8_t arguments[96];
+	struct fake_span spans[FAKE_SPANS_MAX];
+};
+
+struct gpu_event {
+	uint32_t flags;
+	uint64_t recorded; /* records that were queued */
+	uint64_t done;     /* and that were reached */
+	uint64_t done_ns;
+};
+
+struct gpu_stream {
+	pthread_t thread;
+	struct fake_entry queue[FAKE_QUEUE_MAX];
+	uint64_t head; /* entries that are done */
+	uint64_t tail; /* and that were queued */
+	int is_ending;
+	struct gpu_stream *next;
+};
+
+/* All of the fake, under one lock; every change wakes all that wait. */
+struct fake {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	pid_t pid; /* that called cuInit(); 0: nobody yet */
+	uint32_t late_us;
+	int sticky; /* the code that ended the context, of all later calls */
+	uint32_t retained;
+	uint32_t events;
+	uint32_t modules;
+	struct fake_handle handles[FAKE_HANDLES_MAX];
+	struct fake_range ranges[FAKE_RANGES_MAX];
+	struct fake_span hosts[FAKE_HOSTS_MAX];
+	struct gpu_stream *streams;
+};
+
+extern struct fake fake;
+
+/* The program does what would lose data: say it and end the process. */
+__attribute__((noreturn, format(printf, 1, 2))) void
+fake_wrong(const char *format, ...);
+
+/* 0, or why no call may be made: forked, not begun, no context, a lost one. */
+int fake_ready(void);
+
+/*
+ * With the lock held. Where the device sees @bytes from @address on, or NULL:
+ * not mapped, beyond a mapping, or a store into memory that is mapped for loads.
+ */
+void *fake_memory(uint64_t address, uint64_t bytes, int is_store);
+
+/* With the lock held: does work that is queued touch the range? */
+int fake_is_used(uint64_t address, uint64_t bytes);
+
+/* Queue a copy of @entry; waits while the queue is full. */
+int fake_queue(struct gpu_stream *stream, const struct fake_entry *entry);
+
+/* Run a kernel, with the lock held. 0, or the code that ends the context. */
+int fake_kernel_run(const struct fake_entry *entry);
+
+/* Note the addresses that a launch will touch, by its arguments. */
+void fake_kernel_spans(struct fake_entry *entry);
+
+#endif

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fake driver's beginning and end, its device, contexts and names. */
+#include "tests/fake/cuda/cuda.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct fake fake = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.changed = PTHREAD_COND_INITIALIZER,
+};
+
+/* The primary context is a token; a thread has pushed it so many times. */
+static _Thread_local uint32_t pushed;
+static uint8_t primary[1];
+
+void fake_wrong(const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	(void)fputs("fake cuda: ", stderr);
+	(void)vfprintf(stderr, format, arguments);
+	(void)fputc('\n', stderr);
+	va_end(arguments);
+	_exit(99);
+}
+
+int fake_ready(void)
+{
+	if (fake.pid != getpid())
+		return GPU_ENOT_INITIALIZED;
+	if (!pushed)
+		return GPU_EINVALID_CONTEXT;
+	return fake.sticky;
+}
+
+static int number_of(const char *name, int otherwise)
+{
+	const char *text = getenv(name);
+
+	return text ? (int)strtol(text, NULL, 10) : otherwise;
+}
+
+int cuInit(uint32_t flags)
+{
+	uint32_t i;
+
+	if (flags)
+		return GPU_EINVALID_VALUE;
+	/* A child of a process that called it has no driver. */
+	if (fake.pid && fake.pid != getpid())
+		return GPU_ENOT_INITIALIZED;
+	if (fake.pid)
+		return GPU_OK;
+	fake.pid = getpid();
+	fake.late_us = (uint32_t)number_of("FAKE_CUDA_LATE_US", 0);
+	for (i = 0; i < FAKE_HANDLES_MAX; i++)
+		fake.handles[i].fd = -1;
+	return GPU_OK;
+}
+
+/* A program that ends has given everything back, but where its context is lost. */
+__attribute__((destructor)) static void end(void)
+{
+	uint32_t left = 0;
+	uint32_t i;
+
+	if (fake.pid != getpid() || fake.sticky)
+		return;
+	for (i = 0; i < FAKE_HANDLES_MAX; i++)
+		left += fake.handles[i].fd >= 0;
+	if (left)
+		fake_wrong("%u allocations are left at exit", left);
+	for (i = 0; i < FAKE_RANGES_MAX; i++)
+		left += fake.ranges[i].address != 0;
+	if (left)
+		fake_wrong("%u address ranges are left at exit", left);
+	for (i = 0; i < FAKE_HOSTS_MAX; i++)
+		left += fake.hosts[i].address != 0;
+	if (left)
+		fake_wrong("%u pinned allocations are left at exit", left);
+	if (fake.streams || fake.events || fake.modules || fake.retained)
+		fake_wrong(
+			"%s, %u events, %u modules, %u contexts are left at exit",
+			fake.streams ? "streams" : "no stream", fake.events,
+			fake.modules, fake.retained);
+}
+
+int cuDriverGetVersion(int *version)
+{
+	*version = number_of("FAKE_CUDA_VERSION", 13000);
+	return GPU_OK;
+}
+
+int cuGetErrorName(int code, const char **name)
+{
+	static const struct {
+		int code;
+		const char *name;
+	} rows[] = {
+		{ GPU_OK, "CUDA_SUCCESS" },
+		{ GPU_EINVALID_VALUE, "CUDA_ERROR_INVALID_VALUE" },
+		{ GPU_EOUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY" },
+		{ GPU_ENOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED" },
+		{ GPU_EINVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE" },
+		{ GPU_EINVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT" },
+		{ GPU_EINVALID_PTX, "CUDA_ERROR_INVALID_PTX" },
+		{ GPU_EINVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE" },
+		{ GPU_ENOT_FOUND, "CUDA_ERROR_NOT_FOUND" },
+		{ GPU_ENOT_READY, "CUDA_ERROR_NOT_READY" },
+		{ GPU_EILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS" },
+		{ GPU_ENOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED" },
+		{ GPU_ENOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED" },
+	};
+	size_t at;
+
+	for (at = 0; at < sizeof(rows) / sizeof(*rows); at++)
+		if (rows[at].code == code) {
+			*name = rows[at].name;
+			return GPU_OK;
+		}
+	return GPU_EINVALID_VALUE;
+}
+
+/* ---- the device ---- */
+
+static int device_ready(int device)
+{
+	if (fake.pid != getpid())
+		return GPU_ENOT_INITIALIZED;
+	return device ? GPU_EINVALID_DEVICE : GPU_OK;
+}
+
+int cuDeviceGetCount(int *count)
+{
+	if (device_ready(0))
+		return GPU_ENOT_INITIALIZED;
+	*count = 1;
+	return GPU_OK;
+}
+
+int cuDeviceGet(int *device, int ordinal)
+{
+	if (device_ready(ordinal))
+		return device_ready(ordinal);
+	*device = ordinal;
+	return GPU_OK;
+}
+
+int cuDeviceGetName(char *name, int bytes, int device)
+{
+	if (!device_ready(device))
+		(void)snprintf(name, (size_t)bytes, "fake");
+	return device_ready(device);
+}
+
+int cuDeviceGetUuid(void *uuid, int device)
+{
+	if (!device_ready(device))
+		memcpy(uuid, "fake device 0000", 16);
+	return device_ready(device);
+}
+
+int cuDeviceGetPCIBusId(char *text, int bytes, int device)
+{
+	if (!device_ready(device))
+		(void)snprintf(text, (size_t)bytes, "0000:00:00.0");
+	return device_ready(device);
+}
+
+int cuDeviceTotalMem(size_t *bytes, int device)
+{
+	*bytes = (size_t)1 << 30;
+	return device_ready(device);
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+	if (device_ready(device))
+		return device_ready(device);
+	switch (attribute) {
+	case GPU_ATTRIBUTE_PROCESSORS:
+		*value = 2;
+		break;
+	case GPU_ATTRIBUTE_MAJOR:
+		*value = 9;
+		break;
+	case GPU_ATTRIBUTE_VMM:
+	case GPU_ATTRIBUTE_POSIX_FD:
+		*value = 1;
+		break;
+	default:
+		*value = 0;
+		break;
+	}
+	return GPU_OK;
+}
+
+/* ---- contexts ---- */
+
+int cuDevicePrimaryCtxRetain(struct gpu_context **context, int device)
+{
+	if (device_ready(device))
+		return device_ready(device);
+	fake.retained++;
+	*context = (struct gpu_context *)(void *)primary;
+	return GPU_OK;
+}
+
+int cuDevicePrimaryCtxRelease(int device)
+{
+	if (device_ready(device))
+		return device_ready(device);
+	if (!fake.retained)
+		return GPU_EINVALID_CONTEXT;
+	fake.retained--;
+	return GPU_OK;
+}
+
+int cuCtxPushCurrent(struct gpu_context *context)
+{
+	if (device_ready(0))
+		return GPU_ENOT_INITIALIZED;
+	if ((void *)context != primary || !fake.retained)
+		return GPU_EINVALID_CONTEXT;
+	pushed++;
+	return GPU_OK;
+}
+
+int cuCtxPopCurrent(struct gpu_context **context)
+{
+	if (device_ready(0))
+		return GPU_ENOT_INITIALIZED;
+	if (!pushed)
+		return GPU_EINVALID_CONTEXT;
+	pushed--;
+	*context = (struct gpu_context *)(void *)primary;
+	return GPU_OK;
+}
+
+int cuThreadExchangeStreamCaptureMode(int *mode)
+{
+	static _Thread_local int current;
+	const int before = current;
+
+	if (device_ready(0))
+		return GPU_ENOT_INITIALIZED;
+	if (*mode < 0 || *mode > GPU_CAPTURE_RELAXED)
+		return GPU_EINVALID_VALUE;
+	current = *mode;
+	*mode = before;
+	return GPU_OK;
+}
+
+/* ---- names ---- */
+
+struct fake_name {
+	const char *name;
+	int version;
+	void (*function)(void);
+};
+
+/* NOLINTBEGIN(bugprone-macro-parentheses): a name. */
+#define FAKE_NAME(name, version, arguments)                                    \
+	{ #name, version, (void (*)(void))name },
+/* NOLINTEND(bugprone-macro-parentheses) */
+static const struct fake_name names[] = {
+	GPU_CALLS(FAKE_NAME){ "cuMemcpyBatchAsync", 12080,
+			      (void (*)(void))fake_batch_12 },
+	{ "cuMemcpyBatchAsync", 13000, (void (*)(void))fake_batch_13 },
+};
+
+/* The newest form that is not newer than @version, nor than the driver. */
+int cuGetProcAddress_v2(const char *symbol, void **function, int version,
+			uint64_t flags, int *status)
+{
+	const int newest = number_of("FAKE_CUDA_VERSION", 13000);
+	size_t at;
+
+	if (flags)
+		return GPU_EINVALID_VALUE;
+	*function = NULL;
+	*status = 1;
+	for (at = 0; at < sizeof(names) / sizeof(*names); at++)
+		if (!strcmp(names[at].name, symbol) &&
+		    names[at].version <= version &&
+		    names[at].version <= newest) {
+			memcpy(function, &names[at].function,
+			       sizeof(*function));
+			*status = 0;
+		}
+	return *status ? GPU_ENOT_FOUND : GPU_OK;
+}

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The fake driver's memory. A memfd begins with a page that says what it is, so
+ * that a foreign descriptor is refused; the bytes follow.
+ */
+#include "tests/fake/cuda/cuda.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HEAD_BYTES 4096u
+
+static const char magic[16] = "kvpull fake gpu";
+
+struct head {
+	char magic[16];
+	uint64_t bytes;
+};
+
+static void lock(void)
+{
+	(void)pthread_mutex_lock(&fake.lock);
+}
+
+static int unlock(int code)
+{
+	(void)pthread_mutex_unlock(&fake.lock);
+	return code;
+}
+
+/* ---- allocations ---- */
+
+/* Numbers begin at 1. NULL: none that is valid. */
+static struct fake_handle *handle_of(uint64_t number)
+{
+	struct fake_handle *handle = &fake.handles[number - 1];
+
+	if (number - 1 >= FAKE_HANDLES_MAX || handle->fd < 0 ||
+	    handle->is_released)
+		return NULL;
+	return handle;
+}
+
+static void handle_put(struct fake_handle *handle)
+{
+	if (--handle->users)
+		return;
+	(void)close(handle->fd);
+	*handle = (struct fake_handle){ .fd = -1 };
+}
+
+static int handle_new(int fd, size_t bytes, uint64_t *number)
+{
+	uint32_t i;
+
+	for (i = 0; i < FAKE_HANDLES_MAX; i++)
+		if (fake.handles[i].fd < 0) {
+			fake.handles[i] = (struct fake_handle){ .fd = fd,
+								.bytes = bytes,
+								.users = 1 };
+			*number = i + 1;
+			return GPU_OK;
+		}
+	return GPU_EOUT_OF_MEMORY;
+}
+
+static int is_allocation(const struct gpu_allocation *allocation)
+{
+	return allocation->type == GPU_ALLOCATION_PINNED &&
+	       !(allocation->handle_types & ~GPU_HANDLE_POSIX_FD) &&
+	       allocation->location.type == GPU_LOCATION_DEVICE &&
+	       !allocation->location.id && !allocation->win32;
+}
+
+int cuMemGetAllocationGranularity(size_t *bytes,
+				  const struct gpu_allocation *allocation,
+				  int which)
+{
+	if (fake_ready())
+		return fake_ready();
+	if (!is_allocation(allocation) || which < 0 ||
+	    which > GPU_GRANULARITY_RECOMMENDED)
+		return GPU_EINVALID_VALUE;
+	*bytes = FAKE_GRANULARITY;
+	return GPU_OK;
+}
+
+int cuMemCreate(uint64_t *handle, size_t bytes,
+		const struct gpu_allocation *allocation, uint64_t flags)
+{
+	struct head head = { .bytes = bytes };
+	int code;
+	int fd;
+
+	if (fake_ready())
+		return fake_ready();
+	if (!bytes || bytes % FAKE_GRANULARITY || flags ||
+	    !is_allocation(allocation))
+		return GPU_EINVALID_VALUE;
+	/* The fake has no NIC. */
+	if (allocation->rdma)
+		return GPU_ENOT_SUPPORTED;
+	memcpy(head.magic, magic, sizeof(magic));
+	fd = memfd_create("fake gpu", MFD_CLOEXEC);
+	if (fd < 0)
+		return GPU_EOUT_OF_MEMORY;
+	lock();
+	code = ftruncate(fd, (off_t)(HEAD_BYTES + bytes)) ||
+			       pwrite(fd, &head, sizeof(head), 0) !=
+				       (ssize_t)sizeof(head) ?
+		       GPU_EOUT_OF_MEMORY :
+		       handle_new(fd, bytes, handle);
+	if (code)
+		(void)close(fd);
+	return unlock(code);
+}
+
+int cuMemRelease(uint64_t handle)
+{
+	struct fake_handle *at;
+
+	if (fake_ready())
+		return fake_ready();
+	lock();
+	at = handle_of(handle);
+	if (!at)
+		return unlock(GPU_EINVALID_VALUE);
+	at->is_released = 1;
+	handle_put(at);
+	return unlock(GPU_OK);
+}
+
+int cuMemExportToShareableHandle(void *exported, uint64_t handle, int type,
+				 uint64_t flags)
+{
+	const struct fake_handle *at;
+	int fd = -1;
+
+	if (fake_ready())
+		return fake_ready();
+	if (type != GPU_HANDLE_POSIX_FD || flags)
+		return GPU_EINVALID_VALUE;
+	lock();
+	at = handle_of(handle);
+	if (at)
+		fd = dup(at->fd);
+	(void)unlock(0);
+	if (fd < 0)
+		return GPU_EINVALID_VALUE;
+	memcpy(exported, &fd, sizeof(fd));
+	return GPU_OK;
+}
+
+/* The descriptor stays the caller's. */
+int cuMemImportFromShareableHandle(uint64_t *handle, void *exported, int type)
+{
+	struct head head;
+	struct stat status;
+	int code;
+	int fd;
+
+	if (fake_ready())
+		return fake_ready();
+	if (type != GPU_HANDLE_POSIX_FD ||
+	    fstat((int)(intptr_t)exported, &status) ||
+	    !S_ISREG(status.st_mode) ||
+	    pread((int)(intptr_t)exported, &head, sizeof(head), 0) !=
+		    (ssize_t)sizeof(head) ||
+	    memcmp(head.magic, magic, sizeof(magic)))
+		return GPU_EINVALID_VALUE;
+	fd = fcntl((int)(intptr_t)exported, F_DUPFD_CLOEXEC, 3);
+	if (fd < 0)
+		return GPU_EOUT_OF_MEMORY;
+	lock();
+	code = handle_new(fd, head.bytes, handle);
+	if (code)
+		(void)close(fd);
+	return unlock(code);
+}
+
+/* No NIC is there to take it. */
+int cuMemGetHandleForAddressRange(void *exported, uint64_t address,
+				  size_t bytes, int type, uint64_t flags)
+{
+	(void)exported;
+	(void)address;
+	(void)bytes;
+	if (fake_ready())
+		return fake_ready();
+	return type != GPU_RANGE_DMABUF || flags ? GPU_EINVALID_VALUE :
+						   GPU_ENOT_SUPPORTED;
+}
+
+/* ---- addresses ---- */
+
+static struct fake_range *range_of(uint64_t address, uint64_t bytes)
+{
+	uint32_t i;
+
+	for (i = 0; i < FAKE_RANGES_MAX; i++) {
+		struct fake_range *range = &fake.ranges[i];
+
+		if (range->address && address >= range->address &&
+		    bytes <= range->bytes &&
+		    address - range->address <= range->bytes - bytes)
+			return range;
+	}
+	return NULL;
+}
+
+int cuMemAddressReserve(uint64_t *address, size_t bytes, size_t alignment,
+			uint64_t wanted, uint64_t flags)
+{
+	struct fake_range *range = fake.ranges;
+	void *memory;
+
+	if (fake_ready())
+		return fake_ready();
+	if (!bytes || bytes % FAKE_GRANULARITY || alignment || wanted || flags)
+		return GPU_EINVALID_VALUE;
+	lock();
+	while (range->address)
+		if (++range == fake.ranges + FAKE_RANGES_MAX)
+			return unlock(GPU_EOUT_OF_MEMORY);
+	memory = mmap(NULL, bytes, PROT_NONE,
+		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (memory == MAP_FAILED)
+		return unlock(GPU_EOUT_OF_MEMORY);
+	*range = (struct fake_range){ .address = (uint64_t)(uintptr_t)memory,
+				      .bytes = bytes };
+	*address = range->address;
+	return unlock(GPU_OK);
+}
+
+int cuMemAddressFree(uint64_t address, size_t bytes)
+{
+	struct fake_range *range;
+
+	if (fake_ready())
+		return fake_ready();
+	lock();
+	range = range_of(address, bytes);
+	if (!range || range->address != address || range->bytes != bytes)
+		return unlock(GPU_EINVALID_VALUE);
+	if (range->mapped_bytes)
+		fake_wrong("addresses are freed while memory is mapped there");
+	(void)munmap((void *)(uintptr_t)address, bytes);
+	*range = (struct fake_range){ 0 };
+	return unlock(GPU_OK);
+}
+
+int cuMemMap(uint64_t address, size_t bytes, size_t offset, uint64_t handle,
+	     uint64_t flags)
+{
+	struct fake_handle *memory;
+	struct fake_range *range;
+	void *view;
+
+	if (fake_ready())
+		return fake_ready();
+	lock();
+	memory = handle_of(handle);
+	range = range_of(address, bytes);
+	if (!memory || !range || range->address != address || offset || flags ||
+	    !bytes || bytes % FAKE_GRANULARITY || bytes > memory->bytes ||
+	    range->mapped_bytes)
+		return unlock(GPU_EINVALID_VALUE);
+	view = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd,
+		    HEAD_BYTES);
+	if (view == MAP_FAILED)
+		return unlock(GPU_EOUT_OF_MEMORY);
+	memory->users++;
+	range->mapped_bytes = bytes;
+	range->handle = handle;
+	range->access = 0;
+	range->view = view;
+	return unlock(GPU_OK);
+}
+
+int cuMemUnmap(uint64_t address, size_t bytes)
+{
+	struct fake_range *range;
+
+	if (fake_ready())
+		return fake_ready();
+	lock();
+	range = range_of(address, bytes);
+	if (!range || range->address != address || range->mapped_bytes != bytes)
+		return unlock(GPU_EINVALID_VALUE);
+	if (fake_is_used(address, bytes))
+		fake_wrong("memory is unmapped under work that is queued");
+	(void)munmap(range->view, bytes);
+	handle_put(&fake.handles[range->handle - 1]);
+	range->mapped_bytes = 0;
+	range->view = NULL;
+	return unlock(GPU_OK);
+}
+
+int cuMemSetAccess(uint64_t address, size_t bytes,
+		   const struct gpu_access *access, size_t count)
+{
+	struct fake_range *range;
+
+	if (fake_ready())
+		return fake_ready();
+	lock();
+	range = range_of(address, bytes);
+	if (!range || range->mapped_bytes != bytes || count != 1 ||
+	    access->location.type != GPU_LOCATION_DEVICE ||
+	    access->location.id ||
+	    (access->flags != GPU_ACCESS_READ &&
+	     access->flags != GPU_ACCESS_READ_WRITE))
+		return unlock(GPU_EINVALID_VALUE);
+	range->access = access->flags;
+	return unlock(GPU_OK);
+}
+
+/* ---- memory of the host ---- */
+
+static struct fake_span *host_of(uint64_t address, uint64_t bytes)
+{
+	uint32_t i;
+
+	for (i = 0; i < FAKE_HOSTS_MAX; i++) {
+		struct fake_span *host = &fake.hosts[i];
+
+		if (host->address && address >= host->address &&
+		    bytes <= host->bytes &&
+		    address - host->address <= host->bytes - bytes)
+			return host;
+	}
+	return NULL;
+}
+
+int cuMemHostAlloc(void **memory, size_t bytes, uint32_t flags)
+{
+	struct fake_span *host = fake.hosts;
+
+	if (fake_ready())
+		return fake_ready();
+	if (!bytes || flags & ~(uint32_t)GPU_HOST_PORTABLE)
+		return GPU_EINVALID_VALUE;
+	lock();
+	while (host->address)
+		if (++host == fake.hosts + FAKE_HOSTS_MAX)
+			return unlock(GPU_EOUT_OF_MEMORY);
+	*memory = calloc(1, bytes);
+	if (!*memory)
+		return unlock(GPU_EOUT_OF_MEMORY);
+	*host = (struct fake_span){ (uint64_t)(uintptr_t)*memory, bytes };
+	return unlock(GPU_OK);
+}
+
+int cuMemFreeHost(void *memory)
+{
+	struct fake_span *host;
+
+	if (fake_ready())
+		return fake_ready();
+	lock();
+	host = host_of((uint64_t)(uintptr_t)memory, 0);
+	if (!host || host->address != (uint64_t)(uintptr_t)memory)
+		return unlock(GPU_EINVALID_VALUE);
+	if (fake_is_used(host->address, host->bytes))
+		fake_wrong("pinned memory is freed under work that is queued");
+	free(memory);
+	*host = (struct fake_span){ 0 };
+	return unlock(GPU_OK);
+}
+
+void *fake_memory(uint64_t address, uint64_t bytes, int is_store)
+{
+	const struct fake_range *range;
+
+	if (host_of(address, bytes))
+		return (void *)(uintptr_t)address;
+	range = range_of(address, bytes);
+	if (!range || !range->access ||
+	    address - range->address + bytes > range->mapped_bytes ||
+	    (is_store && range->access != GPU_ACCESS_READ_WRITE))
+		return NULL;
+	return range->view + (address - range->address);
+}

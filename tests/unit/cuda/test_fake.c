@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The fake driver ends a program that loses memory or data, and answers the
+ * rest as the driver does. Each case is a child, which it may end.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/fake/cuda/cuda.h"
+#include "tests/lib/unit.h"
+
+#define BYTES (2 * FAKE_GRANULARITY)
+#define WRONG 99 /* fake_wrong() */
+#define LATE_US "200000"
+
+static struct {
+	struct gpu_context *context;
+	struct gpu_stream *stream;
+	uint64_t handle;
+	uint64_t address;
+} at;
+
+static const struct gpu_allocation allocation = {
+	.type = GPU_ALLOCATION_PINNED,
+	.handle_types = GPU_HANDLE_POSIX_FD,
+	.location = { GPU_LOCATION_DEVICE, 0 },
+};
+
+static void must(int code)
+{
+	if (code)
+		_exit(code);
+}
+
+static void access_set(int flags)
+{
+	const struct gpu_access access = {
+		.location = { GPU_LOCATION_DEVICE, 0 }, .flags = flags
+	};
+
+	must(cuMemSetAccess(at.address, BYTES, &access, 1));
+}
+
+/* A device, a stream, and memory that is mapped. */
+static void begin(void)
+{
+	must(cuInit(0));
+	must(cuDevicePrimaryCtxRetain(&at.context, 0));
+	must(cuCtxPushCurrent(at.context));
+	must(cuStreamCreate(&at.stream, GPU_STREAM_NON_BLOCKING));
+	must(cuMemCreate(&at.handle, BYTES, &allocation, 0));
+	must(cuMemAddressReserve(&at.address, BYTES, 0, 0, 0));
+	must(cuMemMap(at.address, BYTES, 0, at.handle, 0));
+	access_set(GPU_ACCESS_READ_WRITE);
+}
+
+static void end(void)
+{
+	must(cuMemUnmap(at.address, BYTES));
+	must(cuMemAddressFree(at.address, BYTES));
+	must(cuMemRelease(at.handle));
+	must(cuStreamDestroy(at.stream));
+	must(cuCtxPopCurrent(&at.context));
+	must(cuDevicePrimaryCtxRelease(0));
+}
+
+/* Run a program: its exit status, or minus the signal that ends it. */
+static int end_of(void (*run)(void))
+{
+	const pid_t child = fork();
+	int status = 0;
+
+	assert_true(child >= 0);
+	if (!child) {
+		/* cmocka would take it for a failure of its own process. */
+		(void)signal(SIGSEGV, SIG_DFL);
+		if (!freopen("/dev/null", "w", stderr))
+			_exit(1);
+		run();
+		exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+static void copies(void)
+{
+	uint8_t bytes[16] = { 1, 2, 3 };
+	uint8_t back[16] = { 0 };
+
+	begin();
+	must(cuMemsetD8Async(at.address, 7, BYTES, at.stream));
+	must(cuMemcpyHtoDAsync(at.address, bytes, sizeof(bytes), at.stream));
+	must(cuMemcpyDtoDAsync(at.address + BYTES - 16, at.address, 16,
+			       at.stream));
+	must(cuMemcpyDtoHAsync(back, at.address + BYTES - 16, 16, at.stream));
+	must(cuStreamSynchronize(at.stream));
+	if (memcmp(bytes, back, sizeof(bytes)))
+		_exit(1);
+	end();
+}
+
+UNIT_TEST(copies_are_done_in_order)
+{
+	assert_int_equal(end_of(copies), 0);
+}
+
+static void cpu_touch(void)
+{
+	begin();
+	*(uint8_t *)(uintptr_t)at.address = 1;
+}
+
+UNIT_TEST(cpu_cannot_touch_device_memory)
+{
+	assert_int_equal(end_of(cpu_touch), -SIGSEGV);
+}
+
+static void after_fork(void)
+{
+	int count;
+
+	begin();
+	if (!fork())
+		_exit(cuDeviceGetCount(&count) != GPU_ENOT_INITIALIZED ||
+		      cuMemUnmap(at.address, BYTES) != GPU_ENOT_INITIALIZED);
+	if (wait(&count) < 0 || count)
+		_exit(1);
+	end();
+}
+
+UNIT_TEST(child_of_fork_has_no_driver)
+{
+	assert_int_equal(end_of(after_fork), 0);
+}
+
+static void without_context(void)
+{
+	struct gpu_stream *stream;
+
+	must(cuInit(0));
+	_exit(cuStreamCreate(&stream, GPU_STREAM_NON_BLOCKING));
+}
+
+UNIT_TEST(calls_want_a_current_context)
+{
+	assert_int_equal(end_of(without_context), GPU_EINVALID_CONTEXT);
+}
+
+static void unmap_under_copy(void)
+{
+	(void)setenv("FAKE_CUDA_LATE_US", LATE_US, 1);
+	begin();
+	must(cuMemcpyDtoDAsync(at.address + FAKE_GRANULARITY, at.address, 16,
+			       at.stream));
+	must(cuMemUnmap(at.address, BYTES));
+}
+
+UNIT_TEST(unmap_under_a_copy_ends_the_program)
+{
+	assert_int_equal(end_of(unmap_under_copy), WRONG);
+}
+
+static void host_freed_under_copy(void)
+{
+	void *host;
+
+	(void)setenv("FAKE_CUDA_LATE_US", LATE_US, 1);
+	begin();
+	must(cuMemHostAlloc(&host, 64, 0));
+	must(cuMemcpyHtoDAsync(at.address, host, 64, at.stream));
+	must(cuMemFreeHost(host));
+}
+
+UNIT_TEST(pinned_memory_freed_under_a_copy_ends_the_program)
+{
+	assert_int_equal(end_of(host_freed_under_copy), WRONG);
+}
+
+static void addresses_freed(void)
+{
+	begin();
+	must(cuMemAddressFree(at.address, BYTES));
+}
+
+UNIT_TEST(addresses_freed_while_mapped_end_the_program)
+{
+	assert_int_equal(end_of(addresses_freed), WRONG);
+}
+
+static void event_destroyed(void)
+{
+	struct gpu_event *event;
+
+	(void)setenv("FAKE_CUDA_LATE_US", LATE_US, 1);
+	begin();
+	must(cuEventCreate(&event, 0));
+	must(cuEventRecord(event, at.stream));
+	if (cuEventQuery(event) != GPU_ENOT_READY)
+		_exit(1);
+	must(cuEventDestroy(event));
+}
+
+UNIT_TEST(event_destroyed_before_it_is_reached_ends_the_program)
+{
+	assert_int_equal(end_of(event_destroyed), WRONG);
+}
+
+static void null_stream(void)
+{
+	begin();
+	must(cuMemsetD8Async(at.address, 0, 16, NULL));
+}
+
+UNIT_TEST(null_stream_ends_the_program)
+{
+	assert_int_equal(end_of(null_stream), WRONG);
+}
+
+static void left_open(void)
+{
+	begin();
+}
+
+static void left_mapped(void)
+{
+	begin();
+	must(cuMemRelease(at.handle));
+	must(cuStreamDestroy(at.stream));
+	must(cuCtxPopCurrent(&at.context));
+	must(cuDevicePrimaryCtxRelease(0));
+}
+
+static void left_event(void)
+{
+	struct gpu_event *event;
+
+	begin();
+	must(cuEventCreate(&event, 0));
+	end();
+}
+
+UNIT_TEST(anything_left_at_exit_is_said)
+{
+	assert_int_equal(end_of(left_open), WRONG);
+	assert_int_equal(end_of(left_mapped), WRONG);
+	assert_int_equal(end_of(left_event), WRONG);
+}
+
+/* The context is lost: all later calls say so. */
+static void store_through_read(void)
+{
+	begin();
+	access_set(GPU_ACCESS_READ);
+	must(cuMemsetD8Async(at.address, 0, 16, at.stream));
+	if (cuStreamSynchronize(at.stream) != GPU_EILLEGAL_ADDRESS ||
+	    cuMemUnmap(at.address, BYTES) != GPU_EILLEGAL_ADDRESS)
+		_exit(1);
+}
+
+UNIT_TEST(store_through_a_mapping_for_reads_loses_the_context)
+{
+	assert_int_equal(end_of(store_through_read), 0);
+}
+
+static void beyond_a_mapping(void)
+{
+	begin();
+	must(cuMemsetD8Async(at.address + BYTES - 16, 0, 32, at.stream));
+	_exit(cuStreamSynchronize(at.stream) != GPU_EILLEGAL_ADDRESS);
+}
+
+UNIT_TEST(work_beyond_a_mapping_loses_the_context)
+{
+	assert_int_equal(end_of(beyond_a_mapping), 0);
+}
+
+static void foreign(void)
+{
+	const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	uint64_t address;
+	uint64_t handle;
+	int fd;
+
+	begin();
+	must(cuMemExportToShareableHandle(&fd, at.handle, GPU_HANDLE_POSIX_FD,
+					  0));
+	if (cuMemImportFromShareableHandle(&handle, (void *)(uintptr_t)null,
+					   GPU_HANDLE_POSIX_FD) !=
+	    GPU_EINVALID_VALUE)
+		_exit(1);
+	must(cuMemImportFromShareableHandle(&handle, (void *)(uintptr_t)fd,
+					    GPU_HANDLE_POSIX_FD));
+	must(cuMemAddressReserve(&address, 2 * BYTES, 0, 0, 0));
+	if (cuMemMap(address, 2 * BYTES, 0, handle, 0) != GPU_EINVALID_VALUE)
+		_exit(2);
+	must(cuMemMap(address, BYTES, 0, handle, 0));
+	must(cuMemRelease(handle));
+	must(cuMemUnmap(address, BYTES));
+	must(cuMemAddressFree(address, 2 * BYTES));
+	end();
+}
+
+UNIT_TEST(foreign_descriptors_and_claimed_sizes_are_refused)
+{
+	assert_int_equal(end_of(foreign), 0);
+}
+
+/* Work of another stream is late, and is waited for all the same. */
+static void waits(void)
+{
+	struct gpu_stream *other;
+	struct gpu_event *event;
+	uint8_t byte = 0;
+
+	(void)setenv("FAKE_CUDA_LATE_US", "20000", 1);
+	begin();
+	must(cuStreamCreate(&other, GPU_STREAM_NON_BLOCKING));
+	must(cuEventCreate(&event, GPU_EVENT_DISABLE_TIMING));
+	must(cuMemsetD8Async(at.address, 5, 16, other));
+	must(cuMemsetD8Async(at.address, 6, 16, other));
+	must(cuEventRecord(event, other));
+	must(cuStreamWaitEvent(at.stream, event, 0));
+	must(cuMemcpyDtoHAsync(&byte, at.address, 1, at.stream));
+	must(cuStreamSynchronize(at.stream));
+	if (byte != 6)
+		_exit(1);
+	must(cuEventDestroy(event));
+	must(cuStreamDestroy(other));
+	end();
+}
+
+UNIT_TEST(stream_waits_for_an_event_of_another)
+{
+	assert_int_equal(end_of(waits), 0);
+}
+
+static int has_batch(const char *driver, int version)
+{
+	void *function;
+	int status;
+
+	(void)setenv("FAKE_CUDA_VERSION", driver, 1);
+	return !cuGetProcAddress_v2("cuMemcpyBatchAsync", &function, version, 0,
+				    &status);
+}
+
+UNIT_TEST(drivers_have_the_calls_of_their_version)
+{
+	void *function;
+	int status;
+
+	assert_false(has_batch("12000", 13000));
+	assert_true(has_batch("12080", 12080));
+	assert_false(has_batch("13000", 12000));
+	assert_true(has_batch("13000", 13000));
+	assert_int_equal(
+		cuGetProcAddress_v2("cuNothing", &function, 13000, 0, &status),
+		GPU_ENOT_FOUND);
+	(void)unsetenv("FAKE_CUDA_VERSION");
+}
