@@ -48,7 +48,8 @@ static int is_fresh(struct sim_instance *instance,
 		const struct sim_request *other = &instance->requests[at];
 
 		if (other != request && other->fresh && !other->wrong &&
-		    other->state == SIM_WAITING && other->hold == request->hold)
+		    !other->changed && other->state == SIM_WAITING &&
+		    other->hold == request->hold)
 			return 1;
 	}
 	return is_first;
@@ -87,6 +88,7 @@ static int admit(struct sim_instance *instance, const struct sim_hold *hold,
 	call.ticket_bytes = hold->ticket_bytes;
 	call.prompt_tokens = request->tokens;
 	call.flags = KVPULL_REQUEST_PULL;
+	call.adapter = sim_adapter(world, request->key);
 	memcpy(call.prompt_digest, request->digest, sizeof(request->digest));
 	sim_trace(world,
 		  "instance %lu admits request %lu for the ticket of %lu",
@@ -191,6 +193,8 @@ static void settle(struct sim_instance *instance, struct sim_request *request)
 		->ended_life = instance->incarnation;
 	if (request->expired)
 		expiry_note(instance, request);
+	if (!request->failed && !request->finished)
+		sim_change_used(instance, request);
 	request->state = SIM_LOCAL;
 	if (!request->finished)
 		return;
@@ -314,7 +318,8 @@ static void nothing_check(struct sim_instance *instance,
 	struct sim_world *world = instance->world;
 	struct sim_hold *hold = &world->holds[request->hold];
 
-	if (request->fresh && !request->wrong && !instance->restarts &&
+	if (request->fresh && !request->wrong && !request->changed &&
+	    !instance->restarts &&
 	    (sim_ranks_are_known(instance) ||
 	     world->now_ns < request->since_ns + world->lease_ns) &&
 	    request->local_tokens < hold->computed &&
@@ -352,6 +357,9 @@ static void ask(struct sim_instance *instance, struct sim_request *request)
 	if (answer == KVPULL_MATCH_WAIT)
 		return;
 	load_check(instance, request);
+	if (request->changed)
+		sim_fail(world, "request %llu may load, of before a change",
+			 (unsigned long long)request->key);
 	if (request->wrong)
 		sim_fail(world, "request %llu may load another prompt's blocks",
 			 (unsigned long long)request->key);
@@ -359,6 +367,8 @@ static void ask(struct sim_instance *instance, struct sim_request *request)
 	if (!tokens || request->local_tokens + tokens > computed)
 		sim_fail(world, "request %llu may load %u tokens",
 			 (unsigned long long)request->key, tokens);
+	if (world->shape.changes && sim_chance(world, 20))
+		sim_change(instance);
 	if (sim_chance(world, 700))
 		allocate(instance, request, tokens);
 }
@@ -403,6 +413,8 @@ void sim_consumer_turn(struct sim_instance *instance)
 		turn_request(instance, &instance->requests[at]);
 	if (world->quiet)
 		return;
+	if (world->shape.changes && sim_chance(world, 5))
+		sim_change(instance);
 	if (sim_chance(world, 300))
 		arrive(instance);
 	if (sim_fault(world, SIM_FAULT_REJECTED, 50))

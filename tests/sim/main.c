@@ -165,10 +165,11 @@ static void run_connector(void)
 	       " corrupt tickets, %" PRIu64 " deaths, %" PRIu64
 	       " connections lost, %" PRIu64 " cut, %" PRIu64
 	       " pulls went on after one, %" PRIu64
-	       " parts copied by engines\n",
+	       " parts copied by engines, %" PRIu64
+	       " changes of weights or adapters\n",
 	       total.loaded, total.failed, total.eexpired, total.rejects,
 	       total.corrupt, total.kills, total.losses, total.cuts,
-	       total.resumed, total.small);
+	       total.resumed, total.small, total.changes);
 	printf("%.2f us of CPU a poll, with all that happens between two\n",
 	       (double)clock() / CLOCKS_PER_SEC * 1e6 / (double)total.polls);
 }

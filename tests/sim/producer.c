@@ -62,9 +62,13 @@ static void prefill(struct sim_instance *instance)
 	call.flags |= sim_chance(world, 100) ? KVPULL_REQUEST_ALONE : 0;
 	if (request->parent && call.flags == KVPULL_REQUEST_WANTS_HOLD)
 		request->flags |= FAMILY;
+	call.adapter = sim_adapter(world, request->key);
 	memcpy(call.prompt_digest, request->digest, sizeof(request->digest));
-	(void)kvpull_scheduler_request_new(instance->scheduler, &call,
-					   world->now_ns);
+	/* A table may be full: the request is unknown then, and never held. */
+	if (!kvpull_scheduler_request_new(instance->scheduler, &call,
+					  world->now_ns) &&
+	    world->shape.changes && sim_chance(world, 300))
+		sim_change_hit(instance, request);
 }
 
 /* A sibling whose hold all of them share, while it lives. */
@@ -94,6 +98,10 @@ static void held_check(struct sim_instance *instance,
 		sim_fail(instance->world,
 			 "request %llu is held without a ticket",
 			 (unsigned long long)request->key);
+	if (request->changed)
+		sim_fail(instance->world,
+			 "request %llu is held, of before a change",
+			 (unsigned long long)request->key);
 	if (instance->draining)
 		sim_fail(instance->world,
 			 "request %llu is held while instance %u drains",
@@ -117,7 +125,7 @@ static void free_check(struct sim_instance *instance,
 
 	if (!call->ticket_bytes) {
 		if (sibling && call->reason == KVPULL_FINISH_STOP &&
-		    !world->shape.tight)
+		    !request->changed && !world->shape.tight)
 			sim_fail(world,
 				 "request %llu got no ticket of sibling %llu",
 				 (unsigned long long)request->key,
@@ -346,6 +354,10 @@ void sim_producer_turn(struct sim_instance *instance)
 		return;
 	if (sim_fault(world, SIM_FAULT_DRAINED, 2))
 		drain(instance, 1);
+	if (world->shape.changes && sim_chance(world, 5))
+		sim_change(instance);
+	if (world->shape.changes && sim_chance(world, 20))
+		sim_change_clear(instance);
 	if (sim_chance(world, 400))
 		prefill(instance);
 	if (sim_fault(world, SIM_FAULT_REVOKED, 2))

@@ -8,8 +8,10 @@
  */
 #include "tests/sim/sim.h"
 
-/* Seeds that failed once (main.c) have neither a thread nor a pace. */
+#define SEED_FACTOR UINT64_C(0xd1342543de82ef95)
+/* Seeds that failed once (main.c) have no thread, no pace and no changes. */
 #define TIME_SALT 145
+#define CHANGE_SALT 136
 
 static uint64_t draw(struct sim_world *world, uint64_t bound)
 {
@@ -116,12 +118,23 @@ static void time_draw(struct sim_world *world)
 	sim_trace(world, "thread %lu, pace %lu", shape->thread, shape->pace, 0);
 }
 
+/* Likewise. */
+static void change_draw(struct sim_world *world)
+{
+	const uint64_t state = world->shape_state;
+
+	world->shape_state = world->seed * SEED_FACTOR ^ CHANGE_SALT;
+	world->shape.changes = draw(world, 3) == 0;
+	world->shape_state = state;
+	sim_trace(world, "changes %lu", world->shape.changes, 0, 0);
+}
+
 void sim_shape_draw(struct sim_world *world)
 {
 	static const uint32_t heads[] = { 1, 2, 6, 8 };
 	struct sim_shape *shape = &world->shape;
 
-	world->shape_state = world->seed * UINT64_C(0xd1342543de82ef95);
+	world->shape_state = world->seed * SEED_FACTOR;
 	plain_fill(shape);
 	if (world->big) {
 		big_fill(world);
@@ -147,6 +160,7 @@ void sim_shape_draw(struct sim_world *world)
 		tables_draw(world);
 	more_draw(world);
 	time_draw(world);
+	change_draw(world);
 	sim_trace(world, "wide: %lu heads, replicated %lu, network %lu",
 		  shape->heads, shape->replicated, shape->network);
 	sim_trace(world, "keyed %lu, partial %lu, impatient %lu", shape->keyed,

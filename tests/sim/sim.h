@@ -60,6 +60,7 @@ struct sim_shape {
 	uint32_t crowd;        /* many producers, and entries for two of them */
 	uint32_t thread;       /* progress runs on a thread of its own */
 	uint32_t pace; /* tenths of a lease between polls of a producer, or 0 */
+	uint32_t changes; /* of weights and adapters, while engines run */
 };
 
 enum sim_fault {
@@ -290,6 +291,7 @@ struct sim_request {
 	uint32_t wrong;     /* a digest that is not its ticket's */
 	uint32_t expired;   /* a rank said so */
 	uint32_t fresh;     /* its ticket cannot be released yet */
+	uint32_t changed;   /* weights or adapter, since it entered */
 	uint64_t queued_ns; /* the engine has no time for it before */
 	uint64_t since_ns;
 	uint64_t stall_ns[SIM_RANKS_MAX];
@@ -307,6 +309,7 @@ struct sim_instance {
 	uint32_t splits;   /* progress runs on its own too */
 	uint32_t revoked;  /* the engine ended all holds once */
 	uint32_t draining; /* it holds nothing new */
+	uint32_t suspects; /* bit an adapter: its cache has KV of before */
 	uint32_t abort_revokes;
 	uint32_t restarts; /* of single workers */
 	uint64_t incarnation;
@@ -465,6 +468,7 @@ struct sim_counts {
 	uint64_t loaded, failed, eexpired, rejects, kills, losses, cuts, polls;
 	uint64_t resumed, small;
 	uint64_t digests_wrong, corrupt, aborts;
+	uint64_t changes;
 };
 
 struct sim_world {
@@ -652,6 +656,16 @@ void sim_producer_turn(struct sim_instance *instance);
 void sim_producer_sent(struct sim_proc *proc,
 		       const struct kvpull_poll_record *record);
 void sim_consumer_turn(struct sim_instance *instance);
+
+/* change.c: weights (adapter 0) or an adapter change; see the ABI's changed(). */
+uint64_t sim_adapter(const struct sim_world *world, uint64_t key);
+void sim_change(struct sim_instance *instance);
+void sim_change_clear(struct sim_instance *instance);
+/* A producer's request hits the cache. */
+void sim_change_hit(struct sim_instance *instance, struct sim_request *request);
+/* A consumer's engine asks whether what is loaded may be used. */
+void sim_change_used(struct sim_instance *instance,
+		     struct sim_request *request);
 void sim_consumer_ended(struct sim_proc *proc,
 			const struct kvpull_poll_record *record);
 /* The engine itself fails what a lost worker was to report. */

@@ -286,6 +286,7 @@ void sim_instance_open(struct sim_instance *instance)
 	instance->free_count = instance->block_count;
 	instance->alive = 1;
 	instance->revoked = instance->restarts = instance->draining = 0;
+	instance->suspects = 0;
 	for (rank = 0; rank < instance->tp; rank++) {
 		sim_rank_open(instance, rank);
 		/* Else its first result tells. */
