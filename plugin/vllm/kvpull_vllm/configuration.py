@@ -84,6 +84,7 @@ ASIDE = {
         "enable_prefix_caching", "prefix_cache_retention_interval",
         "enable_mamba_shared_prefix_checkpoint", "swa_bounded_replay",
         "kv_offloading_size", "kv_offloading_backend",
+        "simple_cpu_offload_num_blocks",
         "cpu_kvcache_space_bytes", "effective_attention_block_size",
         "cache_hit_alignment_tokens", "mamba_page_size_padded",
         "skip_page_size_padded", "is_attention_free", "_block_size_resolved",
@@ -92,6 +93,8 @@ ASIDE = {
         # Kernels are named by the cache's layout and the device.
         "backend", "backend_per_kind", "minimax_m3_msa_decode_backend",
         "mla_prefill_backend", "flash_attn_version", "use_trtllm_attention",
+        "trtllm_ragged_backend", "indexer_tp_shard_min_rows",
+        "minimax_m3_indexer_cp",
         "flash_attn_max_num_splits_for_cuda_graph",
         "tokenspeed_mla_min_split_kv", "tq_max_kv_splits_for_cuda_graph",
         "sparse_mla_force_mqa", "sparse_mla_prefill_workspace_factor",

@@ -60,6 +60,11 @@ class Core:
 
     def __init__(self) -> None:
         self._core: Any = inside.engine_core()
+        if self._core is None:
+            logger.warning(
+                "kvpull: vLLM's engine core is not found: new weights and "
+                "adapters in a running engine are not seen; restart it instead"
+            )
         self._unnamed = False
         self._unpaused: Any = None
         self.listeners: list[Callable[[], None]] = []
