@@ -521,7 +521,7 @@ static void x2_crowd(const struct scenario *scenario)
 	node_close(&p);
 	scenario_say("a pull took %llu ms at most",
 		     (unsigned long long)(longest_ns / SCENARIO_NS_PER_MS));
-	scenario_check(longest_ns <= scenario->patience * SCENARIO_NS_PER_S,
+	scenario_check(longest_ns <= patience() * SCENARIO_NS_PER_S,
 		       "it is not in within a second");
 }
 

@@ -88,8 +88,7 @@ static struct kvpull_transport *shm_make(struct seq_engine *engine,
 		.inline_bytes = config->inline_bytes,
 		.connect_ns = config->connect_ms * KVPULL_NS_PER_MS,
 		.uring = KVPULL_URING_NO,
-		.uids = config->uids,
-		.uid_count = config->uid_count,
+		.users = kvpull_config_users(config),
 	};
 	struct kvpull_transport *shm;
 
