@@ -3,7 +3,7 @@
  * Weights and adapters that change in an engine, and what its cache has of before.
  * A request's adapter is its key's, so that it has one without a draw.
  */
-#include "tests/sim/sim.h"
+#include "tests/sim/change.h"
 
 #define ADAPTERS 3u /* 0: none */
 

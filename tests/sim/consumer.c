@@ -2,7 +2,7 @@
 /* The engine of a consumer, and the router that brings it tickets. */
 #include <string.h>
 
-#include "tests/sim/sim.h"
+#include "tests/sim/change.h"
 
 /* In a big world a router knows some producers for each consumer. */
 static struct sim_hold *neighbour_pick(const struct sim_instance *instance,

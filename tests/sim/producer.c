@@ -2,7 +2,7 @@
 /* The engine of a producer: prefills, finishes, blocks that are really reused. */
 #include <string.h>
 
-#include "tests/sim/sim.h"
+#include "tests/sim/change.h"
 
 /* sim_request.flags */
 #define READY 1u  /* its writes end after its finish */

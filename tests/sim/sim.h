@@ -656,16 +656,6 @@ void sim_producer_turn(struct sim_instance *instance);
 void sim_producer_sent(struct sim_proc *proc,
 		       const struct kvpull_poll_record *record);
 void sim_consumer_turn(struct sim_instance *instance);
-
-/* change.c: weights (adapter 0) or an adapter change; see the ABI's changed(). */
-uint64_t sim_adapter(const struct sim_world *world, uint64_t key);
-void sim_change(struct sim_instance *instance);
-void sim_change_clear(struct sim_instance *instance);
-/* A producer's request hits the cache. */
-void sim_change_hit(struct sim_instance *instance, struct sim_request *request);
-/* A consumer's engine asks whether what is loaded may be used. */
-void sim_change_used(struct sim_instance *instance,
-		     struct sim_request *request);
 void sim_consumer_ended(struct sim_proc *proc,
 			const struct kvpull_poll_record *record);
 /* The engine itself fails what a lost worker was to report. */
