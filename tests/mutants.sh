@@ -91,16 +91,16 @@ build() { # target...
 }
 
 unit_caught() { # name, log: by which test; 1: by none, 2: it does not compile
-	local test by status made before=
+	local test by status wanted built=
 
 	for test in ${tests_of[$1]}; do
-		made=out/unit/$test
-		[ ${#tables[@]} -eq 0 ] || made=out/libtested.so
-		if [ "$made" != "$before" ] && ! build "$made" >"$2" 2>&1; then
+		wanted=out/unit/$test
+		[ ${#tables[@]} -eq 0 ] || wanted=out/libtested.so
+		if [ "$wanted" != "$built" ] && ! build "$wanted" >"$2" 2>&1; then
 			echo "does not compile"
 			return 2
 		fi
-		before=$made
+		built=$wanted
 		timeout -k 5 "$LIMIT" "out/unit/$test" >"$2" 2>&1 && continue
 		status=$?
 		by=$(sed -n 's/^\[  FAILED  \] \([A-Za-z_][A-Za-z_0-9]*\)$/\1/p' \
