@@ -565,6 +565,13 @@ UNIT_TEST(rank_of_another_model_or_size_is_refused)
 	assert_int_equal(kvpull_scheduler_rank_info(world->scheduler, "x", 1,
 						    world->now_ns),
 			 KVPULL_ENOTMINE);
+	info = world_rank_info(world, 0);
+	info.tp_size++;
+	writer.used = 0;
+	kvpull_step_put_rank_info(&writer, &info);
+	assert_int_equal(kvpull_scheduler_rank_info(world->scheduler, bytes,
+						    writer.used, world->now_ns),
+			 KVPULL_EINVAL);
 	world_close(world);
 }
 

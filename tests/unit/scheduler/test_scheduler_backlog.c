@@ -77,6 +77,32 @@ UNIT_TEST(results_of_an_idle_engine_are_all_taken)
 	world_close(world);
 }
 
+/* Its slot is another request's by the time at which the end would be told. */
+UNIT_TEST(end_of_one_hold_is_not_told_of_the_next)
+{
+	struct kvpull_config config = world_config();
+	struct world_ticket ticket;
+	struct world *world;
+	uint32_t at;
+
+	config.max_holds = 1;
+	world = world_open(&config, 2, 5);
+	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
+	world_step(world);
+	world_hold_ended(world, 0, 1, KVPULL_END_EXPIRED);
+	world_take(world, 0);
+	world_hold_ended(world, 1, 1, KVPULL_END_EXPIRED);
+	world_take(world, 1);
+	assert_int_equal(world_stats(world).holds_live, 0);
+	assert_int_equal(world_hold(world, 2, &ticket), KVPULL_FINISH_HELD);
+	world_step(world);
+	for (at = 0; at < world->seen_count; at++)
+		assert_false(world->seen[at].command.kind ==
+				     KVPULL_COMMAND_END &&
+			     world->seen[at].command.key == 2);
+	world_close(world);
+}
+
 /* A few results do not wake anybody: the next step takes their word along. */
 UNIT_TEST(few_results_ask_for_no_step)
 {
