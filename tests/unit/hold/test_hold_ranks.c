@@ -13,7 +13,7 @@
 
 #define SPEAKERS 3u /* of one hold: beyond it nothing new is looked for */
 #define ENTRIES 6u
-#define SEEN_BITS 20u /* room for 2^20 states */
+#define SEEN_BITS 17u /* at most half of 2^17 states */
 #define SEEN_MASK ((UINT32_C(1) << SEEN_BITS) - 1)
 #define MEMORY_BYTES 32768u
 #define CONSUMER 1u
