@@ -494,15 +494,12 @@ struct sim_world {
 	uint32_t smooth; /* nothing goes wrong: each pull comes */
 	uint32_t cuts;   /* per mille of a cancelled read's pieces */
 	uint32_t delay_us;
-	uint32_t instance_count;
-	uint32_t proc_count;
-	uint32_t hold_count;
-	uint32_t hold_capacity;
+	uint32_t instance_count, proc_count;
+	uint32_t hold_count, hold_capacity;
 	uint32_t conn_low; /* where the search for a free one begins */
-	uint32_t big; /* holds that a big world gives out; 0: it is a small one */
-	uint32_t big_instances;
-	uint32_t pool; /* it is a pool's story, and pool_chunks a big one's */
-	uint32_t pool_chunks;
+	/* Holds that a big world gives out; 0: it is a small one. */
+	uint32_t big, big_instances;
+	uint32_t pool, pool_chunks; /* a pool's story, and a big one's chunks */
 	struct sim_instance *instances;
 	struct sim_proc *procs;
 	struct sim_conn *conns;
@@ -557,7 +554,6 @@ void sim_index_close(struct sim_world *world);
 
 /* queue.c */
 void sim_queue_clear(struct sim_queue *queue);
-/* At no time of its own. */
 struct sim_packet *sim_queue_add(struct sim_queue *queue, const void *bytes,
 				 size_t byte_count);
 struct sim_packet *sim_queue_put(struct sim_world *world,
