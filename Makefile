@@ -332,6 +332,9 @@ check-fabric: ## guests with soft RDMA, faults between them; SMOKE=1, ONLY=name*
 check-engine: lib ## real vLLM engines on this machine; SMOKE=1: the short set
 	$(Q)PYTHON=$(PYTHON) tests/engine/check.sh $(B) $(if $(filter 1,$(SMOKE)),--smoke) $(ENGINE_ARGS)
 
+signatures: ## what the package touches in vLLM, in the wheels of all its versions; WRITE=1: the table anew
+	$(Q)PYTHON=$(PYTHON) tests/engine/signatures.sh $(if $(filter 1,$(WRITE)),--write)
+
 check-engine-fabric: lib ## real vLLM engines in two guests, RDMA between them; ONLY=name*
 	$(Q)tests/deps.sh fabric
 	$(Q)+PYTHON=$(PYTHON) tests/engine/fabric.sh $(B) $(ONLY)
@@ -440,7 +443,7 @@ clean: ## remove build/ and .gpu/
 
 .PHONY: all check-gpu gpu-pack gpu-ptx programs fuzz-programs unit-programs lib tools unit check demo sim scenarios scenario-programs \
 	stress stress-programs asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants draw-mutants bench bench-disk \
-	bench-engine check-engine check-engine-fabric check-fabric bench-fabric fabric-uml headers layers rooms banned \
+	bench-engine check-engine check-engine-fabric signatures check-fabric bench-fabric fabric-uml headers layers rooms banned \
 	symbols probes check-probes compat lint format abi abi-bless deps pages sequences sequences-run api-fuzz api-fuzz-run \
 	install uninstall help clean always aarch64 dist wheel deb sbom check-packages
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvpull_vllm import files
+from kvpull_vllm import files, signatures
 from kvpull_vllm.logs import logger
 
 # Bytes that are read of an adapter's tensors. Smaller ones are read whole.
@@ -88,6 +88,7 @@ class Kept:
         self._count = 0
         self._pages: list[tuple[memoryview, int]] = []
         self._load = manager._load_adapter
+        signatures.check_call(self._watched, type(manager), self._load)
         manager._load_adapter = self._watched
 
     def count_in(self, path: str, rank: int) -> None:

@@ -80,6 +80,7 @@ ASIDE = {
         # Room, and what is kept for how long.
         "gpu_memory_utilization", "kv_cache_memory_bytes",
         "num_gpu_blocks_override", "num_gpu_blocks", "num_cpu_blocks",
+        "simple_cpu_offload_num_blocks",
         "kv_cache_size_tokens", "kv_cache_max_concurrency",
         "enable_prefix_caching", "prefix_cache_retention_interval",
         "enable_mamba_shared_prefix_checkpoint", "swa_bounded_replay",

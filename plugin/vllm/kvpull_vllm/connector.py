@@ -21,7 +21,15 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     SupportsHMA,
 )
 
-from kvpull_vllm import check_version, identity, inside, layout, media, settings
+from kvpull_vllm import (
+    check_version,
+    identity,
+    inside,
+    layout,
+    media,
+    settings,
+    signatures,
+)
 from kvpull_vllm.abi import Library
 from kvpull_vllm.core import Core, watch_output
 from kvpull_vllm.halves import Model, Opening, SchedulerHalf, WorkerHalf, logger
@@ -146,6 +154,25 @@ def _answer(vllm_config: Any, own: Any) -> dict[str, Any]:
     }
 
 
+def _check_signatures() -> None:
+    """Refuse a vLLM whose calls are others than those written here."""
+    signatures.check(
+        KVPullConnector,
+        KVPullHandshake,
+        KVPullMetadata,
+        KVPullPromMetrics,
+        KVPullStats,
+        KVPullWorkerMetadata,
+    )
+    for side, calls in (
+        (SchedulerSide, _SCHEDULER_CALLS),
+        (WorkerSide, _WORKER_CALLS),
+    ):
+        signatures.check_calls(
+            KVPullConnector, {n: getattr(side, c) for n, c in calls.items()}
+        )
+
+
 class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
     """Decode from KV that another engine computed and still holds."""
 
@@ -157,6 +184,7 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
         role: KVConnectorRole,
         kv_cache_config: Any,
     ) -> None:
+        _check_signatures()
         super().__init__(vllm_config, role, kv_cache_config)
         transfer = vllm_config.kv_transfer_config
         settings.check_engine(vllm_config)
@@ -235,6 +263,19 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
         """Tell the library where the blocks lie."""
         assert self._worker is not None
         self._worker.register(kv_caches)
+
+    @classmethod
+    def supports_sleep_mode(cls, kv_transfer_config: Any) -> bool:
+        """Say no: consumers read the KV cache where it lies (vLLM 0.33)."""
+        return False
+
+    def unregister_kv_caches(self) -> None:
+        """Refuse: vLLM asks before its KV cache goes away (0.33)."""
+        raise settings.ConfigError(settings.NO_SLEEP)
+
+    def restore_kv_caches(self) -> None:
+        """Refuse, as unregister_kv_caches() does."""
+        raise settings.ConfigError(settings.NO_SLEEP)
 
     def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
         """Introduce this rank to the scheduler side.

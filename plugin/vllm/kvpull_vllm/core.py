@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from kvpull_vllm import inside
+from kvpull_vllm import inside, signatures
 from kvpull_vllm.adapters import Adapters
 from kvpull_vllm.logs import logger
 
@@ -61,9 +61,10 @@ class Core:
     def __init__(self) -> None:
         self._core: Any = inside.engine_core()
         if self._core is None:
-            logger.warning(
-                "kvpull: vLLM's engine core is not found: new weights and "
-                "adapters in a running engine are not seen; restart it instead"
+            inside.lacks(
+                "EngineCore with a _weight_version, where this is made",
+                "new weights and adapters in a running engine are not seen; "
+                "restart it instead",
             )
         self._unnamed = False
         self._unpaused: Any = None
@@ -185,7 +186,14 @@ class Core:
         a new table.
         """
         pool = self._block_pool()
-        return getattr(pool, "cached_block_hash_to_block", None)
+        cached = getattr(pool, "cached_block_hash_to_block", None)
+        if cached is None and self.scheduler is not None:
+            inside.lacks(
+                "BlockPool.cached_block_hash_to_block",
+                "after an update of weights nothing is held that hits the "
+                "prefix cache",
+            )
+        return cached
 
     def is_cache_empty(self) -> bool:
         """Say whether nothing is cached and no request has a block."""
@@ -200,6 +208,10 @@ class Core:
         """Say whether a pause waits for nothing but blocks that are held."""
         scheduler = self.scheduler
         paused = getattr(scheduler, "pause_state", None)
+        if paused is None and scheduler is not None:
+            inside.lacks(
+                "Scheduler.pause_state", "a pause waits for leases of holds"
+            )
         if paused is self._unpaused:  # an enumeration's name takes long
             return False
         if getattr(paused, "name", "UNPAUSED") == "UNPAUSED":
@@ -215,11 +227,11 @@ def watch_output(scheduler: Any, tell: Callable[[Any], None]) -> None:
     """
     call = scheduler.update_from_output
 
-    @functools.wraps(call)
-    def watched(scheduler_output: Any, model_output: Any) -> Any:
-        said = model_output.kv_connector_output
+    def watched(scheduler_output: Any, model_runner_output: Any) -> Any:
+        said = model_runner_output.kv_connector_output
         if said is not None and said.finished_recving:
             tell(said)
-        return call(scheduler_output, model_output)
+        return call(scheduler_output, model_runner_output)
 
-    scheduler.update_from_output = watched
+    signatures.check_call(watched, type(scheduler), call)
+    scheduler.update_from_output = functools.wraps(call)(watched)

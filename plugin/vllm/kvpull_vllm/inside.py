@@ -17,8 +17,18 @@ from typing import Any
 
 import torch
 
+from kvpull_vllm.logs import logger
+
 _FRAMES = 16
 _FRAMES_OF_IMPORT = 64  # those of the import itself among them
+_said: set[str] = set()
+
+
+def lacks(name: str, hence: str) -> None:
+    """Say once that this vLLM has no such name, and what comes of it."""
+    if name not in _said:
+        _said.add(name)
+        logger.warning("kvpull: vLLM %s has no %s: %s", version(), name, hence)
 
 
 def version() -> str:
@@ -28,14 +38,22 @@ def version() -> str:
     return str(getattr(vllm, "__version__", "unknown"))
 
 
-def hit_source() -> Any:
-    """Return what vLLM's statistics call a hit at another engine.
+def option(config: Any, name: str, default: Any) -> Any:
+    """Return a field of vLLM's configuration."""
+    if not hasattr(config, name):
+        lacks(
+            f"{name} in its {type(config).__name__}",
+            f"it is taken for {default}",
+        )
+    return getattr(config, name, default)
 
-    vLLM before 0.32 does not tell its hits apart.
-    """
+
+def hit_source() -> Any:
+    """Return what vLLM's statistics call a hit at another engine."""
     try:
         from vllm.v1.metrics.cache_hit_source import CacheHitSource
-    except ImportError:
+    except ImportError:  # before 0.32
+        lacks("CacheHitSource", "its metrics do not tell whose KV was a hit")
         return None
     return CacheHitSource.P2P
 
@@ -45,7 +63,13 @@ def kernels(dtype: Any, block: int, head: int, cache_dtype: str) -> str:
     try:
         from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
     except ImportError:  # what it chooses by, then
-        return f"{platform.machine()}/{dtype}"
+        machine = f"{platform.machine()}/{dtype}"
+        lacks(
+            "_get_attn_isa",
+            f"engines are taken for alike where they are {machine}, whatever "
+            "kernels they have",
+        )
+        return machine
     return _get_attn_isa(dtype, block, head, cache_dtype)
 
 
@@ -53,9 +77,14 @@ def device() -> str:
     """Return the name of this machine's devices: they choose kernels by it."""
     from vllm.platforms import current_platform
 
-    with contextlib.suppress(Exception):  # of a platform without names
+    try:
         return str(current_platform.get_device_name())
-    return ""
+    except Exception:  # of a platform without names
+        lacks(
+            "get_device_name() of this platform",
+            "engines are taken for alike whatever devices they have",
+        )
+        return "unknown"
 
 
 def _frames(count: int = _FRAMES) -> Iterator[FrameType]:
@@ -108,8 +137,15 @@ def forget_primary_name(offloading_spec: Any) -> None:
     that made it warns at its own end that the name is gone.
     """
     region = getattr(offloading_spec, "_scheduler_mmap", None)
-    with contextlib.suppress(AttributeError, OSError):
-        os.unlink(region.mmap_path)
+    path = getattr(region, "mmap_path", None)
+    if path is None:
+        lacks(
+            "mmap_path of _scheduler_mmap",
+            "the file of an engine that is killed stays in /dev/shm",
+        )
+        return
+    with contextlib.suppress(OSError):
+        os.unlink(path)
         region._creator = False
 
 

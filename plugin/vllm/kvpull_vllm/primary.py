@@ -31,7 +31,8 @@ def check(vllm_config: Any, spec: Any, policy: Any, chunks: int) -> None:
         f"tier {' and '.join(writers)} beside it: its peers write into the "
         "memory that is shared here": bool(writers),
         "an engine over several nodes: its primary is a file on each": (
-            getattr(vllm_config.parallel_config, "nnodes_within_dp", 1) > 1
+            inside.option(vllm_config.parallel_config, "nnodes_within_dp", 1)
+            > 1
         ),
         'the eviction policy: set "eviction_policy": "KVPullLRU" (or '
         'KVPullARC) and "cache_policy_module_path": "kvpull_vllm.tier"; one '

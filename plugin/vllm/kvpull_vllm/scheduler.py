@@ -266,32 +266,34 @@ class SchedulerSide:
         )
 
     def matched_tokens(
-        self, request: Any, local_tokens: int
+        self, request: Any, num_computed_tokens: int
     ) -> tuple[int | None, bool]:
         """Answer how many tokens can be loaded beyond the local ones."""
         entry = self._entries.get(request.request_id)
         if entry is None:
             return 0, False
-        if local_tokens:
+        if num_computed_tokens:
             self._look_at_cache()
         # A hit of the cache concerns what is held, too.
-        if entry.has_ticket or local_tokens:
-            answer, offered = self.half.matched_tokens(entry.key, local_tokens)
+        if entry.has_ticket or num_computed_tokens:
+            answer, offered = self.half.matched_tokens(
+                entry.key, num_computed_tokens
+            )
             if answer == _WAIT:
                 return None, False
             tokens = offered
             if self._windows:
                 tokens = self._beside_windows(
-                    request.num_tokens, local_tokens, offered
+                    request.num_tokens, num_computed_tokens, offered
                 )
             if tokens:
-                entry.failure, entry.local_tokens = None, local_tokens
+                entry.failure, entry.local_tokens = None, num_computed_tokens
                 return tokens, True
             if entry.has_ticket:
                 entry.failure = self._failure(
-                    request, entry, local_tokens, offered
+                    request, entry, num_computed_tokens, offered
                 )
-        return self._promised(request, entry, local_tokens)
+        return self._promised(request, entry, num_computed_tokens)
 
     def _failure(
         self, request: Any, entry: Entry, local_tokens: int, offered: int
@@ -343,32 +345,34 @@ class SchedulerSide:
                 return 0
         return max(end - local, 0)
 
-    def allocated(self, request: Any, blocks: Any, tokens: int) -> None:
+    def allocated(
+        self, request: Any, blocks: Any, num_external_tokens: int
+    ) -> None:
         """Start the load, or give the ticket back."""
         entry = self._entries.get(request.request_id)
         if entry is None or not entry.pulls:
             return
         if entry.failure is not None and not entry.is_said:
             entry.is_said = True
-            self._say(request, entry.failure, tokens)
+            self._say(request, entry.failure, num_external_tokens)
         if entry.parked:
             return
         self._tally.is_busy = True
-        if entry.failure is not None and tokens:  # as promised
+        if entry.failure is not None and num_external_tokens:  # as promised
             entry.parked = True
             self._meta.failed.append(request.request_id)
-        if entry.failure is not None or not tokens:
+        if entry.failure is not None or not num_external_tokens:
             self._give_back(entry, entry.failure)
             return
         ids = blocks.get_block_ids()
         code = self.half.allocated(
             entry.key,
-            tokens,
+            num_external_tokens,
             requests.blocks_of(
                 ids,
                 self._groups,
                 entry.local_tokens,
-                entry.local_tokens + tokens,
+                entry.local_tokens + num_external_tokens,
             ),
         )
         # The engine waits for this request from now on, whatever came of it.
@@ -445,7 +449,7 @@ class SchedulerSide:
         self._look_at = now + _LOOK_S
         self._are_exported = self._are_exported or traces.are_exported()
 
-    def build_meta(self, _scheduler_output: Any) -> KVPullMetadata:
+    def build_meta(self, scheduler_output: Any) -> KVPullMetadata:
         """Return what the workers are told in this step."""
         now = time.monotonic()
         self._look_at_pause(now)
@@ -475,7 +479,7 @@ class SchedulerSide:
                 logger.error("kvpull: result: %s", self._text(code))
 
     def request_finished(
-        self, request: Any, ids: tuple[list[int], ...]
+        self, request: Any, block_ids: tuple[list[int], ...]
     ) -> tuple[bool, dict[str, Any] | None]:
         """Say who owns the blocks now, and what the client is told."""
         name = request.request_id
@@ -499,7 +503,7 @@ class SchedulerSide:
             tokens = request.num_prompt_tokens
             if computed < tokens:
                 tokens = max(computed, 0)
-            blocks = requests.blocks_of(ids, self._groups, 0, tokens)
+            blocks = requests.blocks_of(block_ids, self._groups, 0, tokens)
         held, ticket = self.half.request_finished(
             entry.key, reason, tokens, blocks
         )

@@ -23,6 +23,12 @@ _NEAR = 0.8
 _ANSWERING = ("Nixl", "MooncakeConnector", "MoRIIO", "KVPull")
 
 
+NO_SLEEP = (
+    "KVPullConnector: sleep mode is not supported: consumers read the KV cache "
+    "where it lies, and it cannot go away; do not call sleep, wake_up or discard"
+)
+
+
 class ConfigError(ValueError):
     """A configuration that is refused; the text says why and what to do."""
 
@@ -96,19 +102,19 @@ def check_engine(vllm_config: Any) -> None:
     parallel = vllm_config.parallel_config
     refused = {
         "--pipeline-parallel-size > 1": parallel.pipeline_parallel_size > 1,
-        "--decode-context-parallel-size > 1": getattr(
+        "--decode-context-parallel-size > 1": inside.option(
             parallel, "decode_context_parallel_size", 1
         )
         > 1,
-        "--prefill-context-parallel-size > 1": getattr(
+        "--prefill-context-parallel-size > 1": inside.option(
             parallel, "prefill_context_parallel_size", 1
         )
         > 1,
-        "--enable-sleep-mode": getattr(
+        "--enable-sleep-mode": inside.option(
             vllm_config.model_config, "enable_sleep_mode", False
         ),
         "--speculative-config": vllm_config.speculative_config is not None,
-        "enable_permute_local_kv": getattr(
+        "enable_permute_local_kv": inside.option(
             vllm_config.kv_transfer_config, "enable_permute_local_kv", False
         ),
         f"device {vllm_config.device_config.device_type}": (

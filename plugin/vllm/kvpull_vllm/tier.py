@@ -29,7 +29,7 @@ from vllm.v1.kv_offload.base import (
 )
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
-from kvpull_vllm import inside, primary
+from kvpull_vllm import inside, primary, signatures
 from kvpull_vllm.abi import CONST, Library, ffi
 from kvpull_vllm.core import Core
 from kvpull_vllm.halves import Model
@@ -82,6 +82,7 @@ class KVPullTier(SecondaryTierManager):
         config: dict[str, Any],
     ) -> None:
         policy, Publishing.newest = Publishing.newest, None
+        signatures.check(KVPullTier, KVPullLRU, KVPullARC)
         vllm_config, caches = inside.configurations()
         chunk_count = len(primary_kv_view)
         primary.check(vllm_config, offloading_spec, policy, chunk_count)

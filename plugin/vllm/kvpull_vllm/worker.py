@@ -115,11 +115,11 @@ class WorkerSide:
                     "kvpull: step: %s", self.half.library.error_text(code)
                 )
 
-    def start_loads(self, _forward_context: Any, **_named: Any) -> None:
+    def start_loads(self, forward_context: Any, **kwargs: Any) -> None:
         """Start the loads, after the forward pass."""
         self.half.start_loads()
 
-    def results(self, _finished: set[str]) -> KVConnectorTransferResults:
+    def results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
         """Return what ended: each request once a direction."""
         results = KVConnectorTransferResults()
         if self._failed:
