@@ -206,7 +206,9 @@ static void down_apply(struct sim_proc *proc, const struct sim_conn *conn,
 	past->left = ++proc->event_count;
 	past->left_ns = proc->world->now_ns;
 	past->left_missed_ns = proc->missed_ns;
-	past->said = conn->parts_said;
+	/* Or the process made the rank go, which lives, for others' sake. */
+	past->said = conn->parts_said ||
+		     proc->worker->consumer_notes[conn->caller].leaves;
 	sim_trace(proc->world, "process %lu sees process %lu go", proc->index,
 		  conn->client->index, 0);
 }
