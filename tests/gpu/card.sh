@@ -16,7 +16,6 @@ ptx=$here/gather.ptx
 out=${OUT:-$PWD/gpu-out}
 mkdir -p "$out" || exit 1
 work=$(mktemp -d) || exit 1
-server=
 trap 'rm -rf "$work"' EXIT
 bad=0
 # A probe of a CPU is as slow as one.
@@ -66,10 +65,8 @@ with_p() { # MiB, command before both processes; D's command
 	# shellcheck disable=SC2086
 	$before "$probe" "$@"
 	with_status=$?
-	# Not by SIGTERM, which unshare ignores.
-	kill -9 "$server" 2>/dev/null
-	wait "$server" 2>/dev/null
-	server=
+	# P ends with its caller, or is killed by its order.
+	wait "$server"
 	[ $with_status -eq 0 ] || cat "$work/p" >&2
 	return $with_status
 }

@@ -7,7 +7,7 @@
  * table. libcuda.so.1 is opened at run time.
  *
  *   probe facts                    of the driver and of the device
- *   probe serve SOCKET MIB PTX     P: takes memory, exports it to each caller
+ *   probe serve SOCKET MIB PTX     P: takes memory, exports it to one caller
  *   probe share SOCKET PTX         D: imports P's memory, maps it, times that
  *   probe copy SOCKET PTX REPEATS  D: copies scattered blocks in each way
  *   probe store FD MIB PTX ACCESS  stores through a mapping of the descriptor

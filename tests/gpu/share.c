@@ -5,6 +5,7 @@
  */
 #include "tests/gpu/probe.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -14,6 +15,7 @@
 #define TIMES 10u       /* a call is timed so often */
 #define BUSY_COPIES 40u /* of 1/16 of P's memory: 10 ms of 6 GiB on an H100 */
 #define BUSY_PART 8u
+#define CALLER_MS 60000
 #define ENDS_PIECES 1024u /* that are compared at each end of a region */
 
 /* The copies of one engine on memory of this process: work for the device. */
@@ -118,33 +120,44 @@ static int socket_open(const char *path, int is_server)
 	return -1;
 }
 
+/* The caller's orders, until it ends. */
+static void caller_serve(int caller, const struct region *region)
+{
+	struct message message = { 0 };
+
+	while (!message_take(caller, &message, NULL)) {
+		if (message.order == ORDER_DIE) {
+			(void)kill(getpid(), SIGKILL);
+			/* PID 1 of a namespace is not killed by it. */
+			_exit(128 + SIGKILL);
+		}
+		must(region_stamp(region, message.value), "stamp");
+		message_send(caller, &message, -1);
+	}
+}
+
+/* One caller: whoever started P need not kill it. */
 void serve(const char *path, uint64_t mib)
 {
 	struct region region;
 	struct message hello = { .bytes = mib * MIB };
-	int listener;
+	struct pollfd waits = { .events = POLLIN };
 	int caller;
 	int fd;
 
 	region_take(&region, mib * MIB, &fd);
 	must(region_stamp(&region, 0), "stamp");
 	MUST(cuDeviceGetUuid(hello.uuid, self.device));
-	listener = socket_open(path, 1);
-	while ((caller = accept(listener, NULL, NULL)) >= 0) {
-		struct message message = { 0 };
-
-		message_send(caller, &hello, fd);
-		while (!message_take(caller, &message, NULL)) {
-			if (message.order == ORDER_DIE) {
-				(void)kill(getpid(), SIGKILL);
-				/* PID 1 of a namespace is not killed by it. */
-				_exit(128 + SIGKILL);
-			}
-			must(region_stamp(&region, message.value), "stamp");
-			message_send(caller, &message, -1);
-		}
-		(void)close(caller);
-	}
+	waits.fd = socket_open(path, 1);
+	if (poll(&waits, 1, CALLER_MS) != 1)
+		fail("nobody calls");
+	caller = accept(waits.fd, NULL, NULL);
+	message_send(caller, &hello, fd);
+	caller_serve(caller, &region);
+	(void)close(caller);
+	(void)close(waits.fd);
+	(void)close(fd);
+	region_unmap(&region);
 }
 
 /* ---- D: what is mapped, and how long that takes ---- */
