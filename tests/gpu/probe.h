@@ -98,8 +98,8 @@ __attribute__((noreturn)) void store(char **words);
 void peer_open(struct peer *peer, const char *path);
 void peer_close(struct peer *peer);
 
-/* The driver's code: 0, or why it is not mapped. */
-int peer_map(struct peer *peer, int access);
+/* Map it; with stores, where the driver refuses less. Return: the access. */
+int peer_map_for_reads(struct peer *peer);
 
 /* P writes new stamps into all of its memory. */
 void peer_stamp(struct peer *peer, uint64_t seed);

@@ -193,7 +193,7 @@ void peer_close(struct peer *peer)
 	(void)close(peer->fd);
 }
 
-int peer_map(struct peer *peer, int access)
+static int peer_map(struct peer *peer, int access)
 {
 	uint64_t handle;
 	int code;
@@ -206,6 +206,18 @@ int peer_map(struct peer *peer, int access)
 	code = region_map(&peer->region, handle, access);
 	MUST(cuMemRelease(handle));
 	return code;
+}
+
+int peer_map_for_reads(struct peer *peer)
+{
+	const int code = peer_map(peer, GPU_ACCESS_READ);
+
+	fact("share.map_read", "%d %s", code, name_of(code));
+	if (!code)
+		return GPU_ACCESS_READ;
+	must(peer_map(peer, GPU_ACCESS_READ_WRITE),
+	     "a mapping for reads and writes");
+	return GPU_ACCESS_READ_WRITE;
 }
 
 /* The first and the last bytes hold P's stamps, read by the copy engine. */
@@ -387,17 +399,11 @@ void share(const char *path, const char *ptx)
 {
 	struct region scratch = { 0 };
 	struct peer peer;
-	int access = GPU_ACCESS_READ;
-	int code;
+	int access;
 
 	peer_open(&peer, path);
 	peer_stamp(&peer, 1);
-	code = peer_map(&peer, access);
-	fact("share.map_read", "%d %s", code, name_of(code));
-	if (code) {
-		access = GPU_ACCESS_READ_WRITE;
-		must(peer_map(&peer, access), "a mapping for reads and writes");
-	}
+	access = peer_map_for_reads(&peer);
 	must_be("share.bytes_are_right", is_right(&peer));
 	refusals_say(&peer);
 	calls_timed(&peer, access, &scratch);
