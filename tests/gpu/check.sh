@@ -48,6 +48,11 @@ for version in 12000 12080 13000; do
 	[ $version = 12000 ] || check grep -q '"copy.batch.16384x256"' "$work/out"
 done
 unset FAKE_CUDA_VERSION
+# Each call that the driver refuses is named, with its code.
+for call in cuInit cuDevicePrimaryCtxRetain cuStreamCreate cuMemAddressReserve cuMemMap cuMemSetAccess; do
+	claim "refused_call_is_named: $call" 1 "^probe: .*: 801 CUDA_ERROR_NOT_SUPPORTED\$" -- \
+		env FAKE_CUDA_REFUSE="$call 801" "$probe" facts
+done
 export FAKE_CUDA_LATE_US=300
 claim late_streams_change_nothing 0 '"share.unmap_after_death"' -- between share
 unset FAKE_CUDA_LATE_US

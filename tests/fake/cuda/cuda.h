@@ -12,7 +12,8 @@
  * "fake cuda: ...", exit status 99: see fake_wrong().
  *
  * Environment: FAKE_CUDA_VERSION (13000; 12080 and 12000 have fewer calls),
- * FAKE_CUDA_LATE_US (each piece of a stream's work takes so long).
+ * FAKE_CUDA_LATE_US (each piece of a stream's work takes so long),
+ * FAKE_CUDA_REFUSE ("cuMemCreate 2": each such call has that code).
  */
 #ifndef KVPULL_TESTS_FAKE_CUDA_H
 #define KVPULL_TESTS_FAKE_CUDA_H
@@ -133,8 +134,15 @@ extern struct fake fake;
 __attribute__((noreturn, format(printf, 1, 2))) void
 fake_wrong(const char *format, ...);
 
-/* 0, or why no call may be made: forked, not begun, no context, a lost one. */
-int fake_ready(void);
+/*
+ * 0, or why this call is not made: forked, not begun, no context, a lost one, or
+ * the environment refuses it.
+ */
+int fake_call(const char *name);
+#define fake_ready() fake_call(__func__)
+
+/* The code that the environment gives this call, or 0. */
+int fake_refusal(const char *name);
 
 /*
  * With the lock held. Where the device sees @bytes from @address on, or NULL:

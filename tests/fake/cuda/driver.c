@@ -29,13 +29,23 @@ void fake_wrong(const char *format, ...)
 	_exit(99);
 }
 
-int fake_ready(void)
+int fake_refusal(const char *name)
+{
+	const char *text = getenv("FAKE_CUDA_REFUSE");
+	const size_t bytes = strlen(name);
+
+	if (!text || strncmp(text, name, bytes) != 0 || text[bytes] != ' ')
+		return GPU_OK;
+	return (int)strtol(text + bytes, NULL, 10);
+}
+
+int fake_call(const char *name)
 {
 	if (fake.pid != getpid())
 		return GPU_ENOT_INITIALIZED;
 	if (!pushed)
 		return GPU_EINVALID_CONTEXT;
-	return fake.sticky;
+	return fake.sticky ? fake.sticky : fake_refusal(name);
 }
 
 static int number_of(const char *name, int otherwise)
@@ -51,6 +61,8 @@ int cuInit(uint32_t flags)
 
 	if (flags)
 		return GPU_EINVALID_VALUE;
+	if (fake_refusal(__func__))
+		return fake_refusal(__func__);
 	/* A child of a process that called it has no driver. */
 	if (fake.pid && fake.pid != getpid())
 		return GPU_ENOT_INITIALIZED;
@@ -128,17 +140,18 @@ int cuGetErrorName(int code, const char **name)
 
 /* ---- the device ---- */
 
-static int device_ready(int device)
+static int device_call(const char *name, int device)
 {
 	if (fake.pid != getpid())
 		return GPU_ENOT_INITIALIZED;
-	return device ? GPU_EINVALID_DEVICE : GPU_OK;
+	return device ? GPU_EINVALID_DEVICE : fake_refusal(name);
 }
+#define device_ready(device) device_call(__func__, device)
 
 int cuDeviceGetCount(int *count)
 {
 	if (device_ready(0))
-		return GPU_ENOT_INITIALIZED;
+		return device_ready(0);
 	*count = 1;
 	return GPU_OK;
 }
@@ -224,7 +237,7 @@ int cuDevicePrimaryCtxRelease(int device)
 int cuCtxPushCurrent(struct gpu_context *context)
 {
 	if (device_ready(0))
-		return GPU_ENOT_INITIALIZED;
+		return device_ready(0);
 	if ((void *)context != primary || !fake.retained)
 		return GPU_EINVALID_CONTEXT;
 	pushed++;
@@ -234,7 +247,7 @@ int cuCtxPushCurrent(struct gpu_context *context)
 int cuCtxPopCurrent(struct gpu_context **context)
 {
 	if (device_ready(0))
-		return GPU_ENOT_INITIALIZED;
+		return device_ready(0);
 	if (!pushed)
 		return GPU_EINVALID_CONTEXT;
 	pushed--;
@@ -248,7 +261,7 @@ int cuThreadExchangeStreamCaptureMode(int *mode)
 	const int before = current;
 
 	if (device_ready(0))
-		return GPU_ENOT_INITIALIZED;
+		return device_ready(0);
 	if (*mode < 0 || *mode > GPU_CAPTURE_RELAXED)
 		return GPU_EINVALID_VALUE;
 	current = *mode;
