@@ -144,7 +144,7 @@ class Core(EngineDouble):
         made.cache_config.kv_cache_layout = "LBHNC"
         made.scheduler_config.async_scheduling = bool(ahead)
         numbers = torch.float32 if cache_dtype == "auto" else torch.uint8
-        # What a number of the cache can hold of a token's name.
+        # Numbers of this cache tell this many names of tokens apart.
         self._names = 1 << 23 if cache_dtype == "auto" else 251
         with set_current_vllm_config(made):
             caches = _planned(

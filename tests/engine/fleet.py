@@ -137,7 +137,7 @@ def windows_give_the_same_tokens(world: World) -> None:
         found = world.decode(prompt, world.prefill(prompt))
         assert found == alone, f"{length}: {found}, {alone}"
         world.settled(30)
-    # Of 95 and 127 tokens P has left a block of the last one's window.
+    # P has freed a block of the last token's window for 95 and 127 tokens.
     at_d.check(
         worker_pulls_done=5, worker_pulls_failed=0, scheduler_pulls_failed=0
     )

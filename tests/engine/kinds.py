@@ -122,7 +122,7 @@ def adapters_have_their_own_kv(world: World) -> None:
 
 
 def grammars_hold_after_a_pull(world: World) -> None:
-    """What D may say is limited, from the first token behind P's KV on."""
+    """A grammar limits D's tokens, from the first token behind P's KV on."""
     # No other word begins with one of these: a grammar has dead ends else.
     for more in (
         {"structured_outputs": {"choice": ["w5", "w7", "w9"]}},

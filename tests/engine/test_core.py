@@ -362,7 +362,7 @@ def long_names_of_requests_are_held() -> None:
 
 @test
 def embeddings_beside_token_ids_are_computed() -> None:
-    """Their token ids are all alike; a ticket for them is given back."""
+    """Embeddings have equal token ids; a ticket for them is given back."""
     with pair() as (p, d):
         prompt = [5] * 100
         p.ask("e", prompt, HOLD, embeddings=torch.ones(100, 8))

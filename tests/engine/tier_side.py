@@ -48,7 +48,7 @@ MISS, HIT = LookupResult.MISS, LookupResult.HIT
 
 
 class Config(SimpleNamespace):
-    """What of vLLM's configuration the tier looks at."""
+    """The parts of vLLM's configuration that the tier looks at."""
 
     def __init__(self, algorithm: str = "sha256", nodes: int = 1) -> None:
         super().__init__(
