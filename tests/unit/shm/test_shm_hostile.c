@@ -227,12 +227,13 @@ UNIT_TEST(memory_beyond_what_this_node_has_is_refused_by_name)
 {
 	struct imposter imposter;
 	struct world *world = &imposter.world;
-	struct kvpull_region_view *regions = world->serve.regions;
+	struct kvpull_region_view *regions;
 	struct sysinfo node;
 	uint64_t bytes;
 	struct good good;
 
 	imposter_begin(&imposter);
+	regions = world->serve.regions;
 	good_begin(&good, world);
 	assert_int_equal(sysinfo(&node), 0);
 	bytes = ((uint64_t)node.totalram + node.totalswap) * node.mem_unit;
