@@ -16,6 +16,7 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
+#include "base/cause.h"
 #include "shm/segment.h"
 
 /* Descriptors of a welcome, in this order; then one a region. */
@@ -274,6 +275,7 @@ static int life_probe(const struct kvpull_shm_memory *memory,
 	const struct kvpull_revocation_entry *entries =
 		(const void *)memory->entries_memory;
 	struct kvpull_revocation_value value;
+	struct kvpull_cause cause;
 	const char *why = NULL;
 
 	if (!memory->must_live)
@@ -286,7 +288,7 @@ static int life_probe(const struct kvpull_shm_memory *memory,
 		why = "the peer is in another PID namespace";
 	else if (kvpull_foreign_entry(handed->identity->pid,
 				      memory->entries_remote, &value))
-		why = strerror(errno);
+		why = kvpull_cause_of(&cause, KVPULL_CALL_PROCESS, errno);
 	else if (value.incarnation !=
 		 kvpull_revocation_read(&entries[0]).incarnation)
 		why = "another process answers at that address";

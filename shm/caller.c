@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/cause.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/wrap.h"
@@ -63,7 +64,8 @@ int kvpull_shm_callers_init(struct kvpull_shm_callers *callers,
 		arena, callers->caller_max, sizeof(*callers->callers));
 	callers->doorbells = epoll_create1(EPOLL_CLOEXEC);
 	if (callers->doorbells < 0) {
-		kvpull_error(params->log, "epoll: %s", strerror(errno));
+		kvpull_error(params->log, "epoll: %s",
+			     kvpull_why(OTHER, errno));
 		return KVPULL_EDEVICE;
 	}
 	if (!callers->callers) {
@@ -173,7 +175,7 @@ static int listener_make(struct kvpull_shm_callers *callers, const char *name,
 	int code = kvpull_folder_make(callers->folder, callers->log);
 
 	if (!code)
-		code = kvpull_listener_open(made, callers->folder->fd, name,
+		code = kvpull_listener_open(made, callers->folder, name,
 					    callers->socket_mode, callers->log);
 	if (code)
 		return code;
@@ -354,7 +356,7 @@ static void caller_open(struct kvpull_shm_callers *callers, int fd,
 	caller->generation++;
 	if (caller_wait(callers, index, fd, KVPULL_WAIT_CALLER_SOCKET)) {
 		(void)kvpull_shortage(callers->shortage, "a consumer waits",
-				      errno);
+				      KVPULL_CALL_WATCH);
 		turn_away(callers, fd, KVPULL_ENDPOINT_FULL, batch);
 		return;
 	}
@@ -380,7 +382,8 @@ void kvpull_shm_callers_accept(struct kvpull_shm_callers *callers,
 
 		if (code == KVPULL_EFULL) {
 			(void)kvpull_shortage(callers->shortage,
-					      "consumers wait", errno);
+					      "consumers wait",
+					      KVPULL_CALL_OTHER);
 			kvpull_wait_remove(callers->wait, callers->listener.fd);
 			callers->resume_ns = batch->now_ns + LISTENER_REST_NS;
 		}
@@ -529,7 +532,7 @@ static int ring_make(struct kvpull_shm_callers *callers, uint32_t index,
 		/* A failed make leaves nothing to free. */
 		memset(&caller->segment, 0, sizeof(caller->segment));
 		return kvpull_shortage(callers->shortage, "a consumer's ring",
-				       errno);
+				       KVPULL_CALL_SHARE);
 	}
 	callers->admitted_count++;
 	if (kvpull_ring_init(&caller->ring, caller->segment.base,
@@ -537,7 +540,8 @@ static int ring_make(struct kvpull_shm_callers *callers, uint32_t index,
 		return KVPULL_ENOMEM;
 	if (doorbell_make(callers, index, bell))
 		return kvpull_shortage(callers->shortage,
-				       "a consumer's doorbell", errno);
+				       "a consumer's doorbell",
+				       KVPULL_CALL_WATCH);
 	return 0;
 }
 
@@ -552,7 +556,7 @@ static int death_watch(struct kvpull_shm_callers *callers, uint32_t index)
 		code = caller_wait(callers, index, identity->pidfd,
 				   KVPULL_WAIT_CALLER_DEATH);
 	return code ? kvpull_shortage(callers->shortage, "a consumer's pidfd",
-				      errno) :
+				      KVPULL_CALL_WATCH) :
 		      0;
 }
 
@@ -604,7 +608,7 @@ static int welcome_send(const struct kvpull_shm_callers *callers,
 	return kvpull_errno_is_shortage(errno) ?
 		       kvpull_shortage(callers->shortage,
 				       "a consumer's copies of descriptors",
-				       errno) :
+				       KVPULL_CALL_OTHER) :
 		       KVPULL_EPEER;
 }
 

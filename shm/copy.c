@@ -42,6 +42,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/cause.h"
 #include "base/pause.h"
 #include "base/thread.h"
 #include "shm/copy_choice.h"
@@ -309,9 +310,9 @@ static void workers_start(struct kvpull_copy *copy, uint32_t thread_count,
 		if (error) {
 			kvpull_warn(
 				log,
-				"%u of %u copy threads: %s; large pulls are slower: raise the limit of processes (ulimit -u, pids.max)",
+				"%u of %u copy threads, so that large pulls are slower: %s",
 				copy->thread_count, thread_count,
-				strerror(error));
+				kvpull_why(THREAD, error));
 			return;
 		}
 		copy->thread_count++;

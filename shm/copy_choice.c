@@ -16,6 +16,8 @@
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+
+#include "base/cause.h"
 #endif
 
 #define MAGIC "kvpull copy routines: 1, 4, 16, 64 KiB, longer"
@@ -156,7 +158,7 @@ static const char *file_read(int fd, const struct kvpull_folder *folder,
 	ssize_t got;
 
 	if (fstat(fd, &status))
-		return strerror(errno);
+		return "it cannot be looked at";
 	if (!S_ISREG(status.st_mode))
 		return "it is no plain file";
 	if (!kvpull_folder_trusts(folder, status.st_uid))
@@ -165,7 +167,7 @@ static const char *file_read(int fd, const struct kvpull_folder *folder,
 		return "others may write it";
 	got = read(fd, text, KVPULL_COPY_CHOICE_BYTES_MAX + 1);
 	if (got < 0)
-		return strerror(errno);
+		return "it cannot be read";
 	if (got > (ssize_t)KVPULL_COPY_CHOICE_BYTES_MAX)
 		return "it is too large";
 	*byte_count = (size_t)got;
@@ -230,7 +232,7 @@ int kvpull_copy_choice_load(const struct kvpull_folder *folder,
 
 	if (fd < 0 && errno == ENOENT)
 		return KVPULL_EROUTE;
-	why = fd < 0 ? strerror(errno) :
+	why = fd < 0 ? kvpull_why(FOLDER, errno) :
 		       file_read(fd, folder, text, &byte_count);
 	if (fd >= 0)
 		(void)close(fd);
@@ -286,7 +288,7 @@ int kvpull_copy_choice_save(const struct kvpull_folder *folder,
 		renameat(folder->fd, name, folder->fd, KVPULL_COPY_CHOICE_FILE);
 	if (failed) {
 		kvpull_error(log, "%s/" KVPULL_COPY_CHOICE_FILE ": %s",
-			     folder->path, strerror(errno));
+			     folder->path, kvpull_why(FOLDER, errno));
 		(void)unlinkat(folder->fd, name, 0);
 	}
 	if (fd >= 0)

@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/cause.h"
 #include "base/clock.h"
 #include "base/thread.h"
 #include "base/wrap.h"
@@ -105,6 +106,8 @@ int kvpull_disk_open(struct kvpull_disk *disk, int wake_fd,
 	struct kvpull_disk_queue *queue =
 		mmap(NULL, sizeof(*queue), PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	enum kvpull_call call = KVPULL_CALL_MAP;
+	struct kvpull_cause cause;
 	int error = errno;
 
 	*disk = (struct kvpull_disk){ .log = log };
@@ -113,6 +116,7 @@ int kvpull_disk_open(struct kvpull_disk *disk, int wake_fd,
 	locks_init(queue);
 	queue->first = queue->next = queue->last = KVPULL_WRAP_START;
 	queue->wake_fd = fcntl(wake_fd, F_DUPFD_CLOEXEC, 0);
+	call = queue->wake_fd < 0 ? KVPULL_CALL_OTHER : KVPULL_CALL_THREAD;
 	error = queue->wake_fd < 0 ?
 			errno :
 			kvpull_thread_start(&queue->thread, "kvpull-disk",
@@ -126,7 +130,7 @@ int kvpull_disk_open(struct kvpull_disk *disk, int wake_fd,
 	(void)munmap(queue, sizeof(*queue));
 err:
 	kvpull_warn(log, "no thread for files: %s; it is tried again",
-		    strerror(error));
+		    kvpull_cause_of(&cause, call, error));
 	return KVPULL_EAGAIN;
 }
 

@@ -18,6 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/cause.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "shm/folder.h"
@@ -204,7 +205,8 @@ static void folder_sweep(int folder_fd, time_t now_s)
 }
 
 /* Under another name until it listens: see folder_sweep(). */
-static int listener_bind(struct kvpull_listener *listener, uint32_t mode,
+static int listener_bind(struct kvpull_listener *listener,
+			 const struct kvpull_folder *folder, uint32_t mode,
 			 const struct kvpull_log *log)
 {
 	char hidden[KVPULL_ENDPOINT_NAME_BYTES_MAX + 2];
@@ -216,8 +218,9 @@ static int listener_bind(struct kvpull_listener *listener, uint32_t mode,
 	address_fill(&address, listener->folder_fd, hidden);
 	if (bind(listener->fd, (const struct sockaddr *)&address,
 		 sizeof(address))) {
-		kvpull_error(log, "socket name %s: bind: %s", listener->name,
-			     strerror(errno));
+		kvpull_error(log, "socket %s/%s cannot be made: %s",
+			     folder->path, listener->name,
+			     kvpull_why(FOLDER, errno));
 		return KVPULL_EDEVICE;
 	}
 	if (socket_stat(listener->folder_fd, hidden, &stat))
@@ -229,17 +232,18 @@ static int listener_bind(struct kvpull_listener *listener, uint32_t mode,
 	    listen(listener->fd, BACKLOG) ||
 	    renameat(listener->folder_fd, hidden, listener->folder_fd,
 		     listener->name)) {
-		kvpull_error(log, "socket name %s: listen: %s", listener->name,
-			     strerror(errno));
+		kvpull_error(log, "socket %s/%s cannot be listened at: %s",
+			     folder->path, listener->name,
+			     kvpull_why(FOLDER, errno));
 		(void)unlinkat(listener->folder_fd, hidden, 0);
 		return KVPULL_EDEVICE;
 	}
 	return 0;
 }
 
-int kvpull_listener_open(struct kvpull_listener *listener, int folder_fd,
-			 const char *name, uint32_t mode,
-			 const struct kvpull_log *log)
+int kvpull_listener_open(struct kvpull_listener *listener,
+			 const struct kvpull_folder *folder, const char *name,
+			 uint32_t mode, const struct kvpull_log *log)
 {
 	int code = KVPULL_EDEVICE;
 
@@ -250,15 +254,16 @@ int kvpull_listener_open(struct kvpull_listener *listener, int folder_fd,
 	 * The listener keeps the folder open: it removes its socket from where
 	 * it put it.
 	 */
-	listener->folder_fd = fcntl(folder_fd, F_DUPFD_CLOEXEC, 0);
+	listener->folder_fd = fcntl(folder->fd, F_DUPFD_CLOEXEC, 0);
 	if (listener->folder_fd < 0 || socket_make(&listener->fd)) {
-		kvpull_error(log, "socket name %s: %s", name, strerror(errno));
+		kvpull_error(log, "socket %s/%s: %s", folder->path, name,
+			     kvpull_why(OTHER, errno));
 		goto err_folder;
 	}
 	rights_refuse(listener->fd);
 	code = stale_remove(listener->folder_fd, name, log);
 	if (!code)
-		code = listener_bind(listener, mode, log);
+		code = listener_bind(listener, folder, mode, log);
 	if (code)
 		goto err_socket;
 	return 0;
@@ -320,7 +325,7 @@ static int connect_failed(int why, const char *name,
 		return KVPULL_EPEER;
 	if (why == EAGAIN || kvpull_errno_is_shortage(why))
 		return KVPULL_EAGAIN;
-	kvpull_warn(log, "connect to %s: %s", name, strerror(why));
+	kvpull_warn(log, "connect to %s: %s", name, kvpull_why(CONNECT, why));
 	return why == EACCES || why == EPERM ? KVPULL_EAUTH : KVPULL_EPEER;
 }
 
@@ -428,7 +433,7 @@ static int send_failed(const struct kvpull_message *message,
 		return KVPULL_EAGAIN;
 	case EMSGSIZE:
 		kvpull_error(log, "handshake message of %zu bytes: %s",
-			     message->byte_count, strerror(errno));
+			     message->byte_count, kvpull_why(OTHER, errno));
 		return KVPULL_EPROTO;
 	case EPIPE:
 	case ECONNRESET:
@@ -440,7 +445,8 @@ static int send_failed(const struct kvpull_message *message,
 		 */
 		if (kvpull_errno_is_shortage(errno))
 			return KVPULL_EAGAIN;
-		kvpull_warn(log, "handshake message: %s", strerror(errno));
+		kvpull_warn(log, "handshake message: %s",
+			    kvpull_why(OTHER, errno));
 		return KVPULL_EPEER;
 	}
 }

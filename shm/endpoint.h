@@ -61,15 +61,15 @@ struct kvpull_message {
 int KVPULL_MUST_CHECK kvpull_endpoint_find(int folder_fd, const char *name);
 
 /**
- * Listen in the folder. A stale socket of that name is removed, and so are
+ * Listen in the folder, which is open. A stale socket of that name is removed, and so are
  * those that other workers of ours left when they were killed.
  *
  * @mode  of the socket's file; 0 leaves it to the umask
  * Return: 0, KVPULL_EINVAL (name), KVPULL_EDEVICE (logged).
  */
 int KVPULL_MUST_CHECK kvpull_listener_open(struct kvpull_listener *listener,
-					   int folder_fd, const char *name,
-					   uint32_t mode,
+					   const struct kvpull_folder *folder,
+					   const char *name, uint32_t mode,
 					   const struct kvpull_log *log);
 void kvpull_listener_close(struct kvpull_listener *listener);
 /*

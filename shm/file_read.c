@@ -11,6 +11,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/cause.h"
+
 /* Results of no meaning (interrupted, short): so often, then an error. */
 #define TRIES_MAX 8u
 /* Rows so near to each other are cheaper to read with what is between. */
@@ -269,7 +271,8 @@ static void piece_ended(struct kvpull_files *files,
 		kvpull_warn(files->log, "file region %u: %u bytes at %llu: %s",
 			    piece->region_index, piece->needed,
 			    (unsigned long long)piece->start,
-			    result < 0 ? strerror(-result) : "the file ends");
+			    result < 0 ? kvpull_why(OTHER, -result) :
+					 "the file ends");
 		if (owner->read->codes)
 			piece_land(piece, result < 0 ? 0 : (uint32_t)result);
 		else

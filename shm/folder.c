@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cause.h"
 #include "base/fd.h"
 #include "shm/mount.h"
 #include "shm/shortage.h"
@@ -61,7 +62,7 @@ static int open_failed(const struct kvpull_folder *folder,
 		return KVPULL_EAGAIN;
 	if (error != ENOENT)
 		kvpull_warn(log, "socket folder %s: %s", folder->path,
-			    strerror(error));
+			    kvpull_why(FOLDER, error));
 	return KVPULL_EROUTE;
 }
 
@@ -110,16 +111,14 @@ int kvpull_folder_make(struct kvpull_folder *folder,
 	int code;
 
 	if (mkdir(folder->path, 0700) && errno != EEXIST) {
-		kvpull_error(
-			log,
-			"socket folder %s cannot be made: %s; make it, mode 700, or name another by socket_dir",
-			folder->path, strerror(errno));
+		kvpull_error(log, "socket folder %s cannot be made: %s",
+			     folder->path, kvpull_why(FOLDER, errno));
 		return KVPULL_EDEVICE;
 	}
 	code = kvpull_folder_open(folder, log);
 	if (code == KVPULL_EAGAIN)
 		kvpull_error(log, "socket folder %s: %s", folder->path,
-			     strerror(errno));
+			     kvpull_why(FOLDER, errno));
 	return code ? KVPULL_EDEVICE : 0;
 }
 

@@ -161,9 +161,12 @@ static void peer_receive(struct kvpull_shm_peers *peers, uint32_t index,
 		kvpull_parts_receive(&peer->welcome, peer->socket, bytes);
 	int code = 0;
 
-	if (received == KVPULL_EAGAIN)
+	if (received == KVPULL_EAGAIN) {
+		errno = EMFILE; /* the kernel cuts them off and says no more */
 		(void)kvpull_shortage(peers->shortage,
-				      "a producer's descriptors", EMFILE);
+				      "a producer's descriptors",
+				      KVPULL_CALL_OTHER);
+	}
 	if (received > 0 && peer->state == KVPULL_SHM_PEER_GREETING)
 		code = is_turned_away(peers, bytes, received, batch->now_ns);
 	if (code)
@@ -312,9 +315,10 @@ static int folder_open(const struct kvpull_shm_peers *peers,
 {
 	const int code = kvpull_folder_open(peers->folder, log);
 
-	return code == KVPULL_EAGAIN ? kvpull_shortage(peers->shortage,
-						       "socket folder", errno) :
-				       code;
+	return code == KVPULL_EAGAIN ?
+		       kvpull_shortage(peers->shortage, "socket folder",
+				       KVPULL_CALL_FOLDER) :
+		       code;
 }
 
 int kvpull_shm_peers_reach(const struct kvpull_transport *transport,
@@ -337,7 +341,8 @@ static int peer_call(struct kvpull_shm_peers *peers, uint32_t index,
 
 	/* A full backlog is not logged: it passes. */
 	if (code == KVPULL_EAGAIN && kvpull_errno_is_shortage(errno))
-		(void)kvpull_shortage(peers->shortage, "connect", errno);
+		(void)kvpull_shortage(peers->shortage, "connect",
+				      KVPULL_CALL_WATCH);
 	if (code)
 		return code;
 	peer->generation++;
@@ -354,7 +359,8 @@ static int peer_call(struct kvpull_shm_peers *peers, uint32_t index,
 	if (!code)
 		code = peer_wait(peers, index) ? KVPULL_EAGAIN : 0;
 	if (code == KVPULL_EAGAIN)
-		(void)kvpull_shortage(peers->shortage, "connect", errno);
+		(void)kvpull_shortage(peers->shortage, "connect",
+				      KVPULL_CALL_WATCH);
 	if (code)
 		peer_hang_up(peers, peer);
 	return code;
@@ -413,7 +419,7 @@ int kvpull_shm_peer_attach(struct kvpull_shm_peers *peers, uint32_t index,
 	code = kvpull_shm_attach(&peer->memory, &handed, remote);
 	if (code == KVPULL_ENOMEM)
 		code = kvpull_shortage(peers->shortage, "a producer's memory",
-				       errno);
+				       KVPULL_CALL_SHARE);
 	fds_close(peer);
 	if (code) {
 		kvpull_shm_detach(&peer->memory, &peers->unmaps);

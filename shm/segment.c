@@ -24,6 +24,7 @@
 
 #include <linux/magic.h>
 
+#include "base/cause.h"
 #include "base/clock.h"
 #include "base/fsize.h"
 #include "base/thread.h"
@@ -51,16 +52,16 @@
 
 /* Log what failed, with errno; which error that is. errno survives. */
 static int make_failed(const struct kvpull_log *log, const char *name,
-		       const char *what)
+		       const char *what, size_t bytes)
 {
 	const int error = errno;
+	struct kvpull_cause cause;
 
-	kvpull_error(
-		log, "segment %s: %s: %s%s", name, what, strerror(error),
-		error == EMFILE ?
-			": raise ulimit -n, or allocate fewer and larger ones" :
-		error == EFBIG ? ": raise ulimit -f" :
-				 "");
+	if (log)
+		kvpull_error(log, "segment %s of %zu bytes: %s: %s", name,
+			     bytes, what,
+			     kvpull_cause_of_map(&cause, KVPULL_CALL_SIZE,
+						 error, bytes));
 	errno = error;
 	return error == ENOMEM || error == EMFILE ? KVPULL_ENOMEM :
 						    KVPULL_EDEVICE;
@@ -276,7 +277,7 @@ static void log_made(const struct kvpull_log *log, const char *name,
 		    (unsigned long long)(made->took_ns / 1000), noexec);
 	if (huge_error)
 		kvpull_warn(log, "segment %s: not all on huge pages: %s", name,
-			    strerror(huge_error));
+			    kvpull_why(OTHER, huge_error));
 }
 
 int kvpull_segment_make(struct kvpull_shared *shared, const char *name,
@@ -320,7 +321,7 @@ int kvpull_segment_make(struct kvpull_shared *shared, const char *name,
 	return 0;
 
 err:
-	code = make_failed(log, name, failure);
+	code = make_failed(log, name, failure, made.bytes);
 	if (made.base)
 		(void)munmap(made.base, made.bytes);
 	if (made.fd >= 0)

@@ -17,6 +17,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "base/cause.h"
 #include "base/fd.h"
 #include "shm/give.h"
 #include "shm/state.h"
@@ -106,7 +107,8 @@ static int shm_notify(struct kvpull_transport *transport, uint32_t index,
 		return code;
 	/* How it rings: caller.c. */
 	if (shutdown(peer->memory.doorbell, SHUT_WR))
-		kvpull_debug(peers->log, "doorbell: %s", strerror(errno));
+		kvpull_debug(peers->log, "doorbell: %s",
+			     kvpull_why(OTHER, errno));
 	return 0;
 }
 
@@ -135,7 +137,8 @@ static void wake_clear(const struct kvpull_shm *shm)
 	uint64_t count;
 
 	if (read(shm->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
-		kvpull_debug(shm->transport.log, "wake: %s", strerror(errno));
+		kvpull_debug(shm->transport.log, "wake: %s",
+			     kvpull_why(OTHER, errno));
 }
 
 static void timer_clear(struct kvpull_shm *shm)
@@ -375,7 +378,7 @@ static int wakes_open(struct kvpull_shm *shm)
 	    !kvpull_wait_add(&shm->wait, shm->timer_fd, timer))
 		return 0;
 	kvpull_error(shm->transport.log, "eventfd, timerfd: %s",
-		     strerror(errno));
+		     kvpull_why(WATCH, errno));
 	return KVPULL_EDEVICE;
 }
 

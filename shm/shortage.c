@@ -3,7 +3,6 @@
 #include "shm/shortage.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "base/clock.h"
 
@@ -14,13 +13,13 @@ int kvpull_errno_is_shortage(int error)
 }
 
 int kvpull_shortage(struct kvpull_shortage *shortage, const char *what,
-		    int error)
+		    enum kvpull_call call)
 {
+	const int error = errno;
+	struct kvpull_cause cause;
+
 	if (kvpull_second_passed(&shortage->said_ns, shortage->now_ns))
-		kvpull_warn(shortage->log, "%s: %s; it is tried again%s", what,
-			    strerror(error),
-			    error == EMFILE || error == ETOOMANYREFS ?
-				    " (ulimit -n)" :
-				    "");
+		kvpull_warn(shortage->log, "%s: %s; it is tried again", what,
+			    kvpull_cause_of(&cause, call, error));
 	return KVPULL_EAGAIN;
 }

@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+#include "base/cause.h"
 #include "base/log.h"
 
 struct kvpull_shortage {
@@ -19,8 +20,8 @@ struct kvpull_shortage {
 /* 1: that errno is a shortage; 0: it is something else. */
 int kvpull_errno_is_shortage(int error);
 
-/* Say so, and return KVPULL_EAGAIN. */
+/* Say so, with errno, and return KVPULL_EAGAIN. call: what was refused. */
 int kvpull_shortage(struct kvpull_shortage *shortage, const char *what,
-		    int error);
+		    enum kvpull_call call);
 
 #endif /* KVPULL_SHM_SHORTAGE_H */

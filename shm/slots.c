@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cause.h"
 #include "base/fsize.h"
 #include "shm/file.h"
 #include "shm/mount.h"
@@ -112,7 +113,8 @@ static int write_goes_on(struct kvpull_slots *slots,
 	kvpull_warn(slots->log,
 		    "a slot's %u bytes at %llu were not written: %s", wanted,
 		    (unsigned long long)(write->offset + write->done),
-		    result < 0 ? strerror(-result) : "only a part is taken");
+		    result < 0 ? kvpull_why(SIZE, -result) :
+				 "only a part is taken");
 	*code = KVPULL_EREAD;
 	return 0;
 }
@@ -263,7 +265,7 @@ int kvpull_slots_open(struct kvpull_slots *slots,
 		const int error = errno;
 
 		kvpull_error(slots->log, "the file of slots in %s: %s",
-			     params->folder, strerror(error));
+			     params->folder, kvpull_why(SIZE, error));
 		if (error == EMFILE || error == ENFILE) {
 			*why = "no descriptor is left: raise ulimit -n";
 			code = KVPULL_ENOMEM;

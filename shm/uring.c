@@ -10,6 +10,8 @@
 #include <poll.h>
 #include <string.h>
 
+#include "base/cause.h"
+
 /* By number where liburing is older than the kernel. */
 #ifndef IORING_SETUP_COOP_TASKRUN
 #define IORING_SETUP_COOP_TASKRUN (1U << 8) /* Linux 5.19 */
@@ -78,7 +80,7 @@ int kvpull_uring_open(struct kvpull_uring *uring, enum kvpull_uring_mode mode,
 	error = ring_open(uring, mode);
 	if (error) {
 		kvpull_warn(log, "no io_uring: %s; reads wait for each other",
-			    strerror(-error));
+			    kvpull_why(URING, -error));
 		return KVPULL_EUNSUPPORTED;
 	}
 	why = ring_lacks(&uring->ring);
@@ -103,10 +105,9 @@ int kvpull_uring_register(struct kvpull_uring *uring, uint8_t *base,
 	const int error = io_uring_register_buffers(&uring->ring, &buffer, 1);
 
 	if (error) {
-		kvpull_info(
-			uring->log,
-			"io_uring: %zu bytes of buffers not registered: %s (memlock)",
-			bytes, strerror(-error));
+		kvpull_info(uring->log,
+			    "io_uring: %zu bytes of buffers not registered: %s",
+			    bytes, kvpull_why(LOCK, -error));
 		return KVPULL_ENOMEM;
 	}
 	uring->is_fixed = 1;

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/cause.h"
 #include "base/fd.h"
 
 #define GENERATION_MASK UINT32_C(0xffffff)
@@ -19,7 +20,7 @@ int kvpull_wait_open(struct kvpull_wait *wait, const struct kvpull_log *log)
 {
 	wait->fd = epoll_create1(EPOLL_CLOEXEC);
 	if (wait->fd < 0) {
-		kvpull_error(log, "epoll: %s", strerror(errno));
+		kvpull_error(log, "epoll: %s", kvpull_why(OTHER, errno));
 		return KVPULL_EDEVICE;
 	}
 	return 0;

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/cause.h"
 #include "base/clock.h"
 #include "verbs/gate.h"
 #include "verbs/pair.h"
@@ -71,7 +72,7 @@ static int call_accept(struct kvpull_verbs_end *end)
 	param = kvpull_verbs_connect_param(end, private_data);
 	if (shared->fabric->cm.accept(end->id, &param)) {
 		kvpull_warn(shared->log, "verbs: accepting %s: %s", end->name,
-			    strerror(errno));
+			    kvpull_why(OTHER, errno));
 		return KVPULL_EPEER;
 	}
 	return 0;

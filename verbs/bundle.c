@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/cause.h"
 #include "base/wrap.h"
 #include "verbs/pair.h"
 
@@ -171,7 +172,7 @@ void kvpull_verbs_bundle_draw(struct kvpull_verbs_bundle *bundle)
 		return;
 	bundle->token[0] = bundle->token[1] = 0;
 	kvpull_warn(bundle->shared->log, "verbs: one rail only: no token: %s",
-		    strerror(errno));
+		    kvpull_why(OTHER, errno));
 }
 
 int kvpull_verbs_bundle_knows(const struct kvpull_verbs_bundle *bundle,

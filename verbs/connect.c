@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/cause.h"
+
 int kvpull_verbs_connect_open(struct kvpull_verbs_connect *connect)
 {
 	const struct kvpull_verbs_shared *shared = connect->shared;
@@ -17,7 +19,7 @@ int kvpull_verbs_connect_open(struct kvpull_verbs_connect *connect)
 	if (connect->channel && !kvpull_verbs_unblock(connect->channel->fd))
 		return 0;
 	kvpull_error(shared->log, "verbs: CM event channel: %s",
-		     strerror(errno));
+		     kvpull_why(OTHER, errno));
 	return KVPULL_EDEVICE;
 }
 
@@ -69,12 +71,12 @@ void kvpull_verbs_connect_options(const struct kvpull_verbs_shared *shared,
 					  RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
 					  sizeof(timeout)))
 		kvpull_debug(shared->log, "verbs: ack time-out: %s",
-			     strerror(errno));
+			     kvpull_why(OTHER, errno));
 	if (service && shared->fabric->cm.set_option(id, RDMA_OPTION_ID,
 						     RDMA_OPTION_ID_TOS,
 						     &service, sizeof(service)))
 		kvpull_warn(shared->log, "verbs: traffic class %u: %s", service,
-			    strerror(errno));
+			    kvpull_why(OTHER, errno));
 }
 
 struct rdma_conn_param

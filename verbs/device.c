@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cause.h"
 #include "verbs/gid.h"
 #include "verbs/place.h"
 
@@ -419,7 +420,7 @@ static int device_open(struct kvpull_verbs_device *device,
 		code = objects_make(device);
 		if (code)
 			kvpull_error(device->log, "verbs: %s: %s",
-				     device->choice, strerror(errno));
+				     device->choice, kvpull_why(LOCK, errno));
 	}
 	if (code)
 		kvpull_verbs_device_close(device);
@@ -552,10 +553,9 @@ kvpull_verbs_device_register(const struct kvpull_verbs_device *device,
 			device->pd, base, bytes,
 			access & ~IBV_ACCESS_RELAXED_ORDERING);
 	if (!memory)
-		kvpull_error(
-			device->log,
-			"verbs: registering %llu bytes: %s; memlock (ulimit -l) must hold all KV memory",
-			(unsigned long long)bytes, strerror(errno));
+		kvpull_error(device->log, "verbs: registering %llu bytes: %s",
+			     (unsigned long long)bytes,
+			     kvpull_why(LOCK, errno));
 	return memory;
 }
 
@@ -564,7 +564,7 @@ void kvpull_verbs_device_deregister(const struct kvpull_verbs_device *device,
 {
 	if (memory && device->fabric->ibv.dereg_mr(memory))
 		kvpull_warn(device->log, "verbs: deregistering: %s",
-			    strerror(errno));
+			    kvpull_why(OTHER, errno));
 }
 
 void kvpull_verbs_device_close(struct kvpull_verbs_device *device)
@@ -574,10 +574,10 @@ void kvpull_verbs_device_close(struct kvpull_verbs_device *device)
 	if (device->channel &&
 	    fabric->ibv.destroy_comp_channel(device->channel))
 		kvpull_warn(device->log, "verbs: completion channel: %s",
-			    strerror(errno));
+			    kvpull_why(OTHER, errno));
 	if (device->pd && fabric->ibv.dealloc_pd(device->pd))
 		kvpull_warn(device->log, "verbs: protection domain: %s",
-			    strerror(errno));
+			    kvpull_why(OTHER, errno));
 	if (device->list)
 		fabric->cm.free_devices(device->list);
 	device->channel = NULL;

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/cause.h"
 #include "verbs/pair.h"
 
 /* Reason of a rejection by a program: the CM's IB_CM_REJ_CONSUMER_DEFINED. */
@@ -57,7 +58,7 @@ static int rail_call(struct kvpull_verbs_connect *connect,
 		return 0;
 err_end:
 	kvpull_warn(shared->log, "verbs: connecting to %s: %s", end->name,
-		    strerror(errno));
+		    kvpull_why(OTHER, errno));
 	kvpull_verbs_end_unmake(end);
 	return KVPULL_EPEER;
 }
@@ -220,7 +221,8 @@ void kvpull_verbs_dial_resolved(struct kvpull_verbs_end *end)
 {
 	if (end->state == KVPULL_VERBS_CONNECTING &&
 	    end->shared->fabric->cm.resolve_route(end->id, RESOLVE_MS))
-		kvpull_verbs_end_lose(end, KVPULL_EPEER, strerror(errno));
+		kvpull_verbs_end_lose(end, KVPULL_EPEER,
+				      kvpull_why(OTHER, errno));
 }
 
 void kvpull_verbs_dial_routed(struct kvpull_verbs_end *end)
@@ -244,7 +246,8 @@ void kvpull_verbs_dial_routed(struct kvpull_verbs_end *end)
 		param.private_data_len = (uint8_t)end->bundle->give.byte_count;
 	}
 	if (shared->fabric->cm.connect(end->id, &param))
-		kvpull_verbs_end_lose(end, KVPULL_EPEER, strerror(errno));
+		kvpull_verbs_end_lose(end, KVPULL_EPEER,
+				      kvpull_why(OTHER, errno));
 }
 
 void kvpull_verbs_dial_answered(struct kvpull_verbs_end *end,
@@ -269,7 +272,8 @@ void kvpull_verbs_dial_answered(struct kvpull_verbs_end *end,
 	}
 	kvpull_verbs_connect_agree(end, &event->greeting);
 	if (kvpull_verbs_pair_connect(end) || fabric->cm.establish(end->id)) {
-		kvpull_verbs_end_lose(end, KVPULL_EPEER, strerror(errno));
+		kvpull_verbs_end_lose(end, KVPULL_EPEER,
+				      kvpull_why(OTHER, errno));
 		return;
 	}
 	end->state = KVPULL_VERBS_OPEN;

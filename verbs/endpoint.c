@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/cause.h"
 #include "base/clock.h"
 #include "base/wrap.h"
 #include "verbs/bundle.h"
@@ -121,7 +122,7 @@ int kvpull_verbs_end_make(struct kvpull_verbs_end *end)
 			shared->log,
 			"verbs: %s: queue pair of %u + %u work requests: %s",
 			end->name, end->queue_max, end->frame_max,
-			strerror(errno));
+			kvpull_why(LOCK, errno));
 		return KVPULL_ENOMEM;
 	}
 	for (i = 0; i < end->frame_max; i++)
@@ -134,7 +135,8 @@ void kvpull_verbs_id_destroy(const struct kvpull_verbs_shared *shared,
 			     struct rdma_cm_id *id)
 {
 	if (id && shared->fabric->cm.destroy_id(id))
-		kvpull_warn(shared->log, "verbs: id: %s", strerror(errno));
+		kvpull_warn(shared->log, "verbs: id: %s",
+			    kvpull_why(OTHER, errno));
 }
 
 void kvpull_verbs_end_unmake(struct kvpull_verbs_end *end)
@@ -145,7 +147,7 @@ void kvpull_verbs_end_unmake(struct kvpull_verbs_end *end)
 	kvpull_verbs_pair_unmake(end);
 	if (end->cq && fabric->ibv.destroy_cq(end->cq))
 		kvpull_warn(shared->log, "verbs: completion queue: %s",
-			    strerror(errno));
+			    kvpull_why(OTHER, errno));
 	kvpull_verbs_device_deregister(&shared->devices[end->device],
 				       end->memory);
 	kvpull_verbs_id_destroy(shared, end->id);
@@ -428,7 +430,7 @@ int kvpull_verbs_end_post(struct kvpull_verbs_end *end,
 		end->shared->counts.post_busy++;
 		return KVPULL_EAGAIN;
 	}
-	kvpull_verbs_end_lose(end, KVPULL_EPEER, strerror(failed));
+	kvpull_verbs_end_lose(end, KVPULL_EPEER, kvpull_why(OTHER, failed));
 	return KVPULL_EPEER;
 }
 

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cause.h"
+
 #include "verbs/connect.h"
 
 static int rail_listen(struct kvpull_verbs_connect *connect, uint32_t rail)
@@ -72,9 +74,10 @@ int kvpull_verbs_connect_listen(struct kvpull_verbs_connect *connect)
 
 	for (rail = 0; rail < shared->rail_count; rail++) {
 		if (!shared->devices[rail].gone && rail_listen(connect, rail)) {
-			kvpull_error(
-				shared->log, "verbs: listening on port %u: %s",
-				shared->params.listen_port, strerror(errno));
+			kvpull_error(shared->log,
+				     "verbs: listening on port %u: %s",
+				     shared->params.listen_port,
+				     kvpull_why(LISTEN, errno));
 			return KVPULL_EDEVICE;
 		}
 	}
@@ -116,7 +119,7 @@ int kvpull_verbs_connect_listen_again(struct kvpull_verbs_connect *connect,
 			   shared->listen_said >> rail & 1 ? KVPULL_LOG_DEBUG :
 							     KVPULL_LOG_WARN,
 			   "verbs: listening on port %u again: %s",
-			   connect->ports[rail], strerror(errno));
+			   connect->ports[rail], kvpull_why(LISTEN, errno));
 		shared->listen_said |= 1u << rail;
 		return KVPULL_EDEVICE;
 	}

@@ -9,10 +9,12 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/cause.h"
+
 static int fail(const struct kvpull_verbs_end *end, const char *what)
 {
 	kvpull_error(end->shared->log, "verbs: %s: queue pair, %s: %s",
-		     end->name, what, strerror(errno));
+		     end->name, what, kvpull_why(OTHER, errno));
 	return KVPULL_EDEVICE;
 }
 
@@ -108,6 +110,6 @@ void kvpull_verbs_pair_unmake(struct kvpull_verbs_end *end)
 {
 	if (end->qp && end->shared->fabric->ibv.destroy_qp(end->qp))
 		kvpull_error(end->shared->log, "verbs: %s: queue pair: %s",
-			     end->name, strerror(errno));
+			     end->name, kvpull_why(OTHER, errno));
 	end->qp = NULL;
 }

@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/cause.h"
+
 static int memory_register(const struct kvpull_verbs_device *device, void *base,
 			   uint64_t bytes, int access, struct ibv_mr **memory)
 {
@@ -36,7 +38,7 @@ static int dmabuf_register(const struct kvpull_verbs_device *device,
 		device->log,
 		"verbs: %s cannot register device memory (dmabuf of %llu bytes): %s; use host memory, or a device and drivers with dmabuf (kvpull_doctor)",
 		fabric->ibv.get_device_name(device->context->device),
-		(unsigned long long)bytes, strerror(why));
+		(unsigned long long)bytes, kvpull_why(LOCK, why));
 	return why == ENOMEM ? KVPULL_ENOMEM : KVPULL_EUNSUPPORTED;
 }
 

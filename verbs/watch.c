@@ -7,6 +7,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "base/cause.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/wakeup.h"
@@ -105,7 +106,7 @@ int kvpull_verbs_watch_open(struct kvpull_verbs_watch *watch)
 		failed = kvpull_verbs_watch_device(watch, at);
 	if (!failed)
 		return 0;
-	kvpull_error(shared->log, "verbs: epoll: %s", strerror(errno));
+	kvpull_error(shared->log, "verbs: epoll: %s", kvpull_why(WATCH, errno));
 	return KVPULL_EDEVICE;
 }
 

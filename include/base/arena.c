@@ -5,7 +5,10 @@
  */
 #include "base/arena.h"
 
+#include <errno.h>
 #include <sys/mman.h>
+
+#include "base/cause.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
@@ -116,6 +119,7 @@ static uint8_t *map(size_t bytes)
 static int grow(struct kvpull_arena *arena, size_t least)
 {
 	size_t bytes = KVPULL_ARENA_PIECE_BYTES;
+	struct kvpull_cause cause;
 	uint8_t *base;
 
 	if (bytes < arena->used / 2)
@@ -125,8 +129,16 @@ static int grow(struct kvpull_arena *arena, size_t least)
 	bytes = round_up(bytes, KVPULL_ARENA_PIECE_BYTES);
 	kvpull_check(arena->log, arena->piece_count < KVPULL_ARENA_PIECES_MAX);
 	base = map(bytes);
-	if (!base)
+	if (!base) {
+		if (!arena->failed)
+			kvpull_error(
+				arena->log,
+				"tables: %zu bytes more cannot be mapped: %s",
+				bytes,
+				kvpull_cause_of_map(&cause, KVPULL_CALL_MAP,
+						    errno, bytes));
 		return KVPULL_ENOMEM;
+	}
 	give_back(arena);
 	/* Some hosts give huge pages unasked: a byte would cost 2 MiB. */
 	if (arena->is_hot)
@@ -149,16 +161,23 @@ void *kvpull_arena_take(struct kvpull_arena *arena, size_t count,
 	kvpull_check(arena->log, !arena->sealed);
 	if (__builtin_mul_overflow(count, item_bytes, &bytes) ||
 	    bytes > SIZE_MAX - KVPULL_CACHE_LINE)
-		goto err_failed;
+		goto err_large;
 	bytes = round_up(bytes, KVPULL_CACHE_LINE);
-	if (bytes > arena->bytes_max - arena->used ||
-	    (bytes > arena->left && grow(arena, bytes)))
+	if (bytes > arena->bytes_max - arena->used)
+		goto err_large;
+	if (bytes > arena->left && grow(arena, bytes))
 		goto err_failed;
 	taken = arena->next;
 	arena->next += bytes;
 	arena->left -= bytes;
 	arena->used += bytes;
 	return taken;
+err_large:
+	if (!arena->failed)
+		kvpull_error(
+			arena->log,
+			"tables of more than %zu GiB: lower the keys *_max or max_holds",
+			arena->bytes_max >> 30);
 err_failed:
 	arena->failed = 1;
 	return NULL;

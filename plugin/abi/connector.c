@@ -114,12 +114,8 @@ static int scheduler_open(const struct kvpull_open_params *params,
 	setup.tp_size = opening.params.tp_size;
 	setup.incarnation = kvpull_half_incarnation(kvpull_clock_utc_ns(),
 						    randombytes_random());
-	code = kvpull_scheduler_create(&setup, scheduler);
-	if (code)
-		kvpull_detail_set(
-			detail, code, "",
-			"the scheduler half could not open: lower max_holds, tickets_max or step_log_mib");
-	return code;
+	setup.detail = detail;
+	return kvpull_scheduler_create(&setup, scheduler);
 }
 
 static int scheduler_rank_info(struct kvpull_scheduler *scheduler,

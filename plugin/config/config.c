@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cause.h"
 #include "base/params.h"
 #include "base/transport.h"
 #include "plugin/config/config_table.h"
@@ -456,8 +457,7 @@ static int key_load(struct kvpull_config *config,
 		    struct kvpull_error_detail *detail)
 {
 	const char *path = config->key_file;
-	char reason[64];
-	char why[96];
+	char why[96 + KVPULL_CAUSE_BYTES];
 	int fd;
 	int rc;
 
@@ -467,7 +467,7 @@ static int key_load(struct kvpull_config *config,
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0) {
 		(void)snprintf(why, sizeof(why), "cannot be opened: %s",
-			       strerror_r(errno, reason, sizeof(reason)));
+			       kvpull_why(OTHER, errno));
 		return key_refuse(detail, path, why);
 	}
 	rc = key_check(fd, config, path, detail);

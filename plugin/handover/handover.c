@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/cause.h"
 #include "base/fd.h"
 
 #define RECORDS_MIN 64u
@@ -81,7 +82,7 @@ int kvpull_handover_open(struct kvpull_handover *handover,
 	handover->progress_wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (handover->engine_wake_fd >= 0 && handover->progress_wake_fd >= 0)
 		return 0;
-	kvpull_error(&facts->log, "eventfd: %s", strerror(errno));
+	kvpull_error(&facts->log, "eventfd: %s", kvpull_why(OTHER, errno));
 	return KVPULL_EDEVICE;
 }
 

@@ -17,6 +17,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/cause.h"
 #include "base/epoll.h"
 #include "base/pause.h"
 #include "base/thread.h"
@@ -263,16 +264,14 @@ int kvpull_progress_start(struct kvpull_progress *progress)
 		 kvpull_routes_watch(&progress->routes, progress->wait_fd);
 	if (failed) {
 		kvpull_error(progress->log, "progress thread: epoll: %s",
-			     strerror(errno));
+			     kvpull_why(WATCH, errno));
 		return KVPULL_EDEVICE;
 	}
 	failed = kvpull_thread_start(&progress->thread, "kvpull-progress",
 				     thread_main, progress);
 	if (failed) {
-		kvpull_error(
-			progress->log,
-			"progress thread: %s: raise the limit of processes (ulimit -u, pids.max)",
-			strerror(failed));
+		kvpull_error(progress->log, "progress thread: %s",
+			     kvpull_why(THREAD, failed));
 		return KVPULL_EDEVICE;
 	}
 	progress->thread_runs = 1;

@@ -33,6 +33,7 @@ struct kvpull_scheduler_setup {
 	uint32_t tp_size;
 	uint32_t reserved;
 	uint64_t incarnation; /* kvpull_half_incarnation(), not 0 */
+	struct kvpull_error_detail *detail; /* why it failed; NULL: nobody asks */
 };
 
 /* 0, KVPULL_ENOMEM. The scheduler owns its arena. */

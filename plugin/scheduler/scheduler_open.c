@@ -2,6 +2,7 @@
 /* The scheduler half: its tables are taken and laid out, once. */
 #include <string.h>
 
+#include "base/kept_error.h"
 #include "base/params.h"
 #include "plugin/scheduler/scheduler_state.h"
 
@@ -101,17 +102,21 @@ int kvpull_scheduler_create(const struct kvpull_scheduler_setup *setup,
 	const uint64_t ranks_all = setup->tp_size == 64 ?
 					   UINT64_MAX :
 					   (UINT64_C(1) << setup->tp_size) - 1;
+	struct kvpull_log log = *setup->log;
+	struct kvpull_kept_error kept;
 	struct kvpull_scheduler *made;
 	struct kvpull_arena arena;
 
 	kvpull_check(setup->log, setup->incarnation != 0);
-	kvpull_arena_init(&arena, setup->log);
+	kvpull_kept_begin(&log, &kept);
+	kvpull_arena_init(&arena, &log);
 	made = (struct kvpull_scheduler *)kvpull_arena_take(&arena, 1,
 							    sizeof(*made));
 	if (!made)
-		return KVPULL_ENOMEM;
+		return kvpull_kept_end(&log, &kept, KVPULL_ENOMEM,
+				       setup->detail);
 	made->arena = arena;
-	made->own_log = *setup->log;
+	made->own_log = log;
 	made->own_log.budget = &made->log_budget;
 	made->log = made->arena.log = outbox.log = &made->own_log;
 	made->config = *setup->config;
@@ -125,8 +130,11 @@ int kvpull_scheduler_create(const struct kvpull_scheduler_setup *setup,
 	kvpull_outbox_init(&made->outbox, &outbox, &made->arena);
 	if (!kvpull_arena_ok(&made->arena)) {
 		kvpull_scheduler_destroy(made);
-		return KVPULL_ENOMEM;
+		return kvpull_kept_end(&log, &kept, KVPULL_ENOMEM,
+				       setup->detail);
 	}
+	made->own_log = *setup->log;
+	made->own_log.budget = &made->log_budget;
 	kvpull_arena_seal(&made->arena);
 	*scheduler = made;
 	return 0;

@@ -8,12 +8,15 @@
  */
 #include "plugin/share/share.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <sodium.h>
 
+#include "base/cause.h"
+#include "base/kept_error.h"
 #include "base/params.h"
 #include "plugin/share/share_state.h"
 
@@ -136,21 +139,17 @@ static int parts_open(struct kvpull_reader *share,
 		/* poll() waits for no disk, and an engine may have no io_uring. */
 		.disk_thread = 1,
 	};
+	struct kvpull_kept_error kept;
 	int code;
 
+	kvpull_kept_begin(&share->log, &kept);
 	kvpull_arena_init(&share->arena, &share->log);
 	code = kvpull_routes_open(&share->routes, &routes);
 	if (!code)
 		code = tables_take(share);
 	if (!code)
 		code = kvpull_share_show_open(share, share->naming.tp_size);
-	if (code)
-		kvpull_detail_set(
-			detail, code, "", "%s",
-			code == KVPULL_ENOMEM ?
-				"no memory for the tables, or too little memlock for route verbs: lower peers_max or consumers_max, raise ulimit -l" :
-				"an operation of this host failed: see the log");
-	return code;
+	return kvpull_kept_end(&share->log, &kept, code, detail);
 }
 
 int kvpull_share_open(const struct kvpull_share_setup *setup,
@@ -163,7 +162,8 @@ int kvpull_share_open(const struct kvpull_share_setup *setup,
 	share = mmap(NULL, sizeof(*share), PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (share == MAP_FAILED) {
-		kvpull_detail_set(detail, KVPULL_ENOMEM, "", "out of memory");
+		kvpull_detail_set(detail, KVPULL_ENOMEM, "", "%s",
+				  kvpull_why(MAP, errno));
 		return KVPULL_ENOMEM;
 	}
 	share->pid = getpid();

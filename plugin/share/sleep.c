@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
+#include "base/cause.h"
 #include "base/epoll.h"
 #include "base/fd.h"
 #include "plugin/share/share_state.h"
@@ -58,7 +59,8 @@ int kvpull_share_event_fd(struct kvpull_reader *share)
 	if (share->wakeup.fd >= 0)
 		return share->wakeup.fd;
 	if (sleep_begin(share)) {
-		kvpull_error(&share->log, "event_fd: %s", strerror(errno));
+		kvpull_error(&share->log, "event_fd: %s",
+			     kvpull_why(WATCH, errno));
 		kvpull_share_sleep_end(share);
 		return KVPULL_EDEVICE;
 	}

@@ -20,6 +20,7 @@
 
 #include <linux/magic.h>
 
+#include "base/cause.h"
 #include "base/clock.h"
 #include "base/fsize.h"
 
@@ -304,7 +305,7 @@ static int file_make(struct kvpull_status *status,
 			"no status file in %s: %s; kvpull_top will not see this %s",
 			status->path[0] ? status->path :
 					  params->config->socket_dir,
-			why ? why : strerror(errno),
+			why ? why : kvpull_why(SIZE, errno),
 			params->kind == KVPULL_STATUS_OF_WORKER ? "worker" :
 								  "pool");
 		unmap(status);

@@ -8,6 +8,7 @@
  */
 #include "plugin/worker/worker.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,8 +18,9 @@
 
 #include <sodium.h>
 
+#include "base/cause.h"
+#include "base/kept_error.h"
 #include "base/params.h"
-#include "plugin/worker/kept_error.h"
 
 /*
  * Part of close() that waits until peers took the releases; the rest is for
@@ -259,7 +261,8 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 	worker = mmap(NULL, sizeof(*worker), PROT_READ | PROT_WRITE,
 		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (worker == MAP_FAILED) {
-		kvpull_detail_set(detail, KVPULL_ENOMEM, "", "out of memory");
+		kvpull_detail_set(detail, KVPULL_ENOMEM, "", "%s",
+				  kvpull_why(MAP, errno));
 		return KVPULL_ENOMEM;
 	}
 	worker->pid = getpid();
@@ -274,11 +277,11 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 	worker->handover.engine_wake_fd = -1;
 	worker->handover.progress_wake_fd = -1;
 	worker->result_first = worker->result_next = 1;
-	kvpull_kept_begin(worker, &kept);
+	kvpull_kept_begin(&worker->facts.log, &kept);
 	code = identity_take(worker, setup);
 	if (!code)
 		code = parts_open(worker, setup);
-	code = kvpull_kept_end(worker, &kept, code, detail);
+	code = kvpull_kept_end(&worker->facts.log, &kept, code, detail);
 	if (code) {
 		kvpull_worker_destroy(worker);
 		return code;

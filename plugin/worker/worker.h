@@ -6,7 +6,6 @@
  *
  * worker.c       open, close
  * worker_memory.c memory, regions and caches
- * kept_error.c   a call's last error, for its detail
  * worker_step.c  step and result bytes
  * worker_slots.c slots to hand over, results to keep
  * worker_small.c pulls that this thread copies itself

@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/kept_error.h"
 #include "base/params.h"
-#include "plugin/worker/kept_error.h"
 #include "shm/file.h"
 
 void kvpull_worker_files_close(struct kvpull_worker *worker)
@@ -230,9 +230,9 @@ static int serve_start(struct kvpull_worker *worker,
 	struct kvpull_kept_error kept;
 	int code;
 
-	kvpull_kept_begin(worker, &kept);
+	kvpull_kept_begin(&worker->facts.log, &kept);
 	code = kvpull_progress_serve(worker->progress);
-	code = kvpull_kept_end(worker, &kept, code, detail);
+	code = kvpull_kept_end(&worker->facts.log, &kept, code, detail);
 	if (code)
 		return code;
 	worker->registered = 1;

@@ -8,6 +8,8 @@
 
 #include <errno.h>
 
+#include "base/cause.h"
+
 /* An engine that sleeps: ask everybody for a doorbell, then look once more. */
 static int bells_arm(struct kvpull_worker *worker)
 {
@@ -91,7 +93,7 @@ int kvpull_worker_event_fd(struct kvpull_worker *worker)
 	if (kvpull_wakeup_open(wakeup, worker->handover.engine_wake_fd) ||
 	    kvpull_progress_watch(worker->progress, wakeup->fd)) {
 		kvpull_error(&worker->facts.log, "event_fd: %s",
-			     strerror(errno));
+			     kvpull_why(WATCH, errno));
 		/* The next call tries again. */
 		kvpull_wakeup_close(wakeup);
 		return KVPULL_EDEVICE;

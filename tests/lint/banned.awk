@@ -37,6 +37,7 @@ BEGIN {
 	word(LIBRARY, "(strdup|strndup|v?asprintf|getline)" CALL, "an array in the arena: it allocates")
 	word(LIBRARY, "(v?f?printf|v?dprintf|f?puts|f?putc|putchar|perror)" CALL, "kvpull_log and its levels")
 	word(LIBRARY, "(_?exit|quick_exit)" CALL, "an error code, or kvpull_check")
+	word(LIBRARY, "strerror(_r|_l)?" CALL, "kvpull_why of base/cause.h: the cause, and what to do")
 	word(LIBRARY, "(signal|sigaction)" CALL, "nothing: handlers belong to the engine")
 	word(LIBRARY, "(secure_)?getenv" CALL, "a key of plugin/config/config.c")
 
@@ -46,6 +47,7 @@ BEGIN {
 	# jansson parses the configuration at open, on the C heap.
 	allow("(malloc|calloc|realloc|reallocarray|aligned_alloc|posix_memalign|free)" CALL,
 	      "^(include/base/arena\\.h|plugin/config/config\\.c)$")
+	allow("strerror(_r|_l)?" CALL, "^include/base/cause\\.c$")
 	allow("(secure_)?getenv" CALL, "^plugin/config/config\\.c$")
 }
 

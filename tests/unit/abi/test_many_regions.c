@@ -357,7 +357,7 @@ UNIT_TEST(mappings_beyond_the_descriptors_are_named)
 	assert_int_equal(d.kinds, 0);
 	assert_string_equal(
 		d.warning,
-		"a producer's descriptors: Too many open files; it is tried again (ulimit -n)");
+		"a producer's descriptors: Too many open files: every descriptor of this process is in use: raise ulimit -n; it is tried again");
 	side_close(&d);
 }
 
@@ -375,7 +375,7 @@ UNIT_TEST(memory_beyond_the_descriptors_is_named)
 	assert_in_range(count, DESCRIPTORS - 64, DESCRIPTORS);
 	assert_non_null(strstr(
 		side.warning,
-		"Too many open files: raise ulimit -n, or allocate fewer and larger ones"));
+		"Too many open files: every descriptor of this process is in use: raise ulimit -n"));
 	side_close(&side);
 }
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The same-node route short of places, time or descriptors. */
 
+#include "shm/folder.h"
 #include "shm/gate.h"
+#include "tests/lib/maps.h"
 #include "tests/unit/shm/raw.h"
 
 uint32_t world_blocks = 64u; /* nobody reads much here */
@@ -103,6 +105,32 @@ UNIT_TEST(out_of_descriptors_is_not_the_peers_fault)
 		world.p.transport->ops->forget(world.p.transport, world.caller);
 	}
 	assert_int_equal(world.warnings, 1);
+	world_connect(&world);
+	world_close(&world);
+}
+
+/* It is no lack of memory, and not the peer's fault: the limit is named. */
+UNIT_TEST(out_of_mappings_is_told_by_their_limit_and_tried_again)
+{
+	struct world world;
+	struct maps maps;
+
+	world_open(&world);
+	world_welcome(&world);
+	if (!maps_exhaust(&maps, 0)) {
+		world_close(&world);
+		skip();
+	}
+	assert_int_equal(world_attach(&world, &world.serve), KVPULL_EAGAIN);
+	maps_restore(&maps);
+	assert_non_null(strstr(world.warning,
+			       "a producer's memory: Cannot allocate memory: "
+			       "this process has as many mappings as "
+			       "vm.max_map_count allows ("));
+	world.d.transport->ops->disconnect(world.d.transport, world.peer);
+	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+	world.p.transport->ops->forget(world.p.transport, world.caller);
 	world_connect(&world);
 	world_close(&world);
 }
@@ -348,7 +376,10 @@ UNIT_TEST(live_name_is_not_taken_for_want_of_descriptors)
 	assert_true(folder >= 0);
 	/* For its folder and its socket, none to ask with. */
 	count = fds_fill(fds, 2);
-	code = kvpull_listener_open(&listener, folder, "p", 0, NULL);
+	code = kvpull_listener_open(
+		&listener,
+		&(struct kvpull_folder){ .path = world.folder, .fd = folder },
+		"p", 0, NULL);
 	fds_empty(fds, count);
 	assert_int_equal(code, KVPULL_EDEVICE);
 	(void)close(folder);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plugin/worker/kept_error.h"
+#include "base/kept_error.h"
 
 #include "base/params.h"
 
@@ -22,30 +22,27 @@ static void kept_fatal(void *context, const char *message)
 		kept->log.fatal(kept->log.context, message);
 }
 
-void kvpull_kept_begin(struct kvpull_worker *worker,
-		       struct kvpull_kept_error *kept)
+void kvpull_kept_begin(struct kvpull_log *log, struct kvpull_kept_error *kept)
 {
-	kept->log = worker->facts.log;
+	kept->log = *log;
 	kept->message[0] = '\0';
-	worker->facts.log.write = kept_write;
-	worker->facts.log.fatal = kept_fatal;
-	worker->facts.log.context = kept;
+	log->write = kept_write;
+	log->fatal = kept_fatal;
+	log->context = kept;
 	if (!kept->log.write)
-		worker->facts.log.level = KVPULL_LOG_ERROR;
+		log->level = KVPULL_LOG_ERROR;
 }
 
-int kvpull_kept_end(struct kvpull_worker *worker,
+int kvpull_kept_end(struct kvpull_log *log,
 		    const struct kvpull_kept_error *kept, int code,
 		    struct kvpull_error_detail *detail)
 {
-	worker->facts.log = kept->log;
-	if (code && kept->message[0])
-		kvpull_detail_set(detail, code, "", "%s", kept->message);
-	else if (code)
+	*log = kept->log;
+	if (code)
 		kvpull_detail_set(
 			detail, code, "", "%s",
-			code == KVPULL_ENOMEM ?
-				"no memory for the tables: lower the keys *_max or max_holds" :
+			kept->message[0] ?
+				kept->message :
 				"an operation of this host failed: see the log");
 	return code;
 }
