@@ -79,7 +79,8 @@ struct kvpull_pull_order {
 	uint64_t deadline_ns;
 	uint64_t claim_serial;
 	uint32_t claim;
-	uint32_t flags; /* KVPULL_PULL_* of step.h */
+	uint32_t flags;     /* KVPULL_PULL_* of step.h */
+	uint32_t unstarted; /* 1: at its deadline start_loads() had not come */
 	uint32_t group_first[KVPULL_GROUPS_MAX + 1];
 	uint32_t *remote_ids; /* [pull_blocks_max] */
 	uint32_t *local_ids;

@@ -192,6 +192,7 @@ int kvpull_progress_run(struct kvpull_progress *progress, uint64_t now_ns)
 	engine_wake(progress);
 	kvpull_pull_run(progress, now_ns);
 	engine_wake(progress);
+	kvpull_show_failures(progress, now_ns);
 	return worked;
 }
 
@@ -495,6 +496,7 @@ void kvpull_progress_close(struct kvpull_progress *progress,
 		(void)eventfd_write(progress->handover->progress_wake_fd, 1);
 		(void)pthread_join(progress->thread, NULL);
 	}
+	kvpull_show_failures(progress, UINT64_MAX);
 	kvpull_routes_close(&progress->routes, close_by_ns);
 	if (progress->wait_fd >= 0)
 		(void)close(progress->wait_fd);

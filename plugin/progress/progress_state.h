@@ -179,6 +179,18 @@ struct kvpull_remote {
 	struct kvpull_plan plan;
 };
 
+/*
+ * Pulls that failed alike within FAILURES_NS of the first of them, which has a line
+ * of its own: a dead producer fails all of its tickets at once.
+ */
+struct kvpull_failures {
+	uint64_t incarnation; /* of the producer; 0: none failed yet */
+	uint64_t until_ns;
+	int32_t code;
+	uint32_t more; /* without a line, beside the first */
+	char producer[KVPULL_ENGINE_ID_BYTES_MAX + KVPULL_ADDRESS_BYTES_MAX];
+};
+
 /* A producer rank that was given up, and its entry is another's. */
 struct kvpull_named {
 	uint64_t incarnation;
@@ -209,6 +221,7 @@ struct kvpull_progress {
 	uint64_t refuse_say_ns; /* of refusals in the log: a new second begins */
 	uint32_t refuse_said;   /* in this one */
 	uint64_t full_say_ns;   /* of refusals for want of room, in the log */
+	struct kvpull_failures failures;
 	struct kvpull_pull *pulls;        /* [pulls_max] by the slot's index */
 	struct kvpull_claim *claims;      /* [claims_max] likewise */
 	struct kvpull_caller *callers;    /* likewise: caller_first + handle */
@@ -344,6 +357,8 @@ void kvpull_show_release(struct kvpull_progress *progress,
 void kvpull_show_pull(struct kvpull_progress *progress, uint32_t index);
 void kvpull_show_pull_state(struct kvpull_progress *progress, uint32_t index,
 			    enum kvpull_status_what what);
+/* Failed pulls that have no line of their own have one together, when it is due. */
+void kvpull_show_failures(struct kvpull_progress *progress, uint64_t now_ns);
 /* Before its parts are freed: what it was, in the log where it failed. */
 void kvpull_show_pull_end(struct kvpull_progress *progress, uint32_t index,
 			  uint64_t ended_ns);

@@ -10,6 +10,9 @@
 #include "base/params.h"
 #include "plugin/progress/progress_state.h"
 
+#define FAILURES_NS KVPULL_NS_PER_S
+#define PHASE_BYTES 64u
+
 _Static_assert((uint32_t)KVPULL_REMOTE_CONNECTING ==
 			       KVPULL_SHOWN_PEER_CONNECTING &&
 		       (uint32_t)KVPULL_REMOTE_GREETED ==
@@ -222,13 +225,71 @@ static uint32_t peer_of(const struct kvpull_progress *progress,
 	return claim->ranks[0].peer;
 }
 
-static const char *phase_of(const struct kvpull_pull_phases *phases)
+static const char *phase_of(const struct kvpull_progress *progress,
+			    const struct kvpull_pull *pull, uint32_t peer,
+			    char text[PHASE_BYTES])
 {
-	if (!phases->connected_ns)
-		return "to connect";
+	const struct kvpull_pull_phases *phases = &pull->phases;
+	const struct kvpull_remote *remote =
+		peer == KVPULL_NONE ? NULL : &progress->remotes[peer];
+
+	if (pull->order->unstarted)
+		return "for start_loads(), which this engine has not called";
+	if (!phases->connected_ns) {
+		if (!remote || remote->state != KVPULL_REMOTE_WAIT)
+			return "to connect";
+		(void)snprintf(text, PHASE_BYTES, "to connect (last try: %s)",
+			       kvpull_error_name(remote->code));
+		return text;
+	}
 	if (!phases->asked_ns)
 		return "for P to write";
 	return phases->came_ns ? "for the check" : "for the bytes";
+}
+
+static void failures_log(struct kvpull_progress *progress)
+{
+	struct kvpull_failures *failures = &progress->failures;
+
+	if (failures->more)
+		kvpull_warn(progress->log,
+			    "%u more pulls from %s failed likewise: %s",
+			    failures->more, failures->producer,
+			    kvpull_error_name(failures->code));
+	failures->more = 0;
+}
+
+void kvpull_show_failures(struct kvpull_progress *progress, uint64_t now_ns)
+{
+	const struct kvpull_failures *failures = &progress->failures;
+
+	if (now_ns >= failures->until_ns)
+		failures_log(progress);
+	else if (failures->more && failures->until_ns < progress->timer_ns)
+		progress->timer_ns = failures->until_ns;
+}
+
+/* 1: the last line on a pull that failed says it of this one, too. */
+static int is_likewise(struct kvpull_progress *progress,
+		       const struct kvpull_claim *claim, int32_t code,
+		       uint64_t now_ns, const struct kvpull_status_peer *row)
+{
+	struct kvpull_failures *failures = &progress->failures;
+	const uint64_t incarnation = claim->order->ranks[0].incarnation;
+
+	if (failures->incarnation == incarnation && failures->code == code &&
+	    now_ns < failures->until_ns) {
+		failures->more++;
+		return 1;
+	}
+	failures_log(progress);
+	failures->incarnation = incarnation;
+	failures->code = code;
+	failures->until_ns = now_ns + FAILURES_NS;
+	(void)snprintf(failures->producer, sizeof(failures->producer), "%s %s",
+		       row->engine_id[0] ? row->engine_id : "peer",
+		       row->address);
+	return 0;
 }
 
 /* One line a pull that failed, and what is needed to find its other side. */
@@ -242,18 +303,20 @@ static void failure_log(struct kvpull_progress *progress, uint32_t index,
 	const struct kvpull_status_peer *row =
 		peer == KVPULL_NONE ? NULL :
 				      &progress->facts->status->peers[peer];
+	char phase[PHASE_BYTES];
+	const int is_debug = pull->code == KVPULL_EABORTED ||
+			     (row && is_likewise(progress, claim, pull->code,
+						 ended_ns, row));
 
 	kvpull_log(
-		progress->log,
-		pull->code == KVPULL_EABORTED ? KVPULL_LOG_DEBUG :
-						KVPULL_LOG_WARN,
+		progress->log, is_debug ? KVPULL_LOG_DEBUG : KVPULL_LOG_WARN,
 		"pull of request %s key %" PRIu64 " failed after %" PRIu64
 		" ms, waiting %s: %s: %s; peer %s pid %u by %s %s, slot %u generation %" PRIu64
 		" of %016" PRIx64,
 		kvpull_log_label(order->label), order->key,
 		(ended_ns - order->started_ns) / KVPULL_NS_PER_MS,
-		phase_of(&pull->phases), kvpull_error_name(pull->code),
-		kvpull_error_text(pull->code),
+		phase_of(progress, pull, peer, phase),
+		kvpull_error_name(pull->code), kvpull_error_text(pull->code),
 		row && row->engine_id[0] ? row->engine_id : "unknown",
 		row ? row->pid : 0, row ? row->route : "no route",
 		row ? row->address : "", claim ? claim->order->slot : 0,

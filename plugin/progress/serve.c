@@ -164,9 +164,10 @@ static int layout_check(const struct kvpull_hello *hello,
 	return KVPULL_EVERSION;
 }
 
-static int hello_check(struct kvpull_progress *progress, uint32_t index,
-		       const struct kvpull_event *event,
-		       struct kvpull_refusal *refusal)
+/* 0: the hello is whole and was made with our key, so it tells who calls. */
+static int hello_read(struct kvpull_progress *progress, uint32_t index,
+		      const struct kvpull_event *event,
+		      struct kvpull_refusal *refusal)
 {
 	struct kvpull_hello *hello = progress->hello;
 	const uint8_t *key = kvpull_config_key(&progress->facts->config);
@@ -182,10 +183,17 @@ static int hello_check(struct kvpull_progress *progress, uint32_t index,
 	code = kvpull_handshake_get_hello(event->data, event->data_bytes, key,
 					  progress->callers[index].nonce,
 					  hello);
-	if (code) {
+	if (code)
 		kvpull_refusal_hello(refusal, code, &hello->sealed);
-		return code;
-	}
+	return code;
+}
+
+static int hello_check(struct kvpull_progress *progress,
+		       struct kvpull_refusal *refusal)
+{
+	const struct kvpull_hello *hello = progress->hello;
+	int code;
+
 	if (layout_check(hello, refusal))
 		return KVPULL_EVERSION;
 	if (hello->wanted != progress->facts->incarnation) {
@@ -246,7 +254,34 @@ static int may_say(struct kvpull_progress *progress,
 	return progress->refuse_said++ < REFUSALS_SAID_MAX;
 }
 
+/* A caller as far as it is known. */
+struct who {
+	uint32_t uid; /* as the kernel says; KVPULL_UID_NONE: another machine's */
+	const struct kvpull_hello *hello; /* NULL: it could not be read */
+};
+
+static void refusal_log(const struct kvpull_progress *progress,
+			const struct who *who,
+			const struct kvpull_refusal *refusal)
+{
+	char name[KVPULL_ENGINE_ID_BYTES_MAX + 48] = "of an unknown engine";
+	char user[32] = "";
+
+	if (who->hello)
+		(void)snprintf(name, sizeof(name), "%s rank %u pid %u",
+			       who->hello->engine_id, who->hello->rank,
+			       who->hello->pid);
+	if (who->uid != KVPULL_UID_NONE)
+		(void)snprintf(user, sizeof(user), " of user %u", who->uid);
+	kvpull_warn(
+		progress->log,
+		"consumer refused: %s is %s here and %s there (%s); it is %s%s",
+		refusal->field, refusal->ours, refusal->theirs,
+		kvpull_error_name(refusal->code), name, user);
+}
+
 static void caller_refuse(struct kvpull_progress *progress, uint32_t index,
+			  const struct who *who,
 			  const struct kvpull_refusal *refusal)
 {
 	struct kvpull_caller *caller = &progress->callers[index];
@@ -255,10 +290,7 @@ static void caller_refuse(struct kvpull_progress *progress, uint32_t index,
 	size_t byte_count;
 
 	if (!passes && may_say(progress, refusal))
-		kvpull_warn(progress->log,
-			    "consumer refused: %s is %s here and %s there (%s)",
-			    refusal->field, refusal->ours, refusal->theirs,
-			    kvpull_error_name(refusal->code));
+		refusal_log(progress, who, refusal);
 	if (!passes)
 		kvpull_count_add(&progress->counts->consumers_refused, 1);
 	byte_count = kvpull_handshake_put_refusal(
@@ -305,7 +337,7 @@ static void consumer_fill(struct kvpull_progress *progress, uint32_t index,
 }
 
 static void caller_admit(struct kvpull_progress *progress, uint32_t index,
-			 uint32_t uid)
+			 const struct who *who)
 {
 	struct kvpull_caller *caller = &progress->callers[index];
 	struct kvpull_transport *transport = caller->route->transport;
@@ -325,12 +357,12 @@ static void caller_admit(struct kvpull_progress *progress, uint32_t index,
 			    KVPULL_EFULL;
 	if (code) {
 		admission_failed(&refusal, code);
-		caller_refuse(progress, index, &refusal);
+		caller_refuse(progress, index, who, &refusal);
 		return;
 	}
 	caller->state = KVPULL_CALLER_IN;
 	consumer_fill(progress, index, ring);
-	kvpull_show_consumer(progress, index, uid);
+	kvpull_show_consumer(progress, index, who->uid);
 	kvpull_progress_tell(progress, KVPULL_FROM_CONSUMER_UP, index);
 }
 
@@ -396,19 +428,28 @@ static void caller_message(struct kvpull_progress *progress, uint32_t index,
 			   const struct kvpull_event *event)
 {
 	struct kvpull_caller *caller = &progress->callers[index];
+	struct who who = { .uid = event->uid };
 	struct kvpull_refusal refusal;
+	int code;
 
 	/* Once admitted, a consumer can say only why it goes. */
 	if (caller->state == KVPULL_CALLER_IN)
 		refused_back(progress, index, event);
 	if (caller->state != KVPULL_CALLER_CHALLENGED)
 		return;
-	if (kvpull_is_give(event->data, event->data_bytes))
+	if (kvpull_is_give(event->data, event->data_bytes)) {
 		caller_gives(progress, index, event);
-	else if (hello_check(progress, index, event, &refusal))
-		caller_refuse(progress, index, &refusal);
+		return;
+	}
+	code = hello_read(progress, index, event, &refusal);
+	if (!code) {
+		who.hello = progress->hello;
+		code = hello_check(progress, &refusal);
+	}
+	if (code)
+		caller_refuse(progress, index, &who, &refusal);
 	else
-		caller_admit(progress, index, event->uid);
+		caller_admit(progress, index, &who);
 }
 
 static void caller_down(struct kvpull_progress *progress, uint32_t index)

@@ -34,6 +34,7 @@
 
 #include "plugin/scheduler/demand.h"
 #include "plugin/scheduler/kept.h"
+#include "plugin/scheduler/prompt.h"
 
 #define TICKET_SPENT 1u
 #define TICKET_RELEASED 2u
@@ -362,17 +363,20 @@ static uint32_t tokens_beyond(const struct kvpull_demand_ticket *entry,
 	return tokens > ask->local_tokens ? tokens - ask->local_tokens : 0;
 }
 
-static int mismatches(const struct kvpull_demand_ticket *entry,
-		      const struct kvpull_demand_ask *ask)
+/* What is wrong with the ticket, before the request; NULL: nothing is. */
+static const char *mismatch_of(const struct kvpull_demand_ticket *entry,
+			       const struct kvpull_demand_ask *ask)
 {
-	return (entry->flags & TICKET_FOREIGN) ||
-	       memcmp(entry->digest, ask->digest, sizeof(entry->digest));
+	return entry->flags & TICKET_FOREIGN ?
+		       "is for another model than" :
+		       kvpull_prompt_mismatch(entry->digest, ask->digest);
 }
 
 int kvpull_demand_match(struct kvpull_demand *demand, struct kvpull_user *user,
 			const struct kvpull_demand_ask *ask, uint32_t *tokens)
 {
 	struct kvpull_demand_ticket *entry;
+	const char *mismatch;
 	uint32_t beyond;
 
 	if (user->state == KVPULL_USER_PULLING)
@@ -386,15 +390,13 @@ int kvpull_demand_match(struct kvpull_demand *demand, struct kvpull_user *user,
 		return KVPULL_MATCH_NOTHING;
 	}
 	entry = &demand->tickets[user->ticket];
-	if (mismatches(entry, ask)) {
+	mismatch = mismatch_of(entry, ask);
+	if (mismatch) {
 		demand->stats->mismatches++;
 		kvpull_warn(demand->log,
 			    "ticket slot %u generation %" PRIu64
-			    " is for another %s than request key %" PRIu64
-			    ": nothing is loaded",
-			    entry->slot, entry->generation,
-			    entry->flags & TICKET_FOREIGN ? "model" : "prompt",
-			    ask->key);
+			    " %s request key %" PRIu64 ": nothing is loaded",
+			    entry->slot, entry->generation, mismatch, ask->key);
 		user->code = entry->flags & TICKET_FOREIGN ? KVPULL_EREJECTED :
 							     KVPULL_EMISMATCH;
 		finish_user(demand, user, ask->key);

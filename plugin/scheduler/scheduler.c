@@ -162,6 +162,18 @@ static int ranks_unknown(const struct kvpull_scheduler *scheduler)
 	return 0;
 }
 
+static void ranks_log(const struct kvpull_scheduler *scheduler,
+		      const struct kvpull_scheduler_request *request,
+		      const char *what)
+{
+	kvpull_warn(
+		scheduler->log,
+		"request %s key %" PRIu64
+		" is not %s: %d of %u ranks are unknown: their workers registered no regions, or rank_info() was not told",
+		kvpull_log_label(request->label), request->key, what,
+		kvpull_scheduler_ranks_missing(scheduler), scheduler->tp_size);
+}
+
 /* The ranks' rank_info() may be on its way: wait, but for one lease only. */
 static int match_later(struct kvpull_scheduler *scheduler,
 		       struct kvpull_scheduler_request *request,
@@ -174,13 +186,7 @@ static int match_later(struct kvpull_scheduler *scheduler,
 	if (now_ns - request->asked_ns < scheduler->demand.lease_ns)
 		return KVPULL_MATCH_WAIT;
 	if (may_say(scheduler, KVPULL_RANKS_UNKNOWN, now_ns))
-		kvpull_warn(
-			scheduler->log,
-			"request %s key %" PRIu64
-			" is not pulled: %d of %u ranks are unknown: their workers registered no regions, or rank_info() was not told",
-			kvpull_log_label(request->label), request->key,
-			kvpull_scheduler_ranks_missing(scheduler),
-			scheduler->tp_size);
+		ranks_log(scheduler, request, "pulled");
 	request->user.code = KVPULL_ERANK;
 	kvpull_demand_leave(&scheduler->demand, &request->user, request->key);
 	return KVPULL_MATCH_NOTHING;
@@ -591,6 +597,8 @@ static int finish_producer(struct kvpull_scheduler *scheduler,
 		return KVPULL_FINISH_FREE;
 	if (kvpull_scheduler_ranks_missing(scheduler)) {
 		scheduler->stats.not_ready++;
+		if (may_say(scheduler, KVPULL_RANKS_UNKNOWN_HOLD, now_ns))
+			ranks_log(scheduler, request, "held");
 		return KVPULL_FINISH_FREE;
 	}
 	return take_hold(scheduler, request, finish, parent_key, now_ns);

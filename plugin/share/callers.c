@@ -37,10 +37,11 @@ static void caller_up(struct kvpull_reader *share,
 					       caller->nonce));
 }
 
-static int hello_check(struct kvpull_reader *share,
-		       const struct kvpull_share_caller *caller,
-		       const struct kvpull_event *event,
-		       struct kvpull_refusal *refusal)
+/* 0: the hello is whole and was made with our key, so it tells who calls. */
+static int hello_read(struct kvpull_reader *share,
+		      const struct kvpull_share_caller *caller,
+		      const struct kvpull_event *event,
+		      struct kvpull_refusal *refusal)
 {
 	const struct kvpull_config *config = &share->config;
 	struct kvpull_reader_hello *hello = share->hello;
@@ -54,17 +55,24 @@ static int hello_check(struct kvpull_reader *share,
 	code = kvpull_share_get_hello(event->data, event->data_bytes,
 				      kvpull_config_key(config), caller->nonce,
 				      hello);
-	if (code) {
+	if (code)
 		kvpull_refusal_hello(refusal, code, &hello->sealed);
-		return code;
-	}
+	return code;
+}
+
+static int hello_check(struct kvpull_reader *share,
+		       struct kvpull_refusal *refusal)
+{
+	const struct kvpull_config *config = &share->config;
+	int code;
+
 	if (share->is_ended) {
 		kvpull_refusal_texts(refusal, KVPULL_EPEER, "share", "ended",
 				     "wanted");
 		return KVPULL_EPEER;
 	}
-	code = kvpull_share_naming_compare(&share->naming, &hello->naming,
-					   refusal);
+	code = kvpull_share_naming_compare(&share->naming,
+					   &share->hello->naming, refusal);
 	if (!code && share->callers_in >= config->consumers_max) {
 		kvpull_refusal_numbers(refusal, KVPULL_EFULL, "consumers_max",
 				       share->callers_in,
@@ -74,16 +82,21 @@ static int hello_check(struct kvpull_reader *share,
 	return code;
 }
 
+/* hello: NULL, it could not be read. */
 static void caller_refuse(struct kvpull_reader *share,
 			  struct kvpull_share_caller *caller,
+			  const struct kvpull_reader_hello *hello,
 			  const struct kvpull_refusal *refusal)
 {
 	struct kvpull_transport *transport = caller->route->transport;
 
-	kvpull_warn(&share->log,
-		    "reader refused: %s is %s here and %s there (%s)",
-		    refusal->field, refusal->ours, refusal->theirs,
-		    kvpull_error_name(refusal->code));
+	kvpull_warn(
+		&share->log,
+		"reader refused: %s is %s here and %s there (%s); it is %s pid %u",
+		refusal->field, refusal->ours, refusal->theirs,
+		kvpull_error_name(refusal->code),
+		hello ? hello->engine_id : "of an unknown engine,",
+		hello ? hello->pid : 0);
 	caller->state = FREE;
 	atomic_fetch_add_explicit(&share->refused, 1, memory_order_relaxed);
 	transport->ops->refuse(
@@ -136,7 +149,7 @@ static void caller_admit(struct kvpull_reader *share,
 	if (code) {
 		kvpull_refusal_texts(&refusal, code, "welcome",
 				     kvpull_error_name(code), "not come");
-		caller_refuse(share, caller, &refusal);
+		caller_refuse(share, caller, share->hello, &refusal);
 		return;
 	}
 	caller->state = IN;
@@ -179,10 +192,13 @@ static void caller_message(struct kvpull_reader *share,
 
 	if (caller->state == IN)
 		caller_leaves(share, caller, event);
-	else if (caller->state == CHALLENGED &&
-		 hello_check(share, caller, event, &refusal))
-		caller_refuse(share, caller, &refusal);
-	else if (caller->state == CHALLENGED)
+	if (caller->state != CHALLENGED)
+		return;
+	if (hello_read(share, caller, event, &refusal))
+		caller_refuse(share, caller, NULL, &refusal);
+	else if (hello_check(share, &refusal))
+		caller_refuse(share, caller, share->hello, &refusal);
+	else
 		caller_admit(share, caller, event->uid);
 }
 

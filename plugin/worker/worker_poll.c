@@ -459,10 +459,13 @@ static void pulls_expire(struct kvpull_worker *worker, uint64_t now_ns)
 {
 	while (worker->pulls_start.first != KVPULL_NONE &&
 	       now_ns >= worker->handover.pulls[worker->pulls_start.first]
-				 .deadline_ns)
-		kvpull_pull_hand_over(
-			worker,
-			kvpull_pulls_take(worker, &worker->pulls_start));
+				 .deadline_ns) {
+		const uint32_t index =
+			kvpull_pulls_take(worker, &worker->pulls_start);
+
+		worker->handover.pulls[index].unstarted = 1;
+		kvpull_pull_hand_over(worker, index);
+	}
 }
 
 /* *worked: what was done. Return: small pulls that were done. */

@@ -183,6 +183,7 @@ static void pull_fill(struct kvpull_worker *worker, uint32_t index,
 	pull->claim_serial = command->ticket_serial;
 	pull->flags = command->flags;
 	pull->started_ns = now_ns;
+	pull->unstarted = 0;
 	pull->deadline_ns = now_ns + limit_ms * KVPULL_NS_PER_MS;
 	note->next = KVPULL_NONE;
 	note->abort_told = 0;

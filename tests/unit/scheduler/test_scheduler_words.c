@@ -104,6 +104,67 @@ UNIT_TEST(nothing_is_pulled_for_ranks_that_stay_unknown)
 	world_close(world);
 }
 
+UNIT_TEST(hold_that_waits_for_a_rank_is_told)
+{
+	const struct kvpull_config config = world_config();
+	struct world *world = world_open_silent(&config, 2, 9);
+	struct world_ticket own;
+
+	world->scheduler->own_log.write = warning_keep;
+	world->scheduler->own_log.level = KVPULL_LOG_WARN;
+	last_warning[0] = '\0';
+	world_tell_rank(world, 1);
+	assert_int_equal(world_hold(world, 1, &own), KVPULL_FINISH_FREE);
+	assert_string_equal(
+		last_warning,
+		"request request-a key 1 is not held: 1 of 2 ranks are unknown: their workers registered no regions, or rank_info() was not told");
+	/* A line a second at most. */
+	last_warning[0] = '\0';
+	assert_int_equal(world_hold(world, 2, &own), KVPULL_FINISH_FREE);
+	assert_string_equal(last_warning, "");
+	world_tell_rank(world, 0);
+	assert_int_equal(world_hold(world, 3, &own), KVPULL_FINISH_HELD);
+	world_close(world);
+}
+
+/* The line on a request for this ticket whose digest is of such bytes. */
+static void digest_shown(const struct world_ticket *ticket, uint8_t byte,
+			 const char *words)
+{
+	const struct kvpull_config config = world_config();
+	struct world *world = opened(&config);
+
+	assert_int_equal(world_want(world, 1, ticket, byte), 0);
+	last_warning[0] = '\0';
+	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_NOTHING);
+	assert_int_equal(world_stats(world).mismatches, 1);
+	if (!strstr(last_warning, words))
+		fail_msg("\"%s\" is not in: %s", words, last_warning);
+	world_close(world);
+}
+
+/* An engine that forgot its digest has no other prompt. */
+UNIT_TEST(digest_at_one_end_alone_is_told)
+{
+	struct kvpull_config config = world_config();
+	const struct world_ticket with = world_make_ticket(7);
+	struct world *producer = world_open(&config, 1, 8);
+	struct world_ticket without;
+
+	world_enter(producer, 1, 0, 0);
+	assert_int_equal(
+		world_finish(producer, 1, KVPULL_FINISH_LENGTH, &without),
+		KVPULL_FINISH_HELD);
+	world_close(producer);
+	digest_shown(&with, 2, " is for another prompt than request key 1: ");
+	digest_shown(&with, 0,
+		     " has a prompt_digest, which both engines set or neither "
+		     "does, unlike request key 1: nothing is loaded");
+	digest_shown(&without, 1,
+		     " has no prompt_digest, which both engines set or "
+		     "neither does, unlike request key 1: nothing is loaded");
+}
+
 /* A log that nobody acknowledges takes holds until it takes no pull, either. */
 UNIT_TEST(refused_pull_names_the_log)
 {

@@ -168,6 +168,18 @@ static void warning_keep(void *context, uint32_t level, const char *line)
 		(void)snprintf(last_warning, sizeof(last_warning), "%s", line);
 }
 
+/* The line says who it is that was refused, as its hello and the kernel do. */
+static const char *refused_line(uint32_t uid, const char *why)
+{
+	static char line[256];
+
+	(void)snprintf(
+		line, sizeof(line),
+		"consumer refused: %s; it is consumer rank 0 pid 0 of user %u",
+		why, uid);
+	return line;
+}
+
 TEST(worker_that_closes_says_so)
 {
 	struct world *world = *state;
@@ -180,9 +192,9 @@ TEST(worker_that_closes_says_so)
 			      memory_order_relaxed);
 	caller = hello_say(world, 0, 5, uid);
 	assert_int_equal(caller->refusal.code, KVPULL_EPEER);
-	assert_string_equal(
-		last_warning,
-		"consumer refused: state is closing here and open there (EPEER)");
+	assert_string_equal(last_warning,
+			    refused_line(uid, "state is closing here and open "
+					      "there (EPEER)"));
 	atomic_store_explicit(&world->worker->handover.closing, 0,
 			      memory_order_relaxed);
 }
@@ -199,9 +211,11 @@ TEST(refusal_for_want_of_descriptors_says_so)
 	world->callers[0].admit_code = KVPULL_EAGAIN;
 	caller = hello_say(world, 0, 5, uid);
 	assert_int_equal(caller->refusal.code, KVPULL_EAGAIN);
-	assert_string_equal(
-		last_warning,
-		"consumer refused: room for descriptors (ulimit -n) is used up here and needed there (EAGAIN)");
+	assert_string_equal(last_warning,
+			    refused_line(uid,
+					 "room for descriptors (ulimit -n) "
+					 "is used up here and needed there "
+					 "(EAGAIN)"));
 }
 
 /* Callers that wait have places of their own: that is no right to be let in. */

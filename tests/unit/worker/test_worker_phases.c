@@ -173,6 +173,62 @@ TEST(phase_is_told_where_a_pull_failed)
 					       "EDEADLINE: "));
 }
 
+TEST(pull_that_was_never_started_is_a_line_that_says_so)
+{
+	struct world *world = *state;
+
+	world_claim(world, SERIAL, 2);
+	world_pull_command(world, KEY, SERIAL, 0);
+	world_poll(world, 1);
+	assert_int_equal(world_up(world, "1-0", 0, 2), 0);
+	assert_int_equal(world_up(world, "1-1", 1, 2), 1);
+	world_pass(world, 501 * WORLD_MS);
+	(void)record_of(world, KVPULL_POLL_FAILED);
+	assert_non_null(strstr(world->warning,
+			       " ms, waiting for start_loads(), which this "
+			       "engine has not called: EDEADLINE: "));
+}
+
+TEST(phase_tells_what_became_of_the_last_try)
+{
+	struct world *world = *state;
+
+	world->connect_code = KVPULL_EAGAIN; /* out of descriptors here */
+	world_claim(world, SERIAL, 2);
+	world_pull(world, KEY, SERIAL, 0);
+	world_poll(world, 1);
+	world_pass(world, 501 * WORLD_MS);
+	(void)record_of(world, KVPULL_POLL_FAILED);
+	assert_non_null(strstr(world->warning,
+			       " ms, waiting to connect (last try: EAGAIN): "
+			       "EDEADLINE: "));
+}
+
+/* A producer that died fails all of its tickets: two lines, not one each. */
+TEST(pulls_that_fail_alike_share_a_line)
+{
+	struct world *world = *state;
+	const uint32_t warnings = world->warnings;
+	uint32_t at;
+
+	world_claim(world, SERIAL, 1);
+	for (at = 0; at < 4; at++)
+		world_pull(world, KEY + at, SERIAL, 0);
+	world_poll(world, 1);
+	assert_int_equal(world_up(world, "1-0", 0, 1), 0);
+	world_poll(world, 1);
+	world_lost(world, 0, KVPULL_EPEER);
+	world->connect_code = KVPULL_EPEER;
+	world_pass(world, 400 * WORLD_MS);
+	world_pass(world, 100 * WORLD_MS);
+	assert_int_equal(world->warnings, warnings + 1);
+	assert_non_null(strstr(world->warning, "pull of request "));
+	world_pass(world, 1000 * WORLD_MS);
+	assert_int_equal(world->warnings, warnings + 2);
+	assert_string_equal(world->warning,
+			    "3 more pulls from P 1-0 failed likewise: EPEER");
+}
+
 TEST(refused_pull_is_a_line)
 {
 	struct world *world = *state;

@@ -378,9 +378,11 @@ void world_log(void *context, uint32_t level, const char *line)
 
 	if (level == KVPULL_LOG_ERROR)
 		world->errors++;
-	if (level == KVPULL_LOG_WARN)
+	if (level == KVPULL_LOG_WARN) {
+		world->warnings++;
 		(void)snprintf(world->warning, sizeof(world->warning), "%s",
 			       line);
+	}
 	if (!strncmp(line, "ticket claimed ", 15))
 		(void)snprintf(world->claimed, sizeof(world->claimed), "%s",
 			       line);

@@ -105,6 +105,7 @@ struct world {
 	uint32_t record_count;
 	uint32_t errors;   /* log lines of error level */
 	char warning[512]; /* the last one */
+	uint32_t warnings;
 	char claimed[512]; /* the last line of a claim */
 };
 
