@@ -183,8 +183,8 @@ def rejections_under_multi_connector_free_p(world: World) -> None:
 def siblings_without_prefix_cache_are_right(world: World) -> None:
     """n = 8 at a D that cannot share blocks: tokens right, P free.
 
-    Each sibling pulls that D has admitted before the first one's pull is over.
-    A later one fails the request, by this engine's policy.
+    Each sibling pulls: one that comes 50 ms behind the others fails the
+    request, by this engine's policy.
     """
     strict = world.others[-1]
     prompt = world.prompt(100)
@@ -194,10 +194,8 @@ def siblings_without_prefix_cache_are_right(world: World) -> None:
     status, answer = strict.complete(
         prompt, kv_transfer_params=params, **SIBLINGS
     )
-    if status == 200:
-        assert tokens(answer) == [alone] * 8
-    else:
-        assert strict.logged("is fail: its ticket was used before"), answer
+    assert status == 200, answer
+    assert tokens(answer) == [alone] * 8
     world.settled()
     at_p.check(
         worker_holds_taken=1, worker_holds_released=1, worker_holds_expired=0
@@ -211,7 +209,7 @@ def siblings_without_prefix_cache_are_right(world: World) -> None:
         ),
     )
     at_d.check(worker_pulls_failed=0)
-    world.say(f"{at_d('worker_pulls_done'):.0f} of 8 pulled: {status}")
+    world.say(f"{at_d('worker_pulls_done'):.0f} of 8 pulled")
 
 
 def late_reader_fails_by_policy(world: World) -> None:

@@ -293,6 +293,27 @@ def a_dead_producer() -> None:
 
 
 @test
+def siblings_that_come_one_by_one_pull_each() -> None:
+    """Without a prefix cache; vLLM sends them one behind the other."""
+    with pair("fail", caches=False) as (p, d, said):
+        params = prefilled(p, PROMPT)
+        for number in range(4):
+            d.ask(f"{number}_d", PROMPT, dict(params), 2)
+            for _ in range(5):
+                d.step()
+        names = {f"{number}_d" for number in range(4)}
+        run([p, d], lambda: names <= d.answers.keys())
+        for name in names:
+            assert d.answers[name].finish_reason is FinishReason.LENGTH, said
+            assert d.answers[name].kv_transfer_params is None
+        assert d.count("worker_pulls_done") == 4
+        run([p, d], lambda: p.count("worker_holds_released") == 1)
+        d.ask("4_d", PROMPT, dict(params), 2)
+        run([p, d], lambda: "4_d" in d.answers)
+        judged(d, "4_d", "fail", said, "was used before")
+
+
+@test
 def what_is_pulled_says_nothing() -> None:
     """Nor do siblings, nor a request whose tokens are all local."""
     with pair("fail") as (p, d, said):

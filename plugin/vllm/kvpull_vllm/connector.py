@@ -36,6 +36,7 @@ from kvpull_vllm.halves import Model, Opening, SchedulerHalf, WorkerHalf, logger
 from kvpull_vllm.scheduler import (
     KVPullMetadata,
     KVPullWorkerMetadata,
+    Manner,
     SchedulerSide,
 )
 from kvpull_vllm.stats import KVPullPromMetrics, KVPullStats
@@ -209,8 +210,11 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
                 layout.windows(kv_cache_config),
                 settings.names_media(vllm_config),
                 Core(),
-                transfer.is_kv_producer,
-                inside.fails_lost_loads(transfer),
+                Manner(
+                    transfer.is_kv_producer,
+                    inside.fails_lost_loads(transfer),
+                    own.config["share_prefix"],
+                ),
             )
             watch_output(inside.scheduler(), self._scheduler.loads_end)
             model = opening.model

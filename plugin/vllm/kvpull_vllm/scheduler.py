@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorMetadata,
@@ -34,6 +34,7 @@ _PENDING_STEP = CONST["KVPULL_PENDING_STEP"]
 _REJECT = CONST["KVPULL_FINISH_REJECT"]
 _CLEARED, _REVOKE = CONST["KVPULL_RESET_CLEARED"], CONST["KVPULL_RESET_REVOKE"]
 _EMISMATCH = CONST["KVPULL_EMISMATCH"]
+_SIBLINGS_S = 0.05
 _LINES_MAX = 256  # adapters that are named in the log, each once
 # Tracers are set up once, and asking for them costs as much as the request.
 _LOOK_S = 1.0
@@ -70,6 +71,14 @@ class KVPullWorkerMetadata(KVConnectorWorkerMetadata):
         )
 
 
+class Manner(NamedTuple):
+    """What an engine does."""
+
+    produces: bool
+    fails: bool  # what is not pulled ends with an error: a policy of vLLM's
+    shares: bool  # siblings are served by one pull and the prefix cache
+
+
 class SchedulerSide:
     """One a scheduler process."""
 
@@ -81,21 +90,20 @@ class SchedulerSide:
         windows: list[Window],
         names_media: bool,
         core: Core,
-        produces: bool,
-        fails: bool,
+        manner: Manner,
     ) -> None:
         self.half = half
         self._core = core
         self._paused_since = 0.0
-        self._produces = produces
+        self._manner = manner
+        # When the last sibling of a family came, where each of them pulls.
+        self._came: dict[int, float] = {}
         core.listeners.append(self._weights_changed)
         if core.adapters is not None:
             core.adapters.listeners.append(self._change)
         self._unknown: set[str] = set()  # adapters of which a line was said
         # The prefix cache in which there may be KV of before a change.
         self._suspect: Any = None
-        # Whether what is not pulled is to end with an error: a policy of vLLM's.
-        self._fails = fails
         self._names_media = names_media
         self._windows = windows
         self._groups = groups  # place among the engine's, tokens a block
@@ -138,7 +146,7 @@ class SchedulerSide:
         if not params or request.request_id in self._entries:
             return
         # A client may say so to a consumer, too: nobody comes for its blocks.
-        holds = self._produces and bool(params.get("do_remote_decode"))
+        holds = self._manner.produces and bool(params.get("do_remote_decode"))
         pulls = requests.pulls(params)
         if not (holds or pulls):
             return
@@ -175,6 +183,9 @@ class SchedulerSide:
                 )
             return
         entry.has_ticket = bool(ticket) and code == 0
+        parent = requests.parent_key(request.request_id)
+        if parent and not self._manner.shares:
+            self._came[parent] = time.monotonic()
         if not ticket:
             self._tally.own.count("shim_no_ticket", 1)
             entry.failure = failures.NO_TICKET
@@ -274,6 +285,8 @@ class SchedulerSide:
             return 0, False
         if num_computed_tokens:
             self._look_at_cache()
+        if entry.has_ticket and self._awaits_siblings(request.request_id):
+            return None, False
         # A hit of the cache concerns what is held, too.
         if entry.has_ticket or num_computed_tokens:
             answer, offered = self.half.matched_tokens(
@@ -294,6 +307,15 @@ class SchedulerSide:
                     request, entry, num_computed_tokens, offered
                 )
         return self._promised(request, entry, num_computed_tokens)
+
+    def _awaits_siblings(self, name: str) -> bool:
+        """Say whether more requests by the same ticket may be on their way.
+
+        vLLM sends the n of a request one by one. Where each of them pulls, the
+        ticket is given back with the last one that is known.
+        """
+        came = self._came.get(requests.parent_key(name)) if self._came else None
+        return came is not None and time.monotonic() - came < _SIBLINGS_S
 
     def _failure(
         self, request: Any, entry: Entry, local_tokens: int, offered: int
@@ -321,7 +343,7 @@ class SchedulerSide:
         """
         rest = request.num_tokens - local_tokens
         if (
-            self._fails
+            self._manner.fails
             and entry.failure is not None
             and not entry.parked
             and rest >= self._block
@@ -486,6 +508,8 @@ class SchedulerSide:
         entry = self._entries.pop(name, None)
         if entry is None:
             return _NOTHING
+        if self._came:
+            self._came.pop(requests.parent_key(name), None)
         reason = requests.finish_reason(request)
         self._tally.is_busy = True
         told = entry.failure.answer() if entry.failure else {}
