@@ -20,6 +20,7 @@ from typing import Any
 
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from kvpull_vllm.pairs import Pairs, Told
 from kvpull_vllm.router import GIVEN_BACK, Router, main
 from runner import run_all, test
 
@@ -112,6 +113,7 @@ class Seen:
     paths: list[str] = field(default_factory=list)
     calls: list[tuple[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    metrics: str = ""
 
     @property
     def names(self) -> list[str]:
@@ -122,6 +124,14 @@ class Seen:
         """Return the kv_transfer_params of an engine's only call."""
         (body,) = (body for called, body in self.calls if called == name)
         return body.get("kv_transfer_params")
+
+    def count(self, name: str) -> int:
+        """Return one of the router's counters."""
+        metric = f"kvpull_router_{name}_total "
+        (line,) = (
+            one for one in self.metrics.splitlines() if one.startswith(metric)
+        )
+        return int(line.removeprefix(metric))
 
     @property
     def given_back(self) -> list[tuple[str, Any]]:
@@ -180,6 +190,7 @@ async def _routed(
         if leaves_s is None:
             answer = await asking
             seen.status, seen.text = answer.status, await answer.text()
+            seen.metrics = str((await router.metrics(None)).text)
             return seen
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(asking, leaves_s)
@@ -407,6 +418,98 @@ def ticket_of_a_client_that_left_is_given_back() -> None:
     # P was not done: it ends by itself, and there is no ticket.
     seen = routed({"p0": stands, "d0": D}, leaves_s=1)
     assert (seen.names, seen.given_back) == (["p0"], []), seen
+
+
+def _computed(**more: Any) -> dict[str, Any]:
+    return {"kv_transfer_params": {"kvpull_computed": "why", **more}}
+
+
+FAILED = _computed(kvpull_peer_failed=True)
+
+
+@test
+def a_d_that_could_not_pull_is_parted_from_its_p() -> None:
+    """Whatever it answers: that it computed, or an error, in a stream too."""
+    whole = f"data: {json.dumps(FAILED)}"
+    for wrong in (
+        says(FAILED),
+        says({}, status=500),
+        streams("data: {}", whole),
+        streams('data: {"error": {"message": "x", "code": 500}}'),
+    ):
+        seen = routed({"p0": P, "d0": wrong}, calls=3)
+        names = [n for n, body in seen.calls if body.get("model") != GIVEN_BACK]
+        assert names == ["p0", "d0", "d0", "d0"], (seen, wrong)
+        assert seen.count("pairs_failed") == 1, seen.metrics
+        assert seen.count("unpaired") == 2, seen.metrics
+        assert seen.count("prefills") == 1, seen.metrics
+
+
+@test
+def what_a_d_says_is_found_wherever_its_answer_is_cut() -> None:
+    """A network cuts it anywhere."""
+    whole = json.dumps({"choices": [{"text": "x" * 99}], **FAILED}).encode()
+    for at in range(1, len(whole)):
+        told = Told(200, "application/json")
+        told.look(whole[:at])
+        told.look(whole[at:])
+        assert told.has_failed and not told.has_pulled, at
+    for wide in ('{"kvpull_peer_failed":   true}', '{"kvpull_peer_failed":true}'):
+        told = Told(200, "text/event-stream")
+        told.look(wide.encode())
+        assert told.has_failed, wide
+
+
+@test
+def a_d_that_computed_for_another_reason_stays_paired() -> None:
+    """A short prompt, an expired hold, a bad request, a text that says so."""
+    quoted = {"choices": [{"text": json.dumps(FAILED)}]}
+    for answer in (
+        says(_computed()),
+        says({}, status=400),
+        says(quoted),
+        streams(f"data: {json.dumps(quoted)}"),
+        streams('data: {"error": {"message": "x", "code": 400}}'),
+        streams("data: {}", f"data: {json.dumps(_computed())}"),
+    ):
+        seen = routed({"p0": P, "d0": answer}, calls=2)
+        assert seen.names.count("p0") == 2, seen
+        assert seen.count("pairs_failed") == 0, seen.metrics
+
+
+@test
+def engines_are_parted_pair_by_pair() -> None:
+    """A D goes on with another P, and a P with another D."""
+    seen = routed({"p0": P, "d0": says(FAILED), "d1": D}, calls=4)
+    assert seen.names == ["p0", "d0"] + ["p0", "d1"] * 3, seen.names
+    other = says({"kv_transfer_params": {**TICKET, "kvpull_ticket": "u"}})
+
+    async def only_of_p1(request: web.Request) -> web.StreamResponse:
+        asked = (await request.json())["kv_transfer_params"]
+        is_p1 = asked["kvpull_ticket"] == "u"
+        return web.json_response({} if is_p1 else FAILED)
+
+    seen = routed({"p0": P, "p1": other, "d0": only_of_p1}, calls=4)
+    assert seen.names == ["p0", "d0"] + ["p1", "d0"] * 3, seen.names
+    assert seen.count("unpaired") == 0 and seen.count("prefills") == 4
+
+
+@test
+def a_pair_is_tried_again_after_a_time_that_doubles() -> None:
+    """Up to a bound; a pull that goes well ends it."""
+    now = 100.0
+    pairs = Pairs(lambda: now)
+    waited = []
+    for _ in range(9):
+        waited.append(pairs.fail("p", "d"))
+        assert pairs.are_apart("p", "d") and not pairs.are_apart("d", "p")
+        # What was under way when they were parted.
+        assert pairs.fail("p", "d") == 0
+        now += waited[-1]
+        assert not pairs.are_apart("p", "d")
+    assert waited == [1, 2, 4, 8, 16, 32, 64, 64, 64], waited
+    pairs.succeed("p", "d")
+    assert pairs.fail("p", "d") == 1
 
 
 @test

@@ -7,7 +7,8 @@
 Both options may be repeated; engines are taken in turn. A prefill that fails,
 or has no answer within --prefill-timeout, is no failure of the request: the
 next P is asked, then D computes by itself. A ticket that no D took is given
-back, so that P does not hold its blocks for a lease.
+back, so that P does not hold its blocks for a lease. A D that could not pull from
+a P is not paired with it for a while.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp import web
+
+from kvpull_vllm.pairs import Pairs, Told
 
 logger = logging.getLogger("kvpull.router")
 
@@ -61,6 +64,8 @@ _COUNTED = {
     "given_back": "Tickets that no D took, given back",
     "stranded": "Tickets that could not be given back: a lease ends them",
     "no_decode": "Requests that no D answered",
+    "pairs_failed": "Times that a P and a D were parted, as D could not pull",
+    "unpaired": "Requests for which all P and D are parted: D computes",
 }
 _SAID_S = 60.0  # between two lines of one kind
 # A model that no engine serves: it refuses the request, and tells P.
@@ -182,6 +187,7 @@ class Router:
         self._give_backs: set[asyncio.Task[None]] = set()
         self._counts = dict.fromkeys(_COUNTED, 0)
         self._said_at: dict[str, float] = {}  # of a P without tickets
+        self._pairs = Pairs()
 
     async def session(self, _app: web.Application) -> AsyncIterator[None]:
         """Keep one client session while the server runs."""
@@ -201,13 +207,40 @@ class Router:
         first = next(self._turn[kind]) % len(urls)
         return urls[first:] + urls[:first]
 
+    def _paired(self, decode: list[str]) -> tuple[list[str], list[str]]:
+        """Return the P that may be asked, and all D, the first of them theirs."""
+        prefill = self._in_turn("prefill", self._prefill)
+        for d in decode:
+            paired = [p for p in prefill if not self._pairs.are_apart(p, d)]
+            if paired:
+                return paired, [d, *(one for one in decode if one != d)]
+        return [], decode
+
+    def _judge(self, p: str, d: str, told: Told) -> None:
+        """Take note of what a D's answer says of its pull."""
+        if told.has_pulled:
+            self._pairs.succeed(p, d)
+        elif told.has_failed and (wait_s := self._pairs.fail(p, d)):
+            self._counts["pairs_failed"] += 1
+            logger.warning(
+                "%s could not pull from %s: its log says why; they are not "
+                "paired for %g s",
+                d,
+                p,
+                wait_s,
+            )
+
     async def prefill(
-        self, path: str, body: dict[str, Any], headers: dict[str, str]
-    ) -> dict[str, Any] | None:
-        """Return P's kv_transfer_params, None if there are none."""
+        self,
+        path: str,
+        body: dict[str, Any],
+        headers: dict[str, str],
+        urls: list[str],
+    ) -> tuple[str, dict[str, Any] | None]:
+        """Return which P answered, and its kv_transfer_params, if any."""
         assert self._session is not None
         params = None
-        for url in self._in_turn("prefill", self._prefill):
+        for url in urls:
             try:
                 async with self._session.post(
                     url + path,
@@ -218,11 +251,11 @@ class Router:
                     if answer.status == 200:
                         params = await self._answered(answer, headers)
                         self._look_at(url, params)
-                        return params
+                        return url, params
                     text = (await answer.text())[:200]
                     logger.warning("%s: %d %s", url, answer.status, text)
                     if answer.status < 500:
-                        return None  # D says the same, with its own words
+                        return url, None  # D says the same, with its own words
             except (aiohttp.ClientError, ValueError) as error:
                 logger.warning("%s: %s", url, error)
             except asyncio.TimeoutError:
@@ -231,7 +264,7 @@ class Router:
             except asyncio.CancelledError:
                 self._give_back(params, headers)
                 raise
-        return None
+        return "", None
 
     def _look_at(self, url: str, params: dict[str, Any] | None) -> None:
         """Say once a minute that a P holds nothing: D computes it again."""
@@ -321,12 +354,18 @@ class Router:
             or uuid.uuid4().hex
         }
         headers |= _passed(request)
-        params = None
+        source, params = "", None
+        decode = self._in_turn("decode", self._decode)
         self._counts["requests"] += 1
         if request.path in _PATHS and is_pulled(body):
-            params = await self.prefill(request.path, body, headers)
+            prefill, decode = self._paired(decode)
+            source, params = await self.prefill(
+                request.path, body, headers, prefill
+            )
+            self._counts["unpaired"] += bool(self._prefill and not prefill)
             self._counts["prefills" if params else "prefills_failed"] += 1
-        return await self._forward(request, body, params, headers)
+        asked = decode_body(body, params)
+        return await self._forward(request, asked, headers, decode, source)
 
     async def ask(self, request: web.Request) -> web.StreamResponse:
         """Let a D answer what has no body."""
@@ -342,7 +381,7 @@ class Router:
                 logger.warning("%s: %s", url, failed)
         return web.json_response({"error": "no decode engine"}, status=503)
 
-    async def metrics(self, _request: web.Request) -> web.Response:
+    async def metrics(self, _request: web.Request | None) -> web.Response:
         """Say what the router has done; the engines have their own."""
         lines = []
         for name, text in _COUNTED.items():
@@ -357,13 +396,15 @@ class Router:
     async def _forward(
         self,
         request: web.Request,
-        body: dict[str, Any],
-        params: dict[str, Any] | None,
+        asked: dict[str, Any],
         headers: dict[str, str],
+        decode: list[str],
+        source: str,
     ) -> web.StreamResponse:
+        """Let a D answer; source is the P whose ticket goes along."""
         assert self._session is not None
         error: Exception | None = None
-        asked = decode_body(body, params)
+        params = asked.get("kv_transfer_params")
         is_taken = False
 
         def look(chunk: bytes) -> None:
@@ -372,9 +413,10 @@ class Router:
             is_taken |= answer.status < 400 and not chunk.startswith(
                 _NOT_RUNNING
             )
+            told.look(chunk)
 
         try:
-            for url in self._in_turn("decode", self._decode):
+            for url in decode:
                 try:
                     answer = await self._session.post(
                         url + request.path, json=asked, headers=headers
@@ -382,8 +424,12 @@ class Router:
                 except _NO_ANSWER as failed:  # the client has seen nothing yet
                     error = failed
                     continue
+                told = Told(answer.status, answer.content_type)
                 async with answer:
-                    return await self._relay(request, answer, look)
+                    relayed = await self._relay(request, answer, look)
+                if params:
+                    self._judge(source, url, told)
+                return relayed
         finally:
             if not is_taken:
                 self._give_back(params, headers)
