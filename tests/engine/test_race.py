@@ -9,20 +9,13 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 from runner import TESTS, run_all, test
 from test_tier import CHUNKS, HIT, PAGE, Side, keys, page
-from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (
-    OffloadingConnectorMetadata,
-    TransferJob,
-)
-from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import (
-    OffloadingConnectorWorker,
-)
-from vllm.v1.kv_offload.base import GPULoadStoreSpec
+from tier_side import begin_store, offloading_config
 from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
 from vllm.v1.kv_offload.tiering.example.manager import (
     ExampleSecondaryTierManager,
@@ -31,45 +24,16 @@ from vllm.v1.kv_offload.tiering.manager import (
     CPUPrimaryTierOffloadingManager,
     TieringOffloadingManager,
 )
+from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
 TESTS.clear()  # test_tier.py's, which runs them itself
-
-
-def begin_store(side: Side, own: list[bytes]) -> Callable[[], None]:
-    """Begin a store; return the step in which vLLM's worker half submits it."""
-    asked = side.request()
-    out = side.manager.prepare_store(own, asked)
-    assert out is not None and out.keys_to_store == own
-    submitted = []
-
-    def copy(job: int, _src: Any, dst: Any) -> bool:
-        for chunk, key in zip(dst.chunk_ids, own, strict=True):
-            side.write(int(chunk), key)
-        submitted.append(job)
-        return True
-
-    half = OffloadingConnectorWorker(
-        SimpleNamespace(replicated_layout=False), None, None
-    )
-    half.worker = SimpleNamespace(submit_store=copy, wait=lambda _: None)
-    blocks = GPULoadStoreSpec([0] * len(own), [len(own)], [0])
-    stores = {1: TransferJob(asked.req_id, blocks, out.store_spec)}
-    half.prepare_store_kv(OffloadingConnectorMetadata({}, stores))
-    assert not submitted
-
-    def step() -> None:
-        # After a reset vLLM's scheduler half has all that is open flushed.
-        half.handle_preemptions(OffloadingConnectorMetadata({}, {}, {1}))
-        assert submitted == [1]
-
-    return step
 
 
 class Keeping(ExampleSecondaryTierManager):
     """vLLM's example of a tier, with bytes."""
 
-    def __init__(self, view: memoryview) -> None:
-        super().__init__(SimpleNamespace(), view, "keeping")
+    def __init__(self, spec: Any, view: memoryview) -> None:
+        super().__init__(spec, view, "keeping")
         self._kept: dict[bytes, bytes] = {}
 
     def _rows(self, job: Any) -> Iterator[tuple[bytes, memoryview]]:
@@ -94,15 +58,18 @@ class Stock(Side):
     """vLLM's own manager, primary tier and policy, and a tier that copies."""
 
     def __init__(self) -> None:
-        self.region = SharedOffloadRegion(
-            f"kvpull-test-{uuid.uuid4()}", CHUNKS, None, PAGE, PAGE
+        name = f"kvpull-test-{uuid.uuid4()}"
+        self.worker = SharedOffloadRegion(name, CHUNKS, 0, PAGE, PAGE)
+        self.region = SharedOffloadRegion(name, CHUNKS, None, PAGE, PAGE)
+        self.spec = TieringOffloadingSpec(
+            offloading_config(name, cpu_bytes_to_use=CHUNKS * PAGE)
         )
         self.primary = CPUPrimaryTierOffloadingManager(
             CHUNKS, self.region, cache_policy="lru"
         )
         self.view = self.primary.get_kv_memoryview()
         self.manager = TieringOffloadingManager(
-            self.primary, [Keeping(self.view)]
+            self.primary, [Keeping(self.spec, self.view)]
         )
         self.policy = self.primary._policy
         self.tier = SimpleNamespace(_spills=())

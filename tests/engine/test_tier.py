@@ -17,13 +17,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import tier_side
 from kvpull_vllm import inside, peers, tier
 from kvpull_vllm.halves import KvpullError
+from kvpull_vllm.pool import Pool
 from kvpull_vllm.settings import ConfigError, check_spelling
 from runner import run_all, test
 from tier_side import (
@@ -32,16 +32,13 @@ from tier_side import (
     MISS,
     MODEL,
     PAGE,
-    Config,
     Side,
+    begin_store,
+    config_of,
     keys,
     page,
     sides,
 )
-from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import (
-    OffloadingConnectorWorker,
-)
-from vllm.v1.kv_offload.base import GPULoadStoreSpec
 
 
 @test
@@ -292,24 +289,12 @@ def a_store_deferred_over_a_reset_spoils_no_promotion() -> None:
         with sides() as (a, b):
             own, old = keys(2), keys(2, 90)
             a.store(own)
-            worker = OffloadingConnectorWorker(
-                SimpleNamespace(replicated_layout=False), None, None
-            )
-            worker.worker = mock.Mock()
-            worker.worker.submit_store = lambda _, __, chunks, b=b, old=old: [
-                b.write(*one) for one in zip(chunks, old, strict=True)
-            ]
-            job = SimpleNamespace(
-                src_spec=GPULoadStoreSpec.__new__(GPULoadStoreSpec),
-                dst_spec=b.begin(old, b.request()),
-            )
-            worker.prepare_store_kv(SimpleNamespace(store_jobs={1: job}))
+            step = begin_store(b, old)
             b.manager.reset_cache()
             if not is_noted:
                 b.policy.held.clear()
             found = b.load(own)
-            flush = SimpleNamespace(store_jobs={}, jobs_to_flush={1})
-            worker.handle_preemptions(flush)
+            step()
             is_safe = is_noted or b.promotes_late
             assert found == [MISS if is_safe else HIT] * 2
             if not is_safe:
@@ -504,7 +489,7 @@ def an_engine_that_ends_is_a_miss() -> None:
             assert b.bytes_of(keys(1)[0]) == page(b"", 5)
         finally:
             again.close()
-            a.manager = SimpleNamespace(shutdown=lambda: None)
+            a.manager = mock.create_autospec(type(a.manager), instance=True)
 
 
 @test
@@ -531,9 +516,9 @@ def a_request_may_name_its_source() -> None:
 def names_that_clients_make_up_leave_room_for_engines() -> None:
     """A flood of hints takes some of a pool's places, not all."""
     numbers = count()
-    pool: Any = SimpleNamespace(
-        peer_add=lambda _: next(numbers), address=lambda: "", peers=dict
-    )
+    pool = mock.create_autospec(Pool, instance=True)
+    pool.peer_add.side_effect = lambda address: next(numbers)
+    pool.address.return_value, pool.peers.return_value = "", {}
     known = peers.Peers(pool, tier_side.FOLDER / "pool", "b", [])
     for number in range(200):
         known.hint(f"verbs:10.0.0.{number}:18600")
@@ -563,8 +548,8 @@ def what_cannot_be_shared_is_refused_by_name() -> None:
         folder.chmod(0o700)
         before = set(os.listdir("/dev/shm"))
         for words, more in {
-            "xxhash": {"config": Config("xxhash")},
-            "nodes": {"config": Config(nodes=2)},
+            "xxhash": {"config": config_of("xxhash")},
+            "nodes": {"config": config_of(nodes=2)},
             "tier p2p": {"beside": ("p2p",)},
             "eviction_policy": {"eviction": "lru"},
             "no_such_key": {"no_such_key": 1},

@@ -7,11 +7,11 @@ import os
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -21,22 +21,36 @@ os.environ.update(environment())
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 from doubles import EngineDouble, scheduler_double  # noqa: E402
-from kvpull_vllm import inside, policy, primary  # noqa: E402
+from kvpull_vllm import policy, primary  # noqa: E402
 from kvpull_vllm.halves import Model  # noqa: E402
+from vllm.config import CacheConfig, ParallelConfig, VllmConfig  # noqa: E402
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (  # noqa: E402
+    OffloadingConnectorMetadata,
+    TransferJob,
+)
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import (  # noqa: E402
+    OffloadingConnectorWorker,
+)
+from vllm.v1.kv_cache_interface import KVCacheConfig  # noqa: E402
 from vllm.v1.kv_offload.base import (  # noqa: E402
+    GPULoadStoreSpec,
     LookupResult,
+    OffloadingWorker,
     ReqContext,
     ScheduleEndContext,
+)
+from vllm.v1.kv_offload.config import (  # noqa: E402
+    OffloadingCacheConfig,
+    OffloadingConfig,
+    OffloadingGroupConfig,
+    OffloadingModelConfig,
+    OffloadingParallelConfig,
 )
 from vllm.v1.kv_offload.cpu.shared_offload_region import (  # noqa: E402
     SharedOffloadRegion,
 )
-from vllm.v1.kv_offload.tiering.factory import (  # noqa: E402
-    SecondaryTierFactory,
-)
-from vllm.v1.kv_offload.tiering.manager import (  # noqa: E402
-    CPUPrimaryTierOffloadingManager,
-    TieringOffloadingManager,
+from vllm.v1.kv_offload.tiering.spec import (  # noqa: E402
+    TieringOffloadingSpec,
 )
 
 PAGE = 4096
@@ -47,16 +61,31 @@ MODEL = Model("m", "", "files 1", "float32", "LBHNC", "", 1, 1, PAGE, False)
 MISS, HIT = LookupResult.MISS, LookupResult.HIT
 
 
-class Config(SimpleNamespace):
-    """The parts of vLLM's configuration that the tier looks at."""
+@cache
+def config_of(algorithm: str = "sha256", nodes: int = 1) -> VllmConfig:
+    """Return vLLM's configuration of an engine."""
+    return VllmConfig(
+        cache_config=CacheConfig(prefix_caching_hash_algo=algorithm),
+        parallel_config=ParallelConfig(
+            nnodes=nodes,
+            tensor_parallel_size=nodes,
+            distributed_executor_backend="mp",
+        ),
+    )
 
-    def __init__(self, algorithm: str = "sha256", nodes: int = 1) -> None:
-        super().__init__(
-            cache_config=SimpleNamespace(prefix_caching_hash_algo=algorithm),
-            parallel_config=SimpleNamespace(
-                nnodes_within_dp=nodes, tensor_parallel_size=1
-            ),
-        )
+
+def offloading_config(engine_id: str, **extra: Any) -> OffloadingConfig:
+    """Return what vLLM tells its offloading of an engine, of pages."""
+    return OffloadingConfig(
+        groups=(OffloadingGroupConfig(32, ("l.0",), 0),),
+        worker_kv_bytes_per_block=PAGE,
+        enable_kv_cache_events=False,
+        extra_config=extra,
+        engine_id=engine_id,
+        model=OffloadingModelConfig("m", "float32"),
+        cache=OffloadingCacheConfig(32, 1),
+        parallel=OffloadingParallelConfig(0, 1, 1, 1, 1, 1, 0, 1, None, False),
+    )
 
 
 class Side(EngineDouble):
@@ -67,7 +96,7 @@ class Side(EngineDouble):
         folder: Path,
         name: str,
         model: Model = MODEL,
-        config: Config | None = None,
+        config: VllmConfig | None = None,
         chunks: int = CHUNKS,
         eviction: str = "KVPullLRU",
         beside: tuple[str, ...] = (),
@@ -77,19 +106,6 @@ class Side(EngineDouble):
         super().__init__(adapters=adapters)
         self.scheduler = scheduler_double()
         policy.Publishing.newest = None
-        name_of_memory = f"kvpull-test-{uuid.uuid4()}"
-        # A worker makes the file, before there is a scheduler.
-        self.worker = SharedOffloadRegion(name_of_memory, chunks, 0, PAGE, PAGE)
-        self.region = SharedOffloadRegion(
-            name_of_memory, chunks, None, PAGE, PAGE
-        )
-        ours = eviction.startswith("KVPull")
-        self.primary = CPUPrimaryTierOffloadingManager(
-            chunks,
-            self.region,
-            cache_policy=eviction,
-            cache_policy_module_path="kvpull_vllm.tier" if ours else None,
-        )
         tier = {
             "type": "kvpull",
             "module_path": "kvpull_vllm.tier",
@@ -99,27 +115,29 @@ class Side(EngineDouble):
             "name": name,
             **own,
         }
-        self.spec = SimpleNamespace(
-            config=SimpleNamespace(engine_id=name),
-            secondary_tier_configs=[tier, *({"type": t} for t in beside)],
-            _scheduler_mmap=self.region,
-        )
-        self.view = self.primary.get_kv_memoryview()
-        try:
-            with (
-                mock.patch.object(
-                    inside, "configurations", lambda: (config or Config(), None)
-                ),
-                mock.patch.object(primary, "model", lambda *_: model),
-            ):
-                self.tier: Any = SecondaryTierFactory.create_secondary_tier(
-                    tier, self.view, self.spec
-                )
-        except BaseException:
-            self.primary.shutdown()  # workers are killed: they tidy nothing up
-            raise
-        self.manager = TieringOffloadingManager(self.primary, [self.tier])
+        extra = {
+            "cpu_bytes_to_use": chunks * PAGE,
+            "eviction_policy": eviction,
+            "secondary_tiers": [tier, *({"type": t} for t in beside)],
+        }
+        if eviction.startswith("KVPull"):
+            extra["cache_policy_module_path"] = "kvpull_vllm.tier"
+        engine_id = f"kvpull-test-{uuid.uuid4()}"
+        self.spec = TieringOffloadingSpec(offloading_config(engine_id, **extra))
+        # A worker makes the file, before there is a scheduler.
+        self.worker = SharedOffloadRegion(engine_id, chunks, 0, PAGE, PAGE)
+        with mock.patch.object(primary, "model", lambda *_: model):
+            self.manager = self._made(
+                config or config_of(), KVCacheConfig(1, [], [])
+            )
+        self.region = self.spec._scheduler_mmap
+        self.view = self.manager.primary_tier.get_kv_memoryview()
+        self.tier: Any = self.manager.secondary_tiers[0]
         self.policy = self.tier._policy
+
+    def _made(self, vllm_config: Any, kv_cache_config: Any) -> Any:
+        """Have vLLM make its tiers, where these two are at hand."""
+        return self.spec.get_manager()
 
     def close(self) -> None:
         """End it as vLLM does."""
@@ -224,6 +242,35 @@ class Side(EngineDouble):
         while len(self.tier._peers.ready) != others + own:
             assert time.monotonic() < until, self.tier._peers.ready
             time.sleep(0.005)
+
+
+def begin_store(side: Side, own: list[bytes]) -> Callable[[], None]:
+    """Begin a store; return the step in which vLLM's worker half submits it."""
+    asked = side.request()
+    out = side.manager.prepare_store(own, asked)
+    assert out is not None and out.keys_to_store == own
+    submitted = []
+
+    def copy(job_id: int, src_spec: Any, dst_spec: Any) -> bool:
+        for chunk, key in zip(dst_spec.chunk_ids, own, strict=True):
+            side.write(int(chunk), key)
+        submitted.append(job_id)
+        return True
+
+    half = OffloadingConnectorWorker(side.spec, None, None)
+    half.worker = mock.create_autospec(OffloadingWorker, instance=True)
+    half.worker.submit_store.side_effect = copy
+    blocks = GPULoadStoreSpec([0] * len(own), [len(own)], [0])
+    stores = {1: TransferJob(asked.req_id, blocks, out.store_spec)}
+    half.prepare_store_kv(OffloadingConnectorMetadata({}, stores))
+    assert not submitted
+
+    def step() -> None:
+        # After a reset vLLM's scheduler half has all that is open flushed.
+        half.handle_preemptions(OffloadingConnectorMetadata({}, {}, {1}))
+        assert submitted == [1]
+
+    return step
 
 
 def page(key: bytes, fill: int = 0) -> bytes:
