@@ -7,21 +7,33 @@ double that takes less than the original would hide that ours does.
 
 from __future__ import annotations
 
+import copy
 import zlib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from vllm.config import LoRAConfig, VllmConfig
+from vllm.lora.lora_model import LoRAModel
 from vllm.lora.request import LoRARequest
 from vllm.lora.worker_manager import LRUCacheWorkerLoRAManager
 from vllm.v1.core.block_pool import BlockPool
+from vllm.v1.core.kv_cache_manager import KVCacheManager
+from vllm.v1.core.sched.interface import PauseState
+from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine.core import EngineCore, EngineCoreProc
 from vllm.v1.executor.abstract import Executor
 from vllm.v1.worker.worker_base import WorkerBase
 
 Call = Callable[..., Any]
+
+
+@cache
+def _configuration() -> VllmConfig:
+    return VllmConfig()
 
 
 class Worker:
@@ -31,7 +43,7 @@ class Worker:
         made = mock.create_autospec(WorkerBase, instance=True)
         made.rank = rank
         manager = mock.create_autospec(LRUCacheWorkerLoRAManager, instance=True)
-        manager.lora_config = SimpleNamespace(lora_dtype="float32")
+        manager.lora_config = LoRAConfig(lora_dtype="bfloat16")
         self.there: set[int] = set()
         self.content: dict[int, int] = {}  # of adapters, as they were loaded
         self.while_loading: Call = lambda: None
@@ -43,7 +55,7 @@ class Worker:
                 tensors.read_bytes()
             )
             self.while_loading()
-            return SimpleNamespace(id=lora_request.lora_int_id)
+            return mock.create_autospec(LoRAModel, instance=True)
 
         manager._load_adapter.side_effect = load
         made.model_runner = SimpleNamespace(lora_manager=manager)
@@ -74,9 +86,8 @@ class EngineDouble:
         self.in_call: Call = lambda: None
         self.model_executor = mock.create_autospec(Executor, instance=True)
         self.model_executor.collective_rpc.side_effect = self._call_workers
-        self.vllm_config = SimpleNamespace(
-            lora_config=SimpleNamespace() if adapters else None
-        )
+        self.vllm_config = copy.copy(_configuration())
+        self.vllm_config.lora_config = LoRAConfig() if adapters else None
 
     def _call_workers(
         self,
@@ -108,6 +119,11 @@ class EngineDouble:
 
 def scheduler_double(blocks: int = 8) -> Any:
     """Return what of vLLM's scheduler its prefix cache is looked at by."""
-    pool = BlockPool(blocks, enable_caching=True, hash_block_size=32)
-    manager = SimpleNamespace(block_pool=pool)
-    return SimpleNamespace(kv_cache_manager=manager, requests={})
+    manager = mock.create_autospec(KVCacheManager, instance=True)
+    manager.block_pool = BlockPool(
+        blocks, enable_caching=True, hash_block_size=32
+    )
+    made = mock.create_autospec(Scheduler, instance=True)
+    made.kv_cache_manager, made.requests = manager, {}
+    made.pause_state = PauseState.UNPAUSED
+    return made

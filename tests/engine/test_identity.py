@@ -50,23 +50,37 @@ from vllm.multimodal.processing import (  # noqa: E402
     BaseProcessingInfo,
     ProcessorInputs,
 )
+from vllm.multimodal.inputs import (  # noqa: E402
+    MultiModalFeatureSpec,
+    PlaceholderRange,
+)
+from vllm.sampling_params import SamplingParams  # noqa: E402
 from vllm.v1 import kv_cache_interface  # noqa: E402
+from vllm.v1.request import Request  # noqa: E402
 
 
-def _group(names: list[str], tokens: int, heads: int) -> Any:
-    spec = SimpleNamespace(
-        block_size=tokens,
-        num_kv_heads=heads,
-        page_size_bytes=heads * tokens * 128 * 4,
-    )
-    return SimpleNamespace(layer_names=names, kv_cache_spec=spec)
+def _config(
+    *layers: tuple[str, int], cell: torch.dtype = torch.float32
+) -> kv_cache_interface.KVCacheConfig:
+    """Return vLLM's cache of layers, each with the size of its heads."""
+    sizes = {size for _, size in layers}
+    groups = [
+        kv_cache_interface.KVCacheGroupSpec(
+            [name for name, own in layers if own == size],
+            kv_cache_interface.FullAttentionSpec(
+                block_size=32, num_kv_heads=2, head_size=size, dtype=cell
+            ),
+        )
+        for size in sorted(sizes, reverse=True)
+    ]
+    return kv_cache_interface.KVCacheConfig(8, [], groups)
 
 
 @test
 def layers_of_one_distance_are_one_cache() -> None:
     """[L, B, H, N, C] of vLLM is one cache; layers are in numeric order."""
     names = [f"model.layers.{number}.attn" for number in range(12)]
-    config = SimpleNamespace(transfer_groups=[_group(names[::-1], 32, 2)])
+    config = _config(*((name, 64) for name in names[::-1]))
     memory = torch.zeros(12, 5, 2, 32, 128)
     tensors = dict(zip(names, memory, strict=True))
     (cache,) = layout.caches(config, tensors)
@@ -82,10 +96,7 @@ def layers_of_one_distance_are_one_cache() -> None:
 @test
 def unlike_layers_say_their_own_bytes() -> None:
     """Pages come from each layer's spec, padding left out."""
-    whole, half = _group(["l.0"], 32, 2), _group(["l.1"], 32, 2)
-    spec = half.kv_cache_spec
-    spec.real_page_size_bytes = spec.page_size_bytes // 2
-    config = SimpleNamespace(transfer_groups=[whole, half])
+    config = _config(("l.0", 64), ("l.1", 32))
     tensors = {
         "l.0": torch.zeros(5, 2, 32, 128),
         "l.1": torch.zeros(5, 2, 32, 64),
@@ -93,19 +104,21 @@ def unlike_layers_say_their_own_bytes() -> None:
     first, second = layout.caches(config, tensors)
     assert (first.token_bytes, second.token_bytes) == (512, 256)
     assert layout.head_bytes(config) == 0
-    spec.real_page_size_bytes += 1
-    try:
-        layout.caches(config, tensors)
-    except settings.ConfigError as error:
-        assert "l.1 has pages of 16385 bytes" in str(error), error
-    else:
-        raise AssertionError("a page of no whole number was taken")
+    odd = property(lambda self: 2 * self.head_size * 32 * 2 * 4 + 1)
+    kind = kv_cache_interface.FullAttentionSpec
+    with mock.patch.object(kind, "real_page_size_bytes", odd):
+        try:
+            layout.caches(config, tensors)
+        except settings.ConfigError as error:
+            assert "l.0 has pages of 32769 bytes" in str(error), error
+        else:
+            raise AssertionError("a page of no whole number was taken")
 
 
 @test
 def other_layouts_are_rows() -> None:
     """Token-major blocks, and kernel blocks smaller than the engine's."""
-    config = SimpleNamespace(transfer_groups=[_group(["l.0"], 32, 2)])
+    config = _config(("l.0", 64))
     tokens_first = torch.zeros(5, 32, 2, 128).transpose(1, 2)
     (cache,) = layout.caches(config, {"l.0": tokens_first})
     assert (cache.row_count, cache.row_stride) == (32, 2 * 512)
@@ -149,21 +162,18 @@ def _kinds(base: type) -> Iterator[type]:
         yield from _kinds(kind)
 
 
-def _prompt(**more: Any) -> Any:
+def _prompt(**more: Any) -> Request:
     plain = {
+        "request_id": "r",
         "prompt_token_ids": [1, 2],
-        "prompt_embeds": None,
-        "cache_salt": None,
-        "lora_request": None,
-        "mm_features": [],
+        "sampling_params": SamplingParams(),
+        "pooling_params": None,
     }
-    return SimpleNamespace(**{**plain, **more})
+    return Request(**{**plain, **more})
 
 
-def _digest(prompt: Any) -> bytes:
-    lora = prompt.lora_request
-    content = lora.content if lora else ""
-    return requests.prompt_digest(prompt, "", content, bytearray(9000))
+def _digest(prompt: Request, adapter: str = "") -> bytes:
+    return requests.prompt_digest(prompt, "", adapter, bytearray(9000))
 
 
 @test
@@ -176,8 +186,10 @@ def siblings_have_one_parent_and_their_prompt_one_digest() -> None:
 
 
 def _media(name: str, offset: int) -> Any:
-    place = SimpleNamespace(offset=offset)
-    return SimpleNamespace(identifier=name, mm_position=place)
+    place = PlaceholderRange(offset=offset, length=1)
+    return MultiModalFeatureSpec(
+        data=None, modality="image", identifier=name, mm_position=place
+    )
 
 
 @test
@@ -187,13 +199,13 @@ def all_that_kv_depends_on_is_in_the_digest() -> None:
         _prompt(),
         _prompt(prompt_token_ids=[1, 3]),
         _prompt(cache_salt="x"),
-        _prompt(lora_request=SimpleNamespace(content="x")),
         _prompt(mm_features=[_media("x", 0)]),
         _prompt(mm_features=[_media("x", 1)]),
         _prompt(mm_features=[_media("y", 0)]),
     ]
     digests = {_digest(prompt) for prompt in prompts}
-    assert len(digests) == len(prompts)
+    digests.add(_digest(_prompt(), adapter="x"))
+    assert len(digests) == len(prompts) + 1
 
 
 @test
@@ -201,7 +213,11 @@ def what_a_digest_cannot_name_is_not_moved() -> None:
     """Embeddings, also beside token ids, and media that vLLM did not hash."""
     for named, prompt, word in (
         (True, _prompt(), None),
-        (True, _prompt(prompt_token_ids=None), "embeddings"),
+        (
+            True,
+            _prompt(prompt_token_ids=None, prompt_embeds=torch.zeros(2, 4)),
+            "embeddings",
+        ),
         (True, _prompt(prompt_embeds=torch.zeros(2, 4)), "embeddings"),
         (True, _prompt(mm_features=[_media("x", 0)]), None),
         (False, _prompt(), None),
@@ -214,11 +230,11 @@ def what_a_digest_cannot_name_is_not_moved() -> None:
         (0, True, True),
         (4, False, True),
     ):
-        of_media = SimpleNamespace(mm_processor_cache_gb=gigabytes)
-        config = SimpleNamespace(
-            model_config=SimpleNamespace(multimodal_config=of_media),
-            cache_config=SimpleNamespace(enable_prefix_caching=prefix),
+        config = _engine_of(
+            Path("m"),
+            multimodal_config=MultiModalConfig(mm_processor_cache_gb=gigabytes),
         )
+        config.cache_config.enable_prefix_caching = prefix
         assert settings.names_media(config) == named
     config.model_config.multimodal_config = None
     assert settings.names_media(config)
@@ -251,10 +267,7 @@ _ENGINES: list[Any] = []
 
 
 def _caches(cell: torch.dtype = torch.float32) -> Any:
-    group = _group(["l.0"], 32, 2)
-    group.kv_cache_spec.dtype = cell
-    group.kv_cache_spec.head_size = 64
-    return SimpleNamespace(transfer_groups=[group], kv_cache_layout=None)
+    return _config(("l.0", 64), cell=cell)
 
 
 def _record(kind: str, dtype: torch.dtype, cell: torch.dtype) -> halves.Model:
@@ -345,7 +358,8 @@ def _rows(folder: Path) -> dict[str, Any]:
         return lambda made: made.model_config.__dict__.update(fields)
 
     def sets_spec(made: Any) -> None:
-        made.caches.transfer_groups[0].kv_cache_spec.sliding_window = 64
+        group = made.caches.transfer_groups[0]
+        group.kv_cache_spec = replace(group.kv_cache_spec, sliding_window=64)
 
     return {
         "config.json": writes("config.json", '{"hidden_size": 16}'),

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from unittest import mock
 import kvpull_vllm
 from kvpull_vllm import (
     abi,
+    connector,
     halves,
     inside,
     layout,
@@ -33,10 +35,20 @@ from kvpull_vllm import (
     traces,
 )
 from kvpull_vllm.abi import CONST, ffi
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from runner import run_all, test
+from vllm.config import KVTransferConfig, VllmConfig
+from vllm.distributed.kv_transfer.kv_connector.factory import (
+    KVConnectorFactory,
+)
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+from vllm.distributed.kv_transfer.kv_connector.v1.multi_connector import (
+    MultiConnector,
+)
+from vllm.v1.kv_cache_interface import KVCacheConfig
 
 PROMPT = (16, bytes(16))
+KINDS = (Gauge, Counter, Histogram)
 
 
 @test
@@ -222,42 +234,32 @@ def pull_does_not_wait_for_python() -> None:
         d.close()
 
 
-class _Metric:
-    """A Prometheus metric of each label, as far as ours are used."""
-
-    made: dict[str, Any] = {}
-
-    def __init__(self, name: str, documentation: str, **_: Any) -> None:
-        assert name not in self.made and documentation.endswith(".")
-        self.made[name] = self
-        self.value = 0
-
-    def labels(self, *_: Any) -> _Metric:
-        return self
-
-    def inc(self, more: int) -> None:
-        assert more > 0
-        self.value += more
-
-    set = observe = lambda self, value: setattr(self, "value", value)
-
-
 @test
 def metrics_are_what_the_library_lists() -> None:
     """Totals add up, what is now is each rank's last word."""
     library = abi.Library()
-    kinds = (Gauge, Counter, Histogram)
-    extra = SimpleNamespace(kv_connector_extra_config={})
-    made = _Metric.made = {}
+    registry = CollectorRegistry()
+    config = VllmConfig()
+    config.kv_transfer_config = KVTransferConfig(
+        kv_connector="KVPullConnector", kv_role="kv_both"
+    )
     prom = stats.KVPullPromMetrics(
-        SimpleNamespace(kv_transfer_config=extra),
-        dict.fromkeys(kinds, _Metric),
+        config,
+        {kind: partial(kind, registry=registry) for kind in KINDS},
         ["engine"],
         {0: ["0"]},
     )
+
+    def value(name: str) -> float | None:
+        return registry.get_sample_value(
+            f"vllm:kvpull_{name}", {"engine": "0"}
+        )
+
+    listed = {one.name: one for one in registry.collect()}
     for half in ("scheduler", "worker"):
         for counter in library.counters(half):
-            assert f"vllm:kvpull_{half}_{counter.name}" in made
+            one = listed[f"vllm:kvpull_{half}_{counter.name}"]
+            assert one.documentation.endswith("."), one
     with tempfile.TemporaryDirectory() as folder:
         p = Pair(library, folder, "p")
         moves = [stats.Moves(p.worker) for _ in range(2)]
@@ -272,14 +274,14 @@ def metrics_are_what_the_library_lists() -> None:
                 move.look(p.worker.counts(), told)
                 said.aggregate(told)
             prom.observe(said.data)
-            assert made["vllm:kvpull_worker_holds_live"].value == 2 * key
-        assert made["vllm:kvpull_worker_holds_taken"].value == 6
+            assert value("worker_holds_live") == 2 * key
+        assert value("worker_holds_taken_total") == 6
         said = stats.KVPullStats()
         said.data["pulls"].append([4096, 1.0, 0.4, 0.3, 0.2, 0.1])
         prom.observe(said.data)
         phases = zip(halves.PHASES, (0.4, 0.3, 0.2, 0.1), strict=True)
         for phase, took in phases:
-            assert made[f"vllm:kvpull_pull_{phase}_seconds"].value == took
+            assert value(f"pull_{phase}_seconds_sum") == took
         p.worker._seen = ()
         counts = list(p.worker.counts() or ())
         names = [counter.name for counter in p.worker.counters]
@@ -290,8 +292,8 @@ def metrics_are_what_the_library_lists() -> None:
             move.look(tuple(counts), told)
             assert not told.is_empty()
             prom.observe(told.data)
-        assert made["vllm:kvpull_worker_holds_live"].value == 4
-        assert made["vllm:kvpull_worker_poll_ns_max"].value == 8
+        assert value("worker_holds_live") == 4
+        assert value("worker_poll_ns_max") == 8
         p.close()
 
 
@@ -435,23 +437,48 @@ def nearest_name_may_be_one_of_the_package() -> None:
     settings.check_spelling(keys, settings.OWN_KEYS, "")
 
 
-class MultiConnector:
-    """Looks to its children as vLLM's does."""
+def _seen_by_children(names: list[str], policy: str) -> list[Any]:
+    """Return what children of vLLM's MultiConnector see around them."""
+    config = VllmConfig()
+    config.kv_transfer_config = KVTransferConfig(
+        kv_connector="MultiConnector",
+        kv_role="kv_both",
+        kv_load_failure_policy=policy,
+        kv_connector_extra_config={
+            "connectors": [
+                {"kv_connector": name, "kv_role": "kv_both"} for name in names
+            ]
+        },
+    )
+    seen = []
 
-    def __init__(self, vllm_config: Any) -> None:
-        self.seen = inside.neighbours()
+    def look(
+        self: Any, vllm_config: Any, role: Any, kv_cache_config: Any
+    ) -> None:
+        own = vllm_config.kv_transfer_config
+        assert "connectors" not in own.kv_connector_extra_config
+        seen.append((inside.neighbours(), inside.fails_lost_loads(own)))
+
+    kind = connector.KVPullConnector
+    with (
+        mock.patch.object(
+            KVConnectorFactory, "get_connector_class", lambda config: kind
+        ),
+        mock.patch.object(kind, "__init__", look),
+    ):
+        MultiConnector(config, KVConnectorRole.SCHEDULER, KVCacheConfig(1, [], []))
+    return seen
 
 
 @test
 def clashing_neighbours_are_refused() -> None:
     """Two connectors that answer with the same keys end the engine."""
-    children = [{"kv_connector": name} for name in ("KVPullConnector", "Nixl")]
-    extra = {"connectors": children}
-    transfer = SimpleNamespace(kv_connector_extra_config=extra)
-    config = SimpleNamespace(kv_transfer_config=transfer)
-    names = MultiConnector(config).seen
-    assert names == ["KVPullConnector", "Nixl"], names
+    names = ["KVPullConnector", "NixlConnector"]
     assert inside.neighbours() == []
+    # The engine's policy counts, not that of a child's own configuration.
+    for policy in ("fail", "recompute"):
+        seen = _seen_by_children(names, policy)
+        assert seen == [(names, policy == "fail")] * 2, seen
     settings.check_neighbours(names, ticket_only=True)
     settings.check_neighbours(["KVPullConnector", "OffloadingConnector"], False)
     try:
