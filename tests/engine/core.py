@@ -226,9 +226,20 @@ class Core(EngineDouble):
     def learn(self, weights: str, how: Any = "update_weights") -> None:
         """Get other weights by a call of the workers."""
         self.in_call = lambda: setattr(self, "weights", weights)
-        self.mixed.update(self.scheduler.requests)
+        self.mixed.update(self._begun())
         self.rpc(how)
         self.in_call = lambda: None
+
+    def _begun(self) -> list[str]:
+        """Return requests that have KV: not those that wait for a pull."""
+        waits = RequestStatus.WAITING_FOR_REMOTE_KVS
+        heard = self.scheduler.finished_recving_kv_req_ids
+        return [
+            name
+            for name, request in self.scheduler.requests.items()
+            if request.num_computed_tokens
+            and (request.status != waits or name in heard)
+        ]
 
     def load(self, adapter: LoRARequest) -> None:
         """Load an adapter if need be, as POST /v1/load_lora_adapter, or a step."""
@@ -238,9 +249,9 @@ class Core(EngineDouble):
         if worker.content[number] != before is not None:
             self.mixed.update(
                 name
-                for name, request in self.scheduler.requests.items()
-                if request.lora_request
-                and request.lora_request.lora_int_id == number
+                for name in self._begun()
+                if (own := self.scheduler.requests[name].lora_request)
+                and own.lora_int_id == number
             )
 
     def leave(self, name: str) -> None:

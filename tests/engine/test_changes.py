@@ -9,6 +9,7 @@ test_changes.py: prints the result line of the other test programs.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -31,7 +32,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 import model  # noqa: E402
 import test_core  # noqa: E402
 import tier_side  # noqa: E402
-from core import BLOCK, HOLD, Core, run  # noqa: E402
+from core import BLOCK, HOLD, SAMPLED, Core, run  # noqa: E402
 from doubles import EngineDouble, Worker  # noqa: E402
 from kvpull_vllm import adapters, core, inside  # noqa: E402
 from runner import TESTS, run_all, test  # noqa: E402
@@ -47,7 +48,7 @@ FOLDER = Path()
 # Names that people give to updates of their own.
 # Tokens that D computes of 100, for two more: what was pulled lacks the last.
 PULLED, ALONE = 2, 101
-SEEDS, STEPS = int(os.environ.get("SEEDS", "6")), 900
+SEEDS, STEPS = int(os.environ.get("SEEDS", "6")), 1200
 UNSEEN = ("refit", "sync_params", "broadcast_model", "receive")
 
 
@@ -180,6 +181,26 @@ def hits_of_before_an_update_are_not_held() -> None:
         assert d.computed["again"] == PULLED
         d.ask("clean", old, first, 2)
         run([p, d], lambda: "clean" in d.answers)
+
+
+@test
+def blocks_that_are_filled_over_an_update_are_not_held() -> None:
+    """Nothing is cached at its call: the first block is full only behind it."""
+    with pair() as (p, _):
+        first = prompt_of(BLOCK - 2)
+        p.ask("over", first, None, 8)
+        run([p], lambda: p.computed.get("over", 0) >= BLOCK - 2)
+        assert not len(p.scheduler.kv_cache_manager.block_pool
+                       .cached_block_hash_to_block)  # fmt: skip
+        p.learn("b", "refit")
+        p.name_weights("2")
+        run([p], lambda: "over" in p.answers and p.used() == 0)
+        p.mixed.add("hit")
+        more = [SAMPLED] * 2 + prompt_of(BLOCK, 1)
+        p.ask("hit", first + more, HOLD)
+        run([p], lambda: "hit" in p.answers)
+        assert p.computed["hit"] == BLOCK, "it hit what is cached"
+        assert p.answers["hit"].kv_transfer_params is None
 
 
 @test
@@ -611,6 +632,9 @@ class Roll:
         how = self.draw.choice((*UNSEEN, "update_weights"))
         both = [self.p, self.d]
         for side in self.draw.choice((both, both, [self.p], [self.d])):
+            if side is self.d:  # its workers are ahead of what it has heard
+                for _ in range(self.draw.randrange(8)):
+                    self._step_ahead(side)
             side.learn(text, how)
             if self.draw.random() < 0.9:
                 side.name_weights(text)
@@ -639,15 +663,22 @@ class Roll:
         one = self.draw.choice((self.p, self.d))
         if one is self.p or self.draw.random() < 0.5:
             one.step()
-        elif one.scheduler.has_requests():
+        else:
+            self._step_ahead(one)
+
+    @staticmethod
+    def _step_ahead(one: Core) -> None:
+        if one.scheduler.has_requests():
             said = one.scheduler.schedule()
             one._unheard.append((said, one._execute(said)))
 
     def run(self, steps: int) -> None:
         """Do what is drawn; then all that is open ends."""
         does = [self.ask, self.decode, self.step]
-        likely = [20, 30, 150]
-        for change, weight in ((self.learn, 1), (self.replace, 1), (self.clear, 4)):
+        likely = [20, 30, 200]
+        for change, weight in (
+            (self.learn, 0.6), (self.replace, 1.5), (self.clear, 4.0),
+        ):  # fmt: skip
             does.append(change)
             likely.append(weight)
         for one in self.draw.choices(does, likely, k=steps):
@@ -667,9 +698,10 @@ def no_token_sees_kv_of_before_whatever_changes() -> None:
             folders() as folder,
             pair(adapters=True, d_caches=False) as (p, d),
         ):
-            for side in (True, False):
-                for number in (1, 2):
-                    shutil.copytree(folder / "a", folder / f"{side}-{number}")
+            for side, number in itertools.product((p, d), (1, 2)):
+                own = folder / f"{side is p}-{number}"
+                shutil.copytree(folder / "a", own)
+                side.load(lora(own, "n", number))
             try:
                 Roll(p, d, folder, seed).run(STEPS)
             except BaseException:
@@ -770,6 +802,47 @@ def a_new_adapter_is_not_put_beside_kv_of_before() -> None:
 
 
 @test
+def requests_that_began_before_a_new_adapter_are_put_under_neither() -> None:
+    """They computed nothing before it: nothing was cached, and all is new."""
+    with adapted_sides() as (a, b, folder):
+        mine = lora(folder / "a")
+        _load_at(a, mine)
+        over = _asks(a, mine)
+        shutil.copytree(folder / "b", folder / "a", dirs_exist_ok=True)
+        _load_at(a, lora(folder / "a", load_inplace=True))
+        _asks(a, mine)
+        _stores(a, over, keys(1, 20))
+        for adapter in (
+            lora(folder / "copy", "old", 7), lora(folder / "b", "new", 8),
+        ):  # fmt: skip
+            _load_at(b, adapter)
+            assert _finds(b, _asks(b, adapter), keys(1, 20)) == [MISS], adapter
+            b.reset()
+
+
+@test
+def chunks_of_before_a_change_end_with_both_caches() -> None:
+    """The tier's is cleared, the workers' not, as with requests in it."""
+    with adapted_sides() as (a, b, folder):
+        mine, new = lora(folder / "a"), lora(folder / "b", "b", 8)
+        _load_at(a, mine)
+        _load_at(b, new)
+        _asks(a, mine)
+        a.has_computed(a.computes())
+        shutil.copytree(folder / "b", folder / "a", dirs_exist_ok=True)
+        _load_at(a, lora(folder / "a", load_inplace=True))
+        block = a.computes()
+        _asks(a, mine)
+        a.reset()
+        _stores(a, _asks(a, mine), keys(1, 20))
+        assert _finds(b, _asks(b, new), keys(1, 20)) == [MISS]
+        a.has_computed(block)
+        a.reset()
+        _stores(a, _asks(a, mine), keys(1, 30))
+        assert _finds(b, _asks(b, new), keys(1, 30)) == [HIT]
+
+
+@test
 def reads_of_before_a_change_fail() -> None:
     """Weights and adapter, told of while they run, or ended and not heard."""
     for change in ("weights", "adapter"):
@@ -806,6 +879,22 @@ def reads_of_before_a_change_fail() -> None:
                     assert time.monotonic() < until
                 gone = [b.policy.get(key) for key in keys(4)]
                 assert gone == [None] * 4, (change, is_ended)
+
+
+@test
+def places_that_were_found_before_an_update_are_forgotten() -> None:
+    """A later request asks again, also for what an earlier one waits for."""
+    with sides() as (a, b):
+        a.store(keys(2))
+        first, until = b.request(), time.monotonic() + 5
+        while b.tier.lookup(keys(1)[0], first) is not HIT:
+            b.step()
+            assert time.monotonic() < until
+        for side in (a, b):
+            side.name_weights("2")
+        assert b.tier.lookup(keys(1)[0], first) is MISS
+        b.meets(1)
+        assert b.tier.lookup(keys(1)[0], b.request()) is not HIT
 
 
 @test

@@ -191,6 +191,9 @@ class KVPullTier(SecondaryTierManager):
         if was is None and self._weights is None:
             return  # a further call of an update
         self._pool.bump_all(self._naming())
+        self._take()  # probes that ended before it
+        for found in self._found.values():
+            found.place = None
         self._peers.again()
         if self._weights is not None:
             logger.info(
