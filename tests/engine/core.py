@@ -101,7 +101,7 @@ def first_seen(spec: Any, token: int) -> int:
 
 
 class Core(EngineDouble):
-    """One engine: a scheduler and one worker's side of the connector."""
+    """An engine: a scheduler and one worker's side of the connector."""
 
     def __init__(
         self,

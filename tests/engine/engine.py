@@ -239,7 +239,7 @@ def kvpull_config(
 
 
 class Engine:
-    """One API server with its processes."""
+    """An API server with its processes."""
 
     def __init__(
         self,

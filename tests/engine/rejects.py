@@ -119,7 +119,7 @@ class Refusal:
 
 @dataclass
 class Refusals:
-    """What was measured, and how often once more."""
+    """Measured refusals, and how often once more."""
 
     world: World
     made: list[Refusal] = field(default_factory=list)

@@ -803,7 +803,7 @@ def a_new_adapter_is_not_put_beside_kv_of_before() -> None:
 
 @test
 def requests_that_began_before_a_new_adapter_are_put_under_neither() -> None:
-    """They computed nothing before it: nothing was cached, and all is new."""
+    """The old adapter's requests computed and cached nothing; all KV is new."""
     with adapted_sides() as (a, b, folder):
         mine = lora(folder / "a")
         _load_at(a, mine)

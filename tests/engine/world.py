@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scenarios share: engines, prompts, the reference, the judging."""
+"""Shared by scenarios: engines, prompts, the reference, the judging."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def fingerprint(folder: str, settings: str = "") -> tuple[list[Stat], str]:
 
 
 class Kept:
-    """What this worker's manager has loaded."""
+    """Adapters that this worker's manager has loaded."""
 
     def __init__(self, manager: Any) -> None:
         self.manager = manager

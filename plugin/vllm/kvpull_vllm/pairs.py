@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which P and D the router pairs.
+"""Pairs of P and D that the router makes.
 
 A D that could not pull from a P says so in its answer. Each further request of
 the two would cost a prefill at P that nobody reads: they are kept apart for a
@@ -17,13 +17,13 @@ APART_S, APART_S_MAX = 1.0, 64.0
 # quotes escaped, so it cannot say so.
 _PEER_FAILED = re.compile(rb'"kvpull_peer_failed":\s*true')
 _COMPUTED = re.compile(rb'"kvpull_computed":')
-# What vLLM answers for a request that its policy ended, in a stream.
+# vLLM's answer in a stream for a request that its policy ended.
 _ERROR = re.compile(rb'^data: \{"error".*"code":\s*5\d\d')
 _OVERLAP = 64  # bytes: more than the longest of these names takes
 
 
 class Told:
-    """What one answer of a D says of its pull."""
+    """Reads in an answer of a D what became of its pull."""
 
     def __init__(self, status: int, content_type: str) -> None:
         self.has_failed = status >= 500

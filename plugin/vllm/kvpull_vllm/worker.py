@@ -147,7 +147,7 @@ class WorkerSide:
     ) -> None:
         if report.kind == _SENT:
             results.finished_sending.add(name)
-            # Of one that expired the library names those who claimed it.
+            # For a hold that expired the library names those who claimed it.
             logger.debug(
                 "kvpull: request %s: its hold ended, %s",
                 name,
