@@ -455,12 +455,8 @@ class Engine:
         }
 
     def holds_live(self) -> float:
-        """Return the holds that its worker has now."""
-        counts = self.counters()
-        return counts.get("worker_holds_taken", 0) - sum(
-            counts.get(f"worker_holds_{end}", 0)
-            for end in ("released", "expired", "revoked")
-        )
+        """Return the holds that its workers have now."""
+        return self.metrics().get("vllm:kvpull_worker_holds_live", 0.0)
 
     def counters_or_none(self) -> dict[str, float] | None:
         """Return the counters, None of an engine that does not answer."""
