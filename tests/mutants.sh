@@ -20,7 +20,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 SEEDS=${MUTANT_SEEDS:-200}
-LIMIT=${MUTANT_LIMIT:-20} # seconds of a test
+LIMIT=5 # seconds of a test, beside five times what it took without a mutant
 root=$PWD
 work=$root/build/mutants
 workers=$(nproc 2>/dev/null || echo 2)
@@ -91,7 +91,7 @@ build() { # target...
 }
 
 unit_caught() { # name, log: by which test; 1: by none, 2: it does not compile
-	local test by status wanted built=
+	local test by status took wanted built=
 
 	for test in ${tests_of[$1]}; do
 		wanted=out/unit/$test
@@ -101,7 +101,9 @@ unit_caught() { # name, log: by which test; 1: by none, 2: it does not compile
 			return 2
 		fi
 		built=$wanted
-		timeout -k 5 "$LIMIT" "out/unit/$test" >"$2" 2>&1 && continue
+		took=$(cat "$work/$test.took")
+		timeout -k 5 $((LIMIT + 5 * took)) "out/unit/$test" \
+			>"$2" 2>&1 && continue
 		status=$?
 		by=$(sed -n 's/^\[  FAILED  \] \([A-Za-z_][A-Za-z_0-9]*\)$/\1/p' \
 			"$2" | head -n 1)
@@ -177,7 +179,11 @@ as_it_is() { # log
 	# Names without blanks; single quotes are for the shell of each test.
 	# shellcheck disable=SC2086,SC2016
 	printf '%s\n' $tests | xargs -r -P "$workers" -I '{}' bash -c '
-		timeout -k 5 180 "out/unit/$0" >"$0.log" 2>&1 && exit
+		began=$SECONDS
+		if timeout -k 5 180 "out/unit/$0" >"$0.log" 2>&1; then
+			echo $((SECONDS - began)) >"../$0.took"
+			exit
+		fi
 		tail -n 40 "$0.log"
 		echo "$0 fails without a mutant"
 		exit 1' '{}'
