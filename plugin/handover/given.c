@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-int kvpull_given_init(struct kvpull_given *given,
-		      const uint8_t secret[KVPULL_SECRET_BYTES],
-		      uint32_t slot_count, struct kvpull_arena *arena)
+void kvpull_given_init(struct kvpull_given *given,
+		       const uint8_t secret[KVPULL_SECRET_BYTES],
+		       uint32_t slot_count, struct kvpull_arena *arena)
 {
 	memcpy(given->secret, secret, sizeof(given->secret));
 	given->slot_count = slot_count;
@@ -13,7 +13,6 @@ int kvpull_given_init(struct kvpull_given *given,
 		arena, slot_count, sizeof(*given->newest));
 	given->told = (_Atomic uint64_t *)kvpull_arena_take(
 		arena, slot_count / 64 + 1, sizeof(*given->told));
-	return given->newest && given->told ? 0 : KVPULL_ENOMEM;
 }
 
 enum kvpull_given_verdict kvpull_given_take(struct kvpull_given *given,

@@ -33,11 +33,10 @@ enum kvpull_given_verdict {
 	KVPULL_GIVEN_BAD  /* no such slot, or a wrong tag */
 };
 
-/* 0 or KVPULL_ENOMEM: the arena is too small. */
-int KVPULL_MUST_CHECK
-kvpull_given_init(struct kvpull_given *given,
-		  const uint8_t secret[KVPULL_SECRET_BYTES],
-		  uint32_t slot_count, struct kvpull_arena *arena);
+/* kvpull_arena_ok() says whether there was memory. */
+void kvpull_given_init(struct kvpull_given *given,
+		       const uint8_t secret[KVPULL_SECRET_BYTES],
+		       uint32_t slot_count, struct kvpull_arena *arena);
 
 /* Progress: judge a word, and keep its mark. */
 enum kvpull_given_verdict

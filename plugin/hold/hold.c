@@ -342,9 +342,9 @@ static int key_is_new(const struct kvpull_holds *holds, uint64_t key)
 
 /* Open. */
 
-static int tables_take(struct kvpull_holds *holds,
-		       const struct kvpull_hold_params *params,
-		       struct kvpull_arena *arena)
+static void tables_take(struct kvpull_holds *holds,
+			const struct kvpull_hold_params *params,
+			struct kvpull_arena *arena)
 {
 	const uint32_t slot_count = params->hold_count_max;
 
@@ -357,13 +357,9 @@ static int tables_take(struct kvpull_holds *holds,
 	holds->given_due = (uint64_t *)kvpull_arena_take_table(
 		arena, slot_count / 64 + 1, sizeof(*holds->given_due));
 	kvpull_map_init(&holds->keys, slot_count, arena);
-	if (!holds->holds || !holds->live || !holds->ended ||
-	    !holds->given_due || !holds->keys.entries ||
-	    kvpull_leases_init(&holds->leases, slot_count, arena))
-		return KVPULL_ENOMEM;
-	return kvpull_instances_init(&holds->instances,
-				     params->instance_count_max,
-				     params->grace_ns, arena);
+	kvpull_leases_init(&holds->leases, slot_count, arena);
+	kvpull_instances_init(&holds->instances, params->instance_count_max,
+			      params->grace_ns, arena);
 }
 
 struct kvpull_holds *kvpull_holds_open(const struct kvpull_hold_params *params,
@@ -387,7 +383,8 @@ struct kvpull_holds *kvpull_holds_open(const struct kvpull_hold_params *params,
 		.shown = params->shown,
 	};
 	memcpy(holds->secret, params->secret, sizeof(holds->secret));
-	if (tables_take(holds, params, arena))
+	tables_take(holds, params, arena);
+	if (!kvpull_arena_ok(arena))
 		return NULL;
 	for (slot = 0; slot < holds->slot_count; slot++)
 		/* Relaxed: written once, before a consumer is served. */

@@ -207,8 +207,8 @@ static int admit(struct kvpull_instances *instances,
 	return code;
 }
 
-int kvpull_instances_init(struct kvpull_instances *instances, uint32_t count,
-			  uint64_t grace_ns, struct kvpull_arena *arena)
+void kvpull_instances_init(struct kvpull_instances *instances, uint32_t count,
+			   uint64_t grace_ns, struct kvpull_arena *arena)
 {
 	*instances = (struct kvpull_instances){ .log = arena->log,
 						.count = count,
@@ -216,7 +216,6 @@ int kvpull_instances_init(struct kvpull_instances *instances, uint32_t count,
 						.due_ns = UINT64_MAX };
 	instances->all = (struct kvpull_instance *)kvpull_arena_take(
 		arena, count, sizeof(*instances->all));
-	return instances->all ? 0 : KVPULL_ENOMEM;
 }
 
 void kvpull_instances_tick(struct kvpull_instances *instances)

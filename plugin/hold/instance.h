@@ -68,10 +68,9 @@ struct kvpull_instances {
 	uint64_t due_ns; /* no sweep has a rank to judge before; UINT64_MAX: none */
 };
 
-/* 0 or KVPULL_ENOMEM: the arena is too small. */
-int KVPULL_MUST_CHECK kvpull_instances_init(struct kvpull_instances *instances,
-					    uint32_t count, uint64_t grace_ns,
-					    struct kvpull_arena *arena);
+/* kvpull_arena_ok() says whether there was memory. */
+void kvpull_instances_init(struct kvpull_instances *instances, uint32_t count,
+			   uint64_t grace_ns, struct kvpull_arena *arena);
 
 /*
  * A grace is for a worker whose connection flapped. Another worker of the rank

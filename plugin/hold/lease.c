@@ -87,8 +87,8 @@ static void sift_down(struct kvpull_leases *leases, struct kvpull_lease entry)
 	place(leases, at, entry);
 }
 
-int kvpull_leases_init(struct kvpull_leases *leases, uint32_t slot_count,
-		       struct kvpull_arena *arena)
+void kvpull_leases_init(struct kvpull_leases *leases, uint32_t slot_count,
+			struct kvpull_arena *arena)
 {
 	leases->log = arena->log;
 	leases->slot_count = slot_count;
@@ -97,7 +97,6 @@ int kvpull_leases_init(struct kvpull_leases *leases, uint32_t slot_count,
 		arena, slot_count, sizeof(*leases->entries));
 	leases->positions = (uint32_t *)kvpull_arena_take(
 		arena, slot_count, sizeof(*leases->positions));
-	return leases->entries && leases->positions ? 0 : KVPULL_ENOMEM;
 }
 
 void kvpull_leases_arm(struct kvpull_leases *leases, uint32_t slot,

@@ -26,10 +26,9 @@ struct kvpull_leases {
 	uint32_t count;
 };
 
-/* 0 or KVPULL_ENOMEM: the arena is too small. */
-int KVPULL_MUST_CHECK kvpull_leases_init(struct kvpull_leases *leases,
-					 uint32_t slot_count,
-					 struct kvpull_arena *arena);
+/* kvpull_arena_ok() says whether there was memory. */
+void kvpull_leases_init(struct kvpull_leases *leases, uint32_t slot_count,
+			struct kvpull_arena *arena);
 
 /* The slot is not due before key_ns. An entry it has keeps a lower key. */
 void kvpull_leases_arm(struct kvpull_leases *leases, uint32_t slot,

@@ -118,9 +118,8 @@ static int holds_take(struct kvpull_worker *worker)
 	if (code)
 		return code;
 	memcpy(params.secret, worker->secret, sizeof(params.secret));
-	if (kvpull_given_init(&worker->handover.given, worker->secret,
-			      config->max_holds, &worker->arena))
-		return KVPULL_ENOMEM;
+	kvpull_given_init(&worker->handover.given, worker->secret,
+			  config->max_holds, &worker->arena);
 	params.given = worker->handover.given.newest;
 	params.shown = worker->status.holds;
 	/* A page-aligned mapping serves the entries' alignment. */
