@@ -240,6 +240,36 @@ UNIT_TEST(regions_that_are_the_same_memory_are_refused)
 	is_taken(&all);
 }
 
+/*
+ * V lies between the blocks of K, at half a stride more: each block is compared,
+ * and there are more of them than KVPULL_OVERLAP_STEPS_MAX.
+ */
+UNIT_TEST(caches_that_take_too_many_steps_to_compare_are_refused)
+{
+	struct kvpull_error_detail detail;
+	struct described all = planes();
+	const uint64_t stride = 4 * ROW_BYTES;
+
+	all.caches[0].block_stride = stride;
+	all.caches[0].block_count = 3u << 26;
+	all.caches[1].offset = ROW_BYTES;
+	all.caches[1].block_stride = stride + stride / 2;
+	all.caches[1].block_count = 2u << 26;
+	all.caches[2].offset = stride * all.caches[0].block_count;
+	all.caches[3].offset = all.caches[2].offset + CACHE_BYTES;
+	all.regions[0].bytes = all.caches[3].offset + CACHE_BYTES;
+	all.regions[0].base =
+		mmap(NULL, all.regions[0].bytes, PROT_NONE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	assert_ptr_not_equal(all.regions[0].base, MAP_FAILED);
+	assert_int_equal(described(&all, &detail), KVPULL_EUNSUPPORTED);
+	assert_string_equal(detail.field, "caches");
+	assert_non_null(strstr(detail.message,
+			       "caches[1] lies between the blocks of "
+			       "caches[0] at other strides"));
+	(void)munmap(all.regions[0].base, all.regions[0].bytes);
+}
+
 /* Descriptors of one file, each with its own number. */
 UNIT_TEST(regions_that_are_the_same_file_are_refused)
 {

@@ -157,11 +157,13 @@ UNIT_TEST(what_was_read_of_whom_is_shown)
 	const struct kvpull_status_peer *peer;
 	struct handle_world world;
 	struct shown shown;
+	uint64_t added_ns;
 	uint64_t ran_ns;
 
 	up(&world, "");
 	handle_owner(&world);
 	handle_reader(&world);
+	added_ns = kvpull_clock_ns();
 	handle_add(&world, NULL);
 	assert_int_equal(handle_settle(&world), 0);
 	read_three(&world);
@@ -182,6 +184,7 @@ UNIT_TEST(what_was_read_of_whom_is_shown)
 	assert_int_equal(peer->pulls, 1);
 	assert_int_equal(peer->failures, 0);
 	assert_int_equal(peer->bytes, 2 * HANDLE_CHUNK_BYTES);
+	assert_true(peer->since_ns >= added_ns && peer->up_ns >= added_ns);
 	ran_ns = thread->ran_ns;
 	assert_true(ran_ns <= kvpull_clock_ns() &&
 		    ran_ns + HANDLE_WAIT_NS > kvpull_clock_ns());
@@ -194,8 +197,29 @@ UNIT_TEST(what_was_read_of_whom_is_shown)
 	assert_int_equal(caller->pid, getpid());
 	assert_int_equal(caller->uid, geteuid());
 	assert_string_equal(caller->engine_id, "reader");
+	assert_true(caller->since_ns >= added_ns);
 	assert_int_equal(counter(&shown, "puts"), 3);
 	assert_int_equal(counter(&shown, "readers_live"), 1);
+	free(shown.bytes);
+	end(&world);
+}
+
+/* Before the handle's first poll, the time of its open stands for it. */
+UNIT_TEST(an_owner_is_shown_from_the_call_that_adds_it)
+{
+	const uint64_t begun_ns = kvpull_clock_ns();
+	const struct kvpull_status_peer *peer;
+	struct handle_world world;
+	struct shown shown;
+
+	up(&world, "");
+	handle_owner(&world);
+	handle_reader(&world);
+	handle_add(&world, NULL);
+	look(world.reader->status.path, &shown);
+	peer = part(&shown, KVPULL_STATUS_PEERS);
+	assert_int_equal(peer->state, KVPULL_SHOWN_PEER_WAIT);
+	assert_true(peer->since_ns >= begun_ns);
 	free(shown.bytes);
 	end(&world);
 }

@@ -381,6 +381,45 @@ TEST(pulls_have_their_turn_in_order)
 		goes_to(world, WAITED + at, WORLD_PEERS + at);
 }
 
+/* Which producers' peers drain: bit n of producer n. */
+static uint32_t draining(const struct world *world)
+{
+	uint32_t producers = 0;
+	uint32_t peer;
+
+	for (peer = 0; peer < WORLD_PEERS; peer++)
+		if (world->worker->progress->remotes[peer].drains)
+			producers |= 1u << strtoul(world->peers[peer].address,
+						   NULL, 10);
+	return producers;
+}
+
+/*
+ * Claims wait on 1 to 4, nobody uses 5, pulls of 6, 7 and 8 have 2, 1 and 2
+ * claims: only these three drain, the one with the fewest claims first.
+ */
+TEST(entries_of_pulls_alone_drain_the_least_used_first)
+{
+	static const uint32_t expected[] = { 1u << 7, 3u << 6, 7u << 6,
+					     7u << 6 };
+	struct world *world = *state;
+	uint32_t at;
+
+	all_used(world);
+	for (at = 6; at <= WORLD_PEERS; at += 2) {
+		world_claim(world, at * 100 + 2, 1);
+		world_pull(world, at * 100 + 2, at * 100 + 2,
+			   KVPULL_FLAG_RELEASE);
+	}
+	(void)read_end(world, 5);
+	world_pass(world, 5 * WORLD_MS);
+	claim_and_pull(world, 9, 2);
+	for (at = 0; at < 4; at++) {
+		world_pass(world, 5 * WORLD_MS);
+		assert_int_equal(draining(world), expected[at]);
+	}
+}
+
 /* The engine may keep the ticket for another pull. */
 TEST(pull_that_ends_without_its_entries_has_the_turn_no_more)
 {

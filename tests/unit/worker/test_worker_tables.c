@@ -90,3 +90,26 @@ UNIT_TEST(every_claim_may_come_and_go_before_progress_looks)
 	*state = world;
 	(void)world_teardown(state);
 }
+
+/* With a secret that others know, anybody could make the tags of tickets. */
+UNIT_TEST(each_worker_draws_a_secret_of_its_own)
+{
+	static const uint8_t none[KVPULL_SECRET_BYTES];
+	struct world *worlds[2];
+	uint32_t at;
+
+	(void)state;
+	for (at = 0; at < 2; at++) {
+		worlds[at] = calloc(1, sizeof(*worlds[at]));
+		assert_non_null(worlds[at]);
+		world_open(worlds[at], "");
+		assert_memory_not_equal(worlds[at]->worker->secret, none,
+					sizeof(none));
+	}
+	assert_memory_not_equal(worlds[0]->worker->secret,
+				worlds[1]->worker->secret, sizeof(none));
+	for (at = 0; at < 2; at++) {
+		kvpull_worker_destroy(worlds[at]->worker);
+		free(worlds[at]);
+	}
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker's status file: what the engine's thread writes there, and when. */
+#include "plugin/counters/counters.h"
+#include "tests/unit/worker/peer.h"
+
+#define KEY 7u
+#define SLOT 3u
+#define GENERATION 9u
+
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+static uint64_t shown(const struct world *world, size_t row)
+{
+	const struct kvpull_status *status = &world->worker->status;
+
+	return kvpull_status_get(&status->engine.thread->counters[row]);
+}
+
+#define ROW(name)                                                              \
+	(offsetof(union kvpull_worker_counts, name) / sizeof(uint64_t))
+
+static void hold(struct world *world)
+{
+	const struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_HOLD,
+		.slot = SLOT,
+		.key = KEY,
+		.generation = GENERATION,
+	};
+
+	world_send(world, &command, 1);
+}
+
+static struct world_caller *consumer(struct world *world)
+{
+	const struct world_hello who = {
+		.instance = 0x11,
+		.incarnation = 0x12,
+		.uid = world->config.uids[0],
+	};
+
+	return world_hello(world, 0, &who);
+}
+
+static void say(struct world *world, struct world_caller *caller, uint32_t kind)
+{
+	const struct kvpull_record record = {
+		.kind = kind,
+		.slot = SLOT,
+		.generation = GENERATION,
+		.tag = kvpull_ticket_tag(world->worker->secret, SLOT,
+					 GENERATION),
+	};
+
+	assert_in_range(kvpull_ring_push(&caller->writer, &record), 0, 1);
+}
+
+TEST(step_shows_what_it_counted)
+{
+	struct world *world = *state;
+
+	hold(world);
+	assert_int_equal(shown(world, ROW(holds_taken)), 1);
+	assert_int_equal(shown(world, ROW(holds_live)), 1);
+}
+
+TEST(poll_shows_what_it_counted)
+{
+	struct world *world = *state;
+	struct world_caller *caller = consumer(world);
+
+	hold(world);
+	say(world, caller, KVPULL_NOTE_CLAIM);
+	world_poll(world, 1);
+	assert_int_equal(shown(world, ROW(claims)), 1);
+	assert_int_equal(shown(world, ROW(consumers_live)), 1);
+	say(world, caller, KVPULL_NOTE_RELEASE);
+	world_poll(world, 1);
+	assert_int_equal(shown(world, ROW(releases)), 1);
+	assert_int_equal(shown(world, ROW(holds_released)), 1);
+	assert_int_equal(shown(world, ROW(holds_live)), 0);
+}
+
+/* A note or a heartbeat; a poll that finds neither changes nothing. */
+TEST(consumer_is_shown_with_the_time_of_its_last_word)
+{
+	struct world *world = *state;
+	struct world_caller *caller = consumer(world);
+	const struct kvpull_status_words *words =
+		&world->worker->status.words[0];
+	uint64_t heard_ns;
+
+	hold(world);
+	world->now_ns += WORLD_MS;
+	say(world, caller, KVPULL_NOTE_CLAIM);
+	heard_ns = world->now_ns;
+	world_poll(world, 1);
+	assert_int_equal(kvpull_status_get(&words->heard_ns), heard_ns);
+	world_pass(world, WORLD_MS);
+	assert_int_equal(kvpull_status_get(&words->heard_ns), heard_ns);
+	world->now_ns += WORLD_MS;
+	kvpull_ring_beat(&caller->writer);
+	heard_ns = world->now_ns;
+	world_poll(world, 1);
+	assert_int_equal(kvpull_status_get(&words->heard_ns), heard_ns);
+}
