@@ -352,7 +352,7 @@ claim 'pinned route that cannot be' 1 \
 	'^route verbs is pinned, and cannot be opened \(E[A-Z]+\): .*; route auto goes on without it$' -- \
 	env KVPULL_ROUTE=verbs KVPULL_VERBS_DEVICE=none0 "$tool" $small --dir "$work/pinned"
 claim 'folder in none' 1 \
-	"socket folder $work/none/new cannot be made: No such file .*; make it, mode 700, or name another by socket_dir" -- \
+	"socket folder $work/none/new cannot be made: No such file or directory: the folder above is missing: make it, or name another by socket_dir" -- \
 	"$tool" $small --dir "$work/none/new"
 claim 'more memory than there is' 1 '^producer: no [0-9]+ MiB of memory for the blocks \(out of memory' -- \
 	sh -c "ulimit -v 2000000; exec \"$tool\" --blocks 65536 --dir \"$work/much\""
