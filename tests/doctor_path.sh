@@ -46,7 +46,7 @@ server=$!
 until grep -q '^serving' "$work/server" || ! kill -0 $server 2>/dev/null; do
 	sleep 0.05
 done
-in_consumer timeout 20 "$build/kvpull_doctor" --no-probe \
+in_consumer timeout $((20 * ${TEST_PATIENCE:-1})) "$build/kvpull_doctor" --no-probe \
 	--root "$work/machine" --peer 10.66.0.1
 code=$?
 rm -rf "$work/served"

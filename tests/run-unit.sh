@@ -3,8 +3,9 @@
 # Run each unit test binary, as many at once as there are processors; print the
 # tests that failed, then one summary line.
 # TEST_RUN (from the Makefile) goes before each command; TEST_LIMIT is its time
-# in seconds, else three minutes on a quiet machine. TEST_LACKS is a file of tests that fail here for what is said
-# there; they count as skipped, and one of them that passes is a failure.
+# in seconds, else three minutes on a quiet machine. TEST_LACKS is a file of tests
+# that fail here for what is said there; they count as skipped, and one of them
+# that passes is a failure.
 
 . tests/result.sh
 
