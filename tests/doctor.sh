@@ -212,7 +212,8 @@ probe_that_is_ended_leaves_nothing() {
 		kill $doctored 2>/dev/null
 		wait $doctored
 	done
-	sleep 0.5
+	# Its processes see their parent's end by themselves.
+	sleep "$TEST_PATIENCE"
 	[ -z "$(find /tmp -maxdepth 1 -name 'kvpull-doctor-*' -newer "$work/before" 2>/dev/null)" ]
 }
 touch "$work/before"
@@ -234,11 +235,11 @@ probe_that_hangs_can_be_ended() {
 	# It has done in a tenth of a second, and may be done before the stop.
 	until probe_is_stopped 2>/dev/null; do
 		tries=$((tries + 1))
-		[ $tries -lt 50 ] || return 1
+		[ $tries -lt $((50 * TEST_PATIENCE)) ] || return 1
 		wait $doctored
 	done
 	kill $doctored
-	(sleep 15 && kill -9 $doctored) 2>/dev/null &
+	(sleep $((15 * TEST_PATIENCE)) && kill -9 $doctored) 2>/dev/null &
 	guard=$!
 	wait $doctored
 	ended=$?

@@ -563,7 +563,7 @@ claim 'ticket given back twice' 0 '^given back to 1 of 1 ranks$' -- \
 # A client that was interrupted above may have asked for a ticket that it did
 # not read: that one's hold ends at its lease of 30 s.
 none_is_held() {
-	for _ in $(seq 45); do
+	for _ in $(seq $((45 * TEST_PATIENCE))); do
 		held "$sockets" 0 && return
 		sleep 1
 	done

@@ -165,7 +165,7 @@ check iconv -f UTF-8 -t UTF-8 "$work/out"
 # A pool's files lie in its own folder if that is in memory.
 "$build/ib_pull" --pool --owners 1 --consumers 2 --duration 20 --blocks 256 --size 4096 >"$work/pool" 2>&1 &
 pool=$!
-tries=100
+tries=$((100 * TEST_PATIENCE))
 shown=/dev/shm/kvpull-$(id -u)
 until [ "$("$top" -j -f "$shown" 2>/dev/null | grep -c "\"readers_live\": 2,")" -ge 1 ] || [ $((tries -= 1)) -eq 0 ]; do
 	[ "$(stat -f -c %T /tmp)" != tmpfs ] || shown=$(echo "/tmp/kvpull-pool-$pool"-*)

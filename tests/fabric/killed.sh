@@ -18,7 +18,7 @@ told=$(mktemp) || exit 1
 runner=$!
 trap 'rm -f "$told"' EXIT
 tries=0
-while [ ! -s "$told" ] && [ "$tries" -lt 100 ]; do
+while [ ! -s "$told" ] && [ "$tries" -lt $((100 * ${TEST_PATIENCE:-1})) ]; do
 	sleep 0.1
 	tries=$((tries + 1))
 done
@@ -30,7 +30,7 @@ wait "$runner" 2>/dev/null
 tries=0
 while kill -0 "$guest" 2>/dev/null || kill -0 "$child" 2>/dev/null; do
 	tries=$((tries + 1))
-	if [ "$tries" -gt 100 ]; then
+	if [ "$tries" -gt $((100 * ${TEST_PATIENCE:-1})) ]; then
 		echo "a guest runs on: $guest or its child $child"
 		kill -KILL "$guest" "$child" 2>/dev/null
 		echo "0 passed, 1 failed, 0 skipped"
