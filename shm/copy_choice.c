@@ -16,9 +16,9 @@
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#endif
 
 #include "base/cause.h"
-#endif
 
 #define MAGIC "kvpull copy routines: 1, 4, 16, 64 KiB, longer"
 #define CPU_BYTES 96u

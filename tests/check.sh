@@ -59,7 +59,7 @@ submake() { # name, seconds, targets and variables
 	stage "$name" "$limit" "$MAKE" --no-print-directory $jobs WERROR=1 "$@"
 }
 
-# What the tests run is compiled before their clocks do.
+# All programs are compiled before the clocks of the tests start.
 # shellcheck disable=SC2086 # empty or one word
 stage build 1800 "$MAKE" --no-print-directory $jobs WERROR=1 programs
 # shellcheck disable=SC2086 # empty or one word

@@ -79,7 +79,7 @@ claim no_device_is_no_failure 0 '^note +rdma +no RDMA device' \
 	"$doctor" --no-probe --root "$work/bare"
 claim no_device_fails_who_wants_verbs 1 '^FAIL +rdma +no RDMA device' -- \
 	"$doctor" --no-probe --root "$work/bare" --route verbs
-# What it cannot see it does not judge: nothing there, or nothing mounted yet.
+# The doctor does not judge a folder that is missing or not mounted yet.
 mkdir -p "$work/unmounted/sys" "$work/unmounted/proc"
 for root in "$work/nonexistent" "$work/unmounted"; do
 	claim "what_cannot_be_seen_is_unknown in ${root##*/}" 0 \
@@ -162,7 +162,7 @@ if may 2 'a folder of another user' -- chown 65534 "$work/nobody"; then
 	claim folder_of_a_listed_user_is_taken 0 '^ok +sockets ' -- \
 		env KVPULL_UIDS=0,65534 "$doctor" --no-probe --socket-dir "$work/nobody"
 fi
-# It answers, and need not: heartbeats would wait for it.
+# The folder answers now; on a day when it does not, heartbeats wait for it.
 mkdir "$work/network"
 in_fuse() { # command
 	unshare -rm python3 tests/fake/fuse.py "$work/network" "$@"
@@ -212,7 +212,7 @@ probe_that_is_ended_leaves_nothing() {
 		kill $doctored 2>/dev/null
 		wait $doctored
 	done
-	# Its processes see their parent's end by themselves.
+	# The processes of the probe see their parent's end by themselves.
 	sleep "$TEST_PATIENCE"
 	[ -z "$(find /tmp -maxdepth 1 -name 'kvpull-doctor-*' -newer "$work/before" 2>/dev/null)" ]
 }

@@ -110,8 +110,8 @@ static uint64_t status_bytes(const char *status, const char *name)
 }
 
 /* 1: so many bytes more are over the limit, which is told in *limit_bytes. */
-static int is_over(int resource, uint64_t used_bytes, uint64_t more_bytes,
-		   uint64_t *limit_bytes)
+static int is_over(unsigned int resource, uint64_t used_bytes,
+		   uint64_t more_bytes, uint64_t *limit_bytes)
 {
 	struct rlimit limit;
 

@@ -131,6 +131,7 @@ uint32_t kvpull_instances_scan_begin(struct kvpull_instances *instances,
 				     uint64_t lease_now_ns);
 void kvpull_instances_scan_end(struct kvpull_instances *instances);
 
+/* A bit for each rank; rank_count is 1 or more. */
 static inline uint64_t kvpull_ranks_all(uint32_t rank_count)
 {
 	return UINT64_MAX >> (KVPULL_RANKS_MAX - rank_count);
@@ -139,8 +140,9 @@ static inline uint64_t kvpull_ranks_all(uint32_t rank_count)
 static inline int
 kvpull_instance_is_over(const struct kvpull_instance *instance)
 {
-	return instance->ranks[KVPULL_RANK_DEAD] ==
-	       kvpull_ranks_all(instance->rank_count);
+	return instance->rank_count &&
+	       instance->ranks[KVPULL_RANK_DEAD] ==
+		       kvpull_ranks_all(instance->rank_count);
 }
 
 /* Ranks that count as having released whatever the instance claims. */

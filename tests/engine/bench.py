@@ -111,7 +111,7 @@ class Held:
 
 
 def load(world: Bench, length: int) -> dict[str, Any]:
-    """One request after the other."""
+    """Send requests one after the other."""
     first: list[float] = []
     before = world.d.metrics()
     held = Held(world.p)
@@ -315,7 +315,7 @@ def consumer_killed(world: Bench) -> str:
         time.sleep(2)
         worker = world.d.process("Worker")
         os.kill(worker, signal.SIGKILL)
-        # Its memory is taken down first, which the machine may take time for.
+        # The kernel first takes its memory down, which may take time.
         took = wait_for("its end", lambda: not is_running(worker), 30, 0.002)
         free = drained(world)
         world.d.stop(signal.SIGKILL)

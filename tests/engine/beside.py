@@ -105,7 +105,7 @@ def either_connector_moves_the_blocks(world: World) -> None:
 
 
 def refusals_free_p_beside_another(world: World) -> None:
-    """One hold of kvpull's each, released; the other's may wait its lease.
+    """Each refusal releases kvpull's hold; the other's may wait its lease.
 
     P's own counters say whose hold a lease has ended.
     """

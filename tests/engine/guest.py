@@ -36,7 +36,7 @@ CUT_S = 3.0
 
 @dataclass
 class Scenario:
-    """What P and D are told, and what must hold."""
+    """A scenario: the options of P and D, and the claim that must hold."""
 
     claim: Callable[[Guest], None]
     both: dict[str, Any] = field(default_factory=dict)
@@ -105,7 +105,7 @@ def engine(
         config,
         [
             "--num-gpu-blocks-override", "256",
-            # Else a worker is killed before it has closed.
+            # A worker needs this time to close before it is killed.
             "--shutdown-timeout", "15",
             *(scenario.p_options if is_p else scenario.d_options),
         ],
@@ -231,7 +231,7 @@ def cut_and_stopped(guest: Guest) -> None:
     alone = guest.alone(prompt)
     params = guest.prefill(prompt)
     os.killpg(guest.d.pid, signal.SIGSTOP)
-    # Its counters come a step later: else nothing was held yet.
+    # P's counters come a step later than its hold.
     wait_for("P's hold", lambda: guest.p.holds_live() == 1, LEASE_S / 2)
     guest.settled(3 * LEASE_S)
     os.killpg(guest.d.pid, signal.SIGCONT)

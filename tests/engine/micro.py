@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the connector takes of vLLM's own threads, call by call.
+"""The time that the connector takes of vLLM's own threads, call by call.
 
 Figures to look at, not a test: vLLM's scheduler and the connector without a
 model (core.py), prompts of 1,024 tokens, the median of each call. The first
@@ -113,7 +113,7 @@ def main() -> None:
         extra = {"library": sys.argv[1]} if len(sys.argv) > 1 else {}
         p = Core(folder, "kv_producer", extra=extra)
         d = Core(folder, "kv_consumer", extra=extra)
-        # What is computed does not matter here, and takes long.
+        # The values do not matter here, and to compute them takes long.
         p._compute = d._compute = lambda *_: None
         times = {"P": Times(p), "D": Times(d)}
         for number in range(EARLIER + REQUESTS):

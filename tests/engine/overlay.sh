@@ -12,7 +12,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 library=$1
 folder=$(realpath -m "$2")
 version=${3:-0.33.0}
-# Of what vLLM 0.33 imports and 0.32 does not.
+# vLLM 0.33 imports this package, 0.32 does not.
 more=orjson==3.11.6
 
 base=$("$here/setup.sh" --folder)

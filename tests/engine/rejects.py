@@ -113,7 +113,7 @@ class Refusal:
 
     @property
     def bar(self) -> float:
-        """What it may take."""
+        """Return the seconds that a refusal may take."""
         return sum(self.steps) + SLACK_S if self.steps else IDLE_S
 
 

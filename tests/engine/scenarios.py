@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold with real engines; each function is one claim.
+"""Claims that must hold with real engines; each function is one.
 
 They run in this order against one pair of engines. P's own counters judge
 what became of its blocks.
@@ -225,7 +225,7 @@ def busy_consumer_keeps_its_claim(world: World) -> None:
     world.say(
         f"queued for {3 * LEASE_S:.0f} s, lease {LEASE_S:.0f} s, none expired"
     )
-    # One request can be followed from P to D.
+    # The logs of P and D name the request alike.
     name = re.escape(params["remote_request_id"])
     assert world.d.logged(f"pulls what .* holds as {name}")
     assert world.p.logged(f"request {name}: its hold ended")

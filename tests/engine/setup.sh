@@ -14,7 +14,7 @@ cache=${ENGINE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kvpull}
 version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 name=$(sha256sum "$here/requirements.txt" | cut -c1-12)
 venv=$cache/engine-$version-$name
-# What is pinned is complete, so nothing has to be resolved.
+# The list of pinned packages is complete, so nothing has to be resolved.
 pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps"
 
 mkdir -p "$cache"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the package touches in vLLM, as its versions have it: a table.
+"""A table of all that the package touches in vLLM, version by version.
 
 signatures.py --check WHEEL...|FOLDER...: compare with signatures.txt what these
 have; print what differs. FOLDER is one with vllm in it, as site-packages.
@@ -29,8 +29,8 @@ HEAD = """\
 # What kvpull_vllm touches in vLLM: name, versions, signature. Written by
 # signatures.py; "make signatures" compares the wheels with it.
 """
-# What is reached through objects that vLLM hands over, by the class that has it.
-# What is imported, subclassed and overridden is found in the package's source.
+# Members that are reached through objects that vLLM hands over, by their class.
+# Names that are imported, subclassed or overridden are found in the package.
 REACHED = {
     "vllm.config.cache.CacheConfig": (
         "cache_dtype enable_prefix_caching kv_cache_dtype_skip_layers "

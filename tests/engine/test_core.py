@@ -146,7 +146,7 @@ def tickets_of_before_a_reset_are_given_back() -> None:
         run([p, d], lambda: p.count("worker_holds_released") == 1)
         d.ask("two", prompt, prefilled(p, "two", prompt), 2)
         run([p, d], lambda: "two" in d.answers)
-        # What D has computed since is in its prefix cache.
+        # D has computed the prompt since, so its prefix cache has it.
         assert d.count("worker_pulls_done") == 1
 
 

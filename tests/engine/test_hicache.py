@@ -42,7 +42,7 @@ PATIENCE_S = 30
 
 
 class Host:
-    """What of a HostKVCache the plain interface needs."""
+    """The members of a HostKVCache that the plain interface needs."""
 
     layout, page_size, layer_num = "layer_first", 64, 2
 
@@ -116,7 +116,7 @@ def serve(folder: Path) -> None:
 
 
 class Other:
-    """That engine, from here."""
+    """The other engine, in a process of its own."""
 
     def __init__(self, folder: Path) -> None:
         self._process = subprocess.Popen(
@@ -232,7 +232,7 @@ def page_that_was_used_again_is_a_miss() -> None:
 
 @test
 def other_weights_and_ranks_are_others() -> None:
-    """Who differs is not read; nor is another rank's page of the same key."""
+    """An engine that differs is not read, nor another rank's page of a key."""
     with pair(weights="x") as (storage, other):
         other.say("a")
         time.sleep(1)  # twice as long as it takes to look around

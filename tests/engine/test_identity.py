@@ -283,7 +283,7 @@ def _record(kind: str, dtype: torch.dtype, cell: torch.dtype) -> halves.Model:
             lambda dtype, *_: "amx" if dtype == torch.bfloat16 else "vec",
         ):
             made = connector._model(config, _caches(cell), own)
-    # Its digest has them, too; here each part is to tell them by itself.
+    # The digest differs, too; here each other part has to differ by itself.
     return replace(made, config="")
 
 
@@ -309,7 +309,7 @@ def _text(folder: Path, **more: Any) -> str:
 
 @test
 def overrides_are_in_the_configuration() -> None:
-    """What decides KV is named, however it came there; a path is not."""
+    """The digest has every override that decides KV, and no path."""
     with tempfile.TemporaryDirectory() as made:
         folders = [Path(made) / name for name in "abc"]
         for folder, theta in zip(folders, (1e4, 1e4, 5e3), strict=True):

@@ -66,7 +66,7 @@ def binding_has_the_sizes_and_offsets_of_c() -> None:
     checks = "\n".join(
         f'_Static_assert({what} == {value}, "{what}");' for what, value in lines
     )
-    # One behind the other: what includes the first has it.
+    # The text has the headers in the order in which they include each other.
     text = abi.headers().replace('#include "kvpull/', "//") + checks + "\n"
     subprocess.run(
         ["cc", "-std=c11", "-fsyntax-only", "-x", "c", "-"],
@@ -500,7 +500,7 @@ def blocks_are_told_by_their_index_in_the_prompt() -> None:
 
 @test
 def unfit_vllm_is_one_line() -> None:
-    """What is older than the interface is refused by its number.
+    """A vLLM that is older than the interface is refused by its number.
 
     Of all others a line at start says whether anybody has tried them.
     """
@@ -527,7 +527,7 @@ def unfit_vllm_is_one_line() -> None:
 
 @test
 def editable_install_is_refused() -> None:
-    """It would be without its library, which the engine's start then says."""
+    """An editable install is refused: it would lack the library."""
     folder = Path(__file__).resolve().parents[2] / "plugin/vllm"
     with tempfile.TemporaryDirectory() as made:
         shutil.copytree(folder, made, dirs_exist_ok=True)
@@ -545,7 +545,7 @@ def editable_install_is_refused() -> None:
 
 @test
 def dynamo_knows_the_connector() -> None:
-    """Its table of protocols has an entry more, where there is one."""
+    """The connector adds itself to Dynamo's table of protocols."""
     name = "dynamo.vllm.kv_connector_protocols"
     table = {"NixlConnector": object()}
     fake = SimpleNamespace(KV_CONNECTOR_PROTOCOLS=table)
@@ -591,7 +591,7 @@ def only_sampled_traces_of_right_headers_are_kept() -> None:
 
 @test
 def nothing_is_imported_without_a_trace_or_its_package() -> None:
-    """Of a pull in no trace; and where OpenTelemetry is not installed."""
+    """A pull in no trace imports no OpenTelemetry, which may be missing."""
     check = """if True:
         import sys
         from types import SimpleNamespace

@@ -109,7 +109,7 @@ def of_both(
 
 @test
 def a_request_without_a_ticket() -> None:
-    """Its router lost it, or it is no text."""
+    """A request that asks for a pull and has no ticket ends by the policy."""
     asked = {"do_remote_prefill": True}
     for params in (asked, {**asked, "kvpull_ticket": 7}):
         of_both("no kvpull_ticket", lambda *_, own=params: own)

@@ -106,7 +106,7 @@ P, D = says({"kv_transfer_params": TICKET}), says({"choices": []})
 
 @dataclass
 class Seen:
-    """What the client got, and which engines were asked for what."""
+    """The client's answer, and the engines that were asked, with the bodies."""
 
     status: int = 0
     text: str = ""
@@ -194,7 +194,7 @@ async def _routed(
             return seen
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(asking, leaves_s)
-        # What it owes then is given back soon; longer if P is slow.
+        # The ticket is given back soon after; later if P is slow.
         for _ in range(300):
             if seen.given_back:
                 break
@@ -226,7 +226,7 @@ def ticket_goes_from_p_to_d() -> None:
 
 @test
 def prefill_that_fails_is_no_failure() -> None:
-    """Whatever P does: the next P is asked, or D computes by itself."""
+    """The next P is asked where one fails; without any, D computes."""
     for wrong in (text, resets, says({}, status=500)):
         seen = routed({"p0": wrong, "p1": P, "d0": D})
         assert (seen.status, seen.names) == (200, ["p0", "p1", "d0"]), seen
@@ -286,7 +286,7 @@ def decode_that_ends_before_an_answer_is_asked_of_the_next() -> None:
 
 @test
 def producer_is_asked_only_for_what_d_can_pull() -> None:
-    """Nobody would come for the blocks of these."""
+    """No P prefills a request that D cannot pull: nobody would read it."""
     for body in (
         {"use_beam_search": True, "n": 2},
         {"prompt_embeds": "AAAA"},
@@ -329,7 +329,7 @@ def what_needs_no_prefill_is_answered_by_d() -> None:
 
 @test
 def trace_goes_through_p_and_d() -> None:
-    """What joins the engines' spans to the client's, and the key; no more."""
+    """P and D get the client's trace and its key, and no other header."""
     passed = {
         "traceparent": "00-a-b-01",
         "tracestate": "k=v",
@@ -400,7 +400,7 @@ def ticket_of_a_stream_that_is_an_error_is_given_back() -> None:
         seen = routed({"p0": P, "d0": streams(*lines)}, {"stream": True})
         assert (seen.status, seen.given_back) == (200, [("d0", PULL)]), seen
         assert seen.text == "".join(f"{line}\n\n" for line in lines), seen
-    # One that fails later was taken, and so was one that is slow.
+    # A request that fails after a token was taken, and so was a slow one.
     token = 'data: {"choices": []}'
     for lines in ((token, error, done), (": keep-alive", token, done)):
         seen = routed({"p0": P, "d0": streams(*lines)}, {"stream": True})
@@ -429,7 +429,7 @@ FAILED = _computed(kvpull_peer_failed=True)
 
 @test
 def a_d_that_could_not_pull_is_parted_from_its_p() -> None:
-    """Whatever it answers: that it computed, or an error, in a stream too."""
+    """D says so in an answer or a stream: it computed, or an error."""
     whole = f"data: {json.dumps(FAILED)}"
     for wrong in (
         says(FAILED),
@@ -503,7 +503,7 @@ def a_pair_is_tried_again_after_a_time_that_doubles() -> None:
     for _ in range(9):
         waited.append(pairs.fail("p", "d"))
         assert pairs.are_apart("p", "d") and not pairs.are_apart("d", "p")
-        # What was under way when they were parted.
+        # A request that was on its way when they were parted fails, too.
         assert pairs.fail("p", "d") == 0
         now += waited[-1]
         assert not pairs.are_apart("p", "d")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the package touches in vLLM is what it was written for.
+"""All that the package touches in vLLM is as it was when it was written.
 
 test_signatures.py: prints the result line of the other test programs.
 """
@@ -126,7 +126,7 @@ def ours_has_to_take_all_that_vllm_may_give() -> None:
 
 @test
 def a_method_that_vllm_calls_otherwise_is_refused_by_name() -> None:
-    """Of a policy of the tier, and of the connector."""
+    """A changed method of a tier's policy, or of the connector, is named."""
 
     def evict(self: Any, n: int, protected: Any, req_context: Any) -> None: ...
 
@@ -178,7 +178,7 @@ def all_that_is_overridden_is_compared() -> None:
         [table.Source(INSTALLED)]
     )}  # fmt: skip
     missed = names - {one.split(".")[1] for one in found}
-    # Of a dataclass, or no function.
+    # These are made by dataclass, or are no functions.
     assert missed <= {"__init__", "__post_init__"}, missed
     assert len(found) > 30, found
 

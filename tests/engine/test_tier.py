@@ -43,7 +43,7 @@ from tier_side import (
 
 @test
 def what_one_stores_another_loads() -> None:
-    """All of it, the right bytes, counted; a key of nobody is a miss."""
+    """All chunks load with the right bytes; an unknown key is a miss."""
     with sides() as (a, b):
         own = keys(5)
         assert os.path.exists(a.region.mmap_path)
@@ -52,11 +52,11 @@ def what_one_stores_another_loads() -> None:
         assert [b.bytes_of(key) for key in own] == list(map(page, own))
         assert a.count("published") == 5, a.policy.counts
         assert b.count("chunks_read") == 5 and b.count("keys_found") == 5
-        # What was read is listed there, too.
+        # The reader lists there what it has read, too.
         assert b.count("published") == 5
         assert not b.manager.has_pending_work()
         assert not a.manager.has_pending_work()
-        # Who is killed from the first request on leaves no memory behind.
+        # An engine that is killed from here on leaves no memory behind.
         assert not os.path.exists(a.region.mmap_path)
 
 
@@ -140,7 +140,7 @@ def a_slot_that_was_reused_is_not_found() -> None:
     with sides(**_spilling(spill_bytes=CHUNKS * PAGE)) as (a, b):
         for first in (1, 50, 90):
             a.store(keys(CHUNKS, first))
-        # Of the second neither memory nor the file has anything any more.
+        # Neither the memory nor the file has chunks of the second any more.
         assert b.load(keys(CHUNKS, 50)) == [MISS] * CHUNKS
         assert b.load(keys(CHUNKS, 90)) == [HIT] * CHUNKS
         a.store(keys(CHUNKS, 130))
@@ -188,7 +188,7 @@ def a_file_that_cannot_be_is_refused() -> None:
 
 @test
 def a_misspelt_key_is_refused_by_the_name_that_was_meant() -> None:
-    """Of the tier's own keys the library knows none."""
+    """The tier suggests its own keys, which the library does not know."""
     with tempfile.TemporaryDirectory(dir=tier_side.FOLDER) as made:
         try:
             Side(Path(made), "a", peer=["b"]).close()
@@ -203,7 +203,7 @@ def a_misspelt_key_is_refused_by_the_name_that_was_meant() -> None:
 
 @test
 def what_is_reused_between_copy_and_check_is_not_believed() -> None:
-    """Its copy is right, as it was made before; nothing says that."""
+    """The chunk is dropped though its copy is right: the check cannot tell."""
     with sides() as (a, b):
         own, right = keys(CHUNKS), []
         a.store(own)
@@ -457,7 +457,7 @@ def what_workers_alone_have_of_old_weights_is_not_shared() -> None:
                 side.name_weights(f"{number}")
             a.meets(1)
             b.meets(1)
-            # Its first blocks are those of the short one, of old weights.
+            # The first blocks are those of the short request, of old weights.
             a.store(keys(2, 50))
             if ends_late:
                 a.reset()

@@ -144,7 +144,7 @@ def _candidates(named: str | None) -> list[str]:
 
 
 class Counter(NamedTuple):
-    """What a half counts: name, text, KVPULL_COUNTER_*."""
+    """A counter of a half: its name, its text, its KVPULL_COUNTER_*."""
 
     name: str
     help: str
@@ -210,5 +210,5 @@ class Library:
         return None if code < 0 else info
 
     def error_text(self, code: int) -> str:
-        """What an error means and what to do."""
+        """Return the library's text of an error: its meaning and the remedy."""
         return ffi.string(self.ops.error_text(code)).decode()

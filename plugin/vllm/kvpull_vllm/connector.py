@@ -66,7 +66,7 @@ _WORKER_CALLS = {
 
 @dataclass
 class KVPullHandshake(KVConnectorHandshakeMetadata):
-    """What a rank tells the scheduler side of its own engine."""
+    """A rank's word to the scheduler side of its own engine."""
 
     info: bytes
 

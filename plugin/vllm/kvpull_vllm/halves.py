@@ -51,7 +51,7 @@ class KvpullError(RuntimeError):
 
 @dataclass(frozen=True)
 class Model:
-    """What must be equal at both ends; see struct kvpull_model."""
+    """The facts that must be equal at both ends; see struct kvpull_model."""
 
     model: str
     revision: str
@@ -69,7 +69,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Opening:
-    """What a half is opened with; see struct kvpull_open_params."""
+    """The parameters of open; see struct kvpull_open_params."""
 
     config_json: str
     model: Model
@@ -200,7 +200,7 @@ class _Blocks:
 
 
 class _Half:
-    """What both halves share: opening, errors, growing buffers, counters."""
+    """The base of both halves: opening, errors, growing buffers, counters."""
 
     def __init__(self, library: Library, kind: str, opening: Opening) -> None:
         self.library = library

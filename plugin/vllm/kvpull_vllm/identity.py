@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must be equal at both ends, beside what the cache's layout says.
+"""The identity of a model: it must be equal at both ends, as the layout must.
 
 A name says little: the same one may stand for other weights, or for the same
 ones under another rope_theta. Compared are a digest of the configuration as it

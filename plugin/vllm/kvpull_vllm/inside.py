@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of vLLM is touched beside its connector interface.
+"""The parts of vLLM that are touched beside its connector interface.
 
 Each name stands here alone, with what is done where a vLLM lacks it: names
 of one version may be gone in the next.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tier keeps of keys, requests and jobs, and what it counts."""
+"""The tier's records of keys, requests and jobs, and its counters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COUNTERS = {
 
 @dataclass(slots=True)
 class Found:
-    """What is known of a key; of one that was asked for and is not here."""
+    """The tier's knowledge of a key that was asked for and is not here."""
 
     waits: int = 0  # probes that have not ended
     is_asked: bool = False

@@ -37,10 +37,10 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Window:
-    """What of a cache group the next token of a request looks at.
+    """The tokens of a cache group that the next token of a request looks at.
 
-    Its last tokens, itself counted, or those of its own chunk; vLLM frees the
-    blocks before.
+    They are its last ones, itself counted, or those of its own chunk; vLLM
+    frees the blocks before.
     """
 
     block_tokens: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is read from: engines by their addresses, without a word of vLLM.
+"""The engines that are read from, by address, without a word of vLLM.
 
 An address is of one life of an engine, so nobody can write it into a
 configuration. Each engine keeps its own in a file of its name in a folder, and
@@ -78,7 +78,7 @@ class Peers:
         made.replace(self._own)
 
     def _publish_again(self) -> None:
-        """Somebody swept too much; where that cannot be it is tried again.
+        """Write the address anew where a sweep took it; try later if that fails.
 
         An engine goes on without: those who know it read from it.
         """

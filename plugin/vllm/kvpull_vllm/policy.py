@@ -73,7 +73,7 @@ class Publishing:
         is_promoted = key in self._promoted
         origin = self._promoted.pop(key, None)
         if not is_promoted:
-            # Of the workers' writes this was the last: they keep their order.
+            # The workers' writes keep their order, and this was the last of them.
             self.held.discard(fill.chunk)
             self._stored[key] = fill
         elif origin is not None:

@@ -31,7 +31,7 @@ _DRAIN_S = 0.0005
 
 
 class Naming(NamedTuple):
-    """What must be equal for bytes to mean the same."""
+    """The facts that must be equal for bytes to mean the same."""
 
     model: Model
     hash: str
@@ -103,7 +103,7 @@ class Ask:
 
 
     def give_up(self) -> None:
-        """Its handle is closed: no record comes."""
+        """End the call as aborted: the handle is closed, so no record comes."""
         if self.is_probe:
             self.found = [None] * len(self.items)
         else:
@@ -111,7 +111,7 @@ class Ask:
 
 
 class Pool:
-    """One handle: an owner and a reader."""
+    """A handle of the library, which is an owner and a reader."""
 
     def __init__(
         self,
@@ -255,7 +255,7 @@ class Pool:
         )
 
     def bump_all(self, naming: Naming | None = None) -> None:
-        """All of them, and another namespace from here on."""
+        """End all guards, and name keys by another namespace from here on."""
         detail = self._detail()
         record = ffi.NULL if naming is None else self._naming(naming)
         code = self._call("guard_bump_all", record, detail)

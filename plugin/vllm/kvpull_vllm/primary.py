@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of an engine decides whether its primary tier can be shared, and with
-whom.
-"""
+"""The facts of an engine that decide who may share its primary tier."""
 
 from __future__ import annotations
 

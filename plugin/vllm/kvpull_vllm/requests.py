@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a vLLM request the library is told: keys, digests, parameters."""
+"""The library's view of a vLLM request: keys, digests, parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvpull_vllm.abi import CONST
 from kvpull_vllm.failures import Failure
 from kvpull_vllm.traces import Place
 
-# One form for one value, made twice as fast as an array of the token ids.
+# Equal values pack into equal bytes, in half the time of an array of token ids.
 _PACK = msgspec.msgpack.Encoder().encode_into
 _DIGEST = hashlib.sha256
 _DIGEST_BYTES = CONST["KVPULL_DIGEST_BYTES"]

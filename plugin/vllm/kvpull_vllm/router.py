@@ -42,7 +42,7 @@ _POSTS = (
     "/detokenize",
 )
 _GETS = ("/v1/models", "/version")
-# Of a client's headers. A trace goes through P and D: see traces.py.
+# A client's headers that P and D get. A trace goes through both: see traces.py.
 _PASSED = ("Authorization", "traceparent", "tracestate")
 _BODY_MAX = 64 << 20
 _CONNECT_S = 5.0
@@ -51,7 +51,7 @@ _CONNECT_S = 5.0
 _IDLE_S = 2.0
 # A P that stands must not hold requests for ever; a queue before it is none.
 PREFILL_TIMEOUT_S = 300.0
-# What P sends after an answer began is that answer, and short.
+# The rest of P's answer is short once its first byte has come.
 _ANSWER_S = 5.0
 # To give a ticket back; then its lease ends it. So many at once.
 _GIVE_BACK_S = 5.0
@@ -70,8 +70,8 @@ _COUNTED = {
 _SAID_S = 60.0  # between two lines of one kind
 # A model that no engine serves: it refuses the request, and tells P.
 GIVEN_BACK = "kvpull-ticket-given-back"
-# What begins a stream, or a line of it, and is no word of a request that runs:
-# vLLM answers 200 before it looks at all that it refuses.
+# Lines of a stream that do not say that the request runs: vLLM answers 200
+# before it has checked everything for which it may refuse a request.
 _NOT_RUNNING = (b":", b'data: {"error"', b"data: [DONE]")
 # Before an answer began. An engine that was killed may reset the connection.
 _NO_ANSWER = (

@@ -56,7 +56,7 @@ QUIET = KVPullMetadata()
 
 @dataclass
 class KVPullWorkerMetadata(KVConnectorWorkerMetadata):
-    """What workers tell the scheduler side, all ranks in one list."""
+    """The workers' words to the scheduler side, all ranks in one list."""
 
     infos: list[bytes] = field(default_factory=list)
     results: list[bytes] = field(default_factory=list)
@@ -72,7 +72,7 @@ class KVPullWorkerMetadata(KVConnectorWorkerMetadata):
 
 
 class Manner(NamedTuple):
-    """What an engine does."""
+    """The side of an engine in the transfer, and what it promises."""
 
     produces: bool
     fails: bool  # what is not pulled ends with an error: a policy of vLLM's
@@ -80,7 +80,7 @@ class Manner(NamedTuple):
 
 
 class SchedulerSide:
-    """One a scheduler process."""
+    """The scheduler side: each scheduler process has one."""
 
     def __init__(
         self,
@@ -117,8 +117,8 @@ class SchedulerSide:
         self._packed = bytearray()
         # As the library's own level: what it was when this half was opened.
         self._debugs = logger.isEnabledFor(logging.DEBUG)
-        # What a worker does for the first time takes it tens of milliseconds:
-        # it does so in a step of its own, before any request.
+        # The first step of a worker takes tens of milliseconds: it has one of
+        # its own, before any request.
         self._has_stepped = False
         self._meta = KVPullMetadata()
         self._tally = Tally(half)
@@ -326,8 +326,8 @@ class SchedulerSide:
             return failures.of_code(self.half.library, code, entry.parked)
         if offered:
             return failures.WINDOW
-        # All that is missing may be a rest that no prefix cache has; and what
-        # was pulled once, and preempted, is computed.
+        # Nothing is pulled where all that is missing is less than a block, nor
+        # for a request that was pulled once and preempted: D computes.
         if entry.parked or request.num_tokens - local_tokens <= self._block:
             return None
         ticket = requests.ticket_of(request.kv_transfer_params)

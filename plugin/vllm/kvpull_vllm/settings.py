@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kv_connector_extra_config says.
+"""The keys of kv_connector_extra_config.
 
 The keys named here are the package's own; every other key goes to the library
 as it is, which refuses what it does not know.

@@ -48,7 +48,7 @@ SHIM = {
 
 
 class Moves:
-    """What became of a half's counters since the last look."""
+    """The change of a half's counters since the last look."""
 
     def __init__(self, half: SchedulerHalf | WorkerHalf) -> None:
         self._source = f"{half.kind} {half.rank}"
@@ -131,7 +131,7 @@ class KVPullStats(KVConnectorStats):
 
 
 class Tally:
-    """What one side counts, and its half's counters, told now and then.
+    """The counters of one side and of its half, told now and then.
 
     To read all counters takes longer than a busy step's other calls together:
     they are read ten times a second, and in the first quiet step behind busy

@@ -273,7 +273,7 @@ class KVPullTier(SecondaryTierManager):
             request.keys.add(key)
             found = self._found.setdefault(key, Found())
             found.requests += 1
-            # What another request missed may be there by now.
+            # A key that another request missed may be there by now.
             if not (found.place or found.waits):
                 found.is_asked = False
                 self._batch.append(key)
@@ -427,7 +427,7 @@ class KVPullTier(SecondaryTierManager):
         self._take()
 
     def shutdown(self) -> None:
-        """Nobody reads here any more; the second time a no-op."""
+        """Let nobody read here any more; a second call does nothing."""
         if os.getpid() != self._pid:
             return  # a child ends: what it would stop is its parent's
         self._forget_name()  # another tier may have been refused

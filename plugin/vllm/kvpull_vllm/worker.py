@@ -36,7 +36,7 @@ _ENDS = {
 
 
 class WorkerSide:
-    """One a rank."""
+    """The worker side: each rank has one."""
 
     def __init__(
         self,

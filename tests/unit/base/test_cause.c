@@ -104,7 +104,7 @@ static void refused_for(int (*limit)(void), enum kvpull_call call,
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static int limit_to(int resource)
+static int limit_to(unsigned int resource)
 {
 	struct rlimit limit;
 

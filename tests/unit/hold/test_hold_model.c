@@ -207,7 +207,8 @@ static void do_give(struct model *m)
 
 	if (generation <= h->mark)
 		return;
-	h->mark = m->f->given[slot] = generation;
+	h->mark = generation;
+	m->f->given[slot] = generation;
 	h->is_given |= h->state == M_HELD && generation == h->last;
 	kvpull_holds_give(m->f->holds, slot, generation);
 }

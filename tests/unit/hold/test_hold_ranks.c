@@ -176,7 +176,8 @@ static void act(enum past_event event, uint32_t rank)
 		break;
 	case PAST_GO:
 		say(KVPULL_NOTE_AWAY, index, rank);
-		/* fall through */
+		kvpull_holds_leave(table.holds, index, rank, moment.now_ns);
+		break;
 	case PAST_LOSE:
 		kvpull_holds_leave(table.holds, index, rank, moment.now_ns);
 		break;
