@@ -26,6 +26,7 @@
 #include "plugin/hold/hold.h"
 #include "plugin/progress/cache_facts.h"
 #include "plugin/progress/progress.h"
+#include "plugin/worker/worker_crowd.h"
 #include "shm/segment.h"
 
 #define KVPULL_RESULTS_A_BUILD 1024u /* results in one message */
@@ -47,24 +48,6 @@ struct kvpull_pull_list {
 struct kvpull_claim_note {
 	uint32_t release_told; /* TO_RELEASE was pushed */
 	uint32_t waiting;      /* its pulls in pulls_start and pulls_small */
-};
-
-struct kvpull_consumer_note {
-	uint32_t joined;    /* 0: not yet, 1: in the hold table */
-	uint32_t instance;  /* index in the hold table */
-	uint32_t active_at; /* position in the active list */
-	uint32_t dropped;
-	uint32_t leaves; /* it makes room, and is being closed */
-	uint64_t joined_ns;
-	uint64_t heard_ns; /* its last note or heartbeat, or its join */
-	/*
-	 * Identity of the last consumer that joined: once given back, the slot
-	 * is another's.
-	 */
-	uint64_t instance_id;
-	uint32_t rank;
-	uint32_t pid;
-	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
 };
 
 /* A pull that never got a slot: reported FAILED all the same. */
@@ -189,12 +172,6 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 
 /* worker_memory.c, at close: the descriptors of registered files. */
 void kvpull_worker_files_close(struct kvpull_worker *worker);
-
-/*
- * worker_room.c, after the rings were drained: consumers that have claimed
- * nothing make room, if a new one lacks places.
- */
-void kvpull_worker_room_make(struct kvpull_worker *worker, uint64_t now_ns);
 
 /* worker_slots.c */
 /*

@@ -319,6 +319,37 @@ static uint32_t consumers_drain(struct kvpull_worker *worker, uint64_t now_ns)
 	return drained;
 }
 
+/* A new consumer lacks places: those without a claim are closed for it. */
+static void room_make(struct kvpull_worker *worker, uint64_t now_ns)
+{
+	const struct kvpull_crowd crowd = {
+		.consumers = worker->handover.consumers,
+		.notes = worker->consumer_notes,
+		.active = worker->active,
+		.active_count = worker->active_count,
+		.holds = worker->holds,
+	};
+	const uint32_t wanted = worker->room_wanted;
+	uint32_t at;
+
+	worker->room_wanted = 0;
+	/* The places of those that leave come free soon. */
+	if (!wanted || worker->leaving_count)
+		return;
+	worker->leaving_count = kvpull_crowd_choose(&crowd, wanted, now_ns);
+	for (at = 0; worker->leaving_count && at < worker->active_count; at++)
+		if (worker->consumer_notes[worker->active[at]].leaves)
+			kvpull_worker_tell(worker, KVPULL_TO_DROP,
+					   worker->active[at], 0);
+	if (worker->leaving_count &&
+	    kvpull_second_passed(&worker->room_say_ns, now_ns))
+		kvpull_warn(
+			&worker->facts.log,
+			"%u consumer ranks without a claim make room for a new one: raise consumers_max (%u)",
+			worker->leaving_count,
+			worker->facts.config.consumers_max);
+}
+
 static void pull_end_result(struct kvpull_worker *worker, uint64_t key,
 			    int32_t reason, uint64_t bytes)
 {
@@ -484,7 +515,7 @@ static uint32_t poll_once(struct kvpull_worker *worker, uint64_t now_ns,
 			  kvpull_worker_stopped(worker, now_ns));
 	*worked += progress_drain(worker, now_ns);
 	*worked += consumers_drain(worker, now_ns);
-	kvpull_worker_room_make(worker, now_ns);
+	room_make(worker, now_ns);
 	*worked += (uint32_t)kvpull_holds_sweep(worker->holds, now_ns);
 	kvpull_holds_publish(worker->holds);
 	pulls_report(worker, sink);

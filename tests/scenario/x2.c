@@ -514,7 +514,7 @@ static void x2_crowd(const struct scenario *scenario)
 		took_ns = engine_now_ns() - begun_ns;
 		longest_ns = took_ns > longest_ns ? took_ns : longest_ns;
 	}
-	log_has("producer", "makes room for another");
+	log_has("producer", "make room for a new one");
 	for (turn = 0; turn < 3; turn++)
 		node_close(&d[turn]);
 	node_check_empty(&p);

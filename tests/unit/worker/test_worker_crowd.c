@@ -103,7 +103,7 @@ TEST(consumer_that_was_heard_longest_ago_makes_room)
 	kvpull_ring_beat(&world->callers[0].writer);
 	one_more(world, 1);
 	assert_int_equal(dropped(world), 1u << 1);
-	assert_non_null(strstr(world->warning, "makes room"));
+	assert_non_null(strstr(world->warning, "make room"));
 	/* Nobody else does while it goes. */
 	one_more(world, 1);
 	assert_int_equal(dropped(world), 1u << 1);
