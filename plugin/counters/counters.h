@@ -110,7 +110,7 @@
 	X(bumps, TOTAL, OWN(bumps), "Guards moved on, one for each chunk") \
 	X(spilled, TOTAL, SPILLS(written), "Chunks that are in the file when their spill ends") \
 	X(spills_failed, TOTAL, SPILLS(failed), "Chunks not spilled: late, bumped, or the disk failed") \
-	X(readers_live, LIVE, SHARE(callers_in), "Readers connected now") \
+	X(readers_live, LIVE, SHARE(callers.in_count), "Readers connected now") \
 	X(readers_refused, TOTAL, REFUSED(refused), "Readers refused at the handshake") \
 	X(peers_live, LIVE, OWN(peers_live), "Owners connected now") \
 	X(peer_connects, TOTAL, OWN(peer_connects), "Connections made to owners") \

@@ -86,10 +86,10 @@ static void command(struct kvpull_progress *progress,
 					  KVPULL_EABORTED);
 		break;
 	case KVPULL_TO_FORGET:
-		kvpull_serve_forget(progress, record->slot);
+		kvpull_callers_forget(&progress->callers, record->slot);
 		break;
 	case KVPULL_TO_DROP:
-		kvpull_serve_drop(progress, record->slot);
+		kvpull_callers_drop(&progress->callers, record->slot);
 		break;
 	default:
 		kvpull_check(progress->log, 0 && "unknown record");
@@ -140,7 +140,7 @@ static void event_take(struct kvpull_progress *progress,
 	case KVPULL_EVENT_CALLER_UP:
 	case KVPULL_EVENT_CALLER_MESSAGE:
 	case KVPULL_EVENT_CALLER_DOWN:
-		kvpull_serve_event(progress, route, event);
+		kvpull_callers_event(&progress->callers, route, event, now_ns);
 		break;
 	case KVPULL_EVENT_ADDRESS:
 		address_tell(progress);
@@ -299,9 +299,6 @@ static void slots_take(struct kvpull_progress *progress,
 		kvpull_arena_take(arena, claims_max, sizeof(*progress->claims));
 	kvpull_index_list_init(&progress->claim_work, claims_max, arena);
 	kvpull_index_list_init(&progress->claim_room, claims_max, arena);
-	progress->callers =
-		kvpull_arena_take(arena, progress->facts->caller_count_max,
-				  sizeof(*progress->callers));
 	progress->live = kvpull_arena_take(arena, config->pulls_max,
 					   sizeof(*progress->live));
 	kvpull_index_list_init(&progress->parts_waits, config->pulls_max,
@@ -392,6 +389,18 @@ static int tables_take(struct kvpull_progress *progress,
 	progress->give = kvpull_arena_take(arena, 1, sizeof(*progress->give));
 	progress->message =
 		kvpull_arena_take(arena, 1, KVPULL_MESSAGE_BYTES_MAX);
+	progress->callers = (struct kvpull_callers){
+		.owner = &kvpull_serve_owner,
+		.own = progress,
+		.log = progress->log,
+		.config = config,
+		.all = kvpull_arena_take(arena,
+					 progress->facts->caller_count_max,
+					 sizeof(*progress->callers.all)),
+		.message = progress->message,
+		.given = { .take = kvpull_serve_given, .context = progress },
+		.refused = &progress->counts->consumers_refused,
+	};
 	code = remotes_take(progress, config, arena);
 	return code || kvpull_arena_ok(arena) ? code : KVPULL_ENOMEM;
 }
@@ -414,11 +423,6 @@ static int routes_take(struct kvpull_progress *progress,
 	return code || progress->routes.count ? code : KVPULL_ENOMEM;
 }
 
-static void given_take(void *context, const void *bytes, size_t byte_count)
-{
-	kvpull_serve_given(context, bytes, byte_count);
-}
-
 static int routes_open(struct kvpull_progress *progress,
 		       const struct kvpull_progress_params *params)
 {
@@ -434,7 +438,7 @@ static int routes_open(struct kvpull_progress *progress,
 					  progress->handover->engine_wake_fd :
 					  -1,
 		.refused = &progress->counts->consumers_refused,
-		.given = { .take = given_take, .context = progress },
+		.given = { .take = kvpull_serve_given, .context = progress },
 		/* Who polls by itself has no thread of ours. */
 		.disk_thread = config->progress == KVPULL_PROGRESS_THREAD,
 	};

@@ -3,7 +3,7 @@
  * The state of the progress half; seen in this room alone. One thread runs it.
  *
  * progress.c  the loop, commands, events
- * serve.c     callers (producer's handshake)
+ * serve.c     who is let in as a consumer (producer's handshake)
  * remote.c    peers (connects, reconnects, beats)
  * meet.c      what they say first, and what we answer
  * lend.c      their memory, lent to the engine's thread
@@ -25,6 +25,7 @@
 #include "plugin/progress/plan.h"
 #include "plugin/progress/progress.h"
 #include "plugin/route/route.h"
+#include "plugin/session/callers.h"
 #include "plugin/session/retry.h"
 
 #define KVPULL_EVENTS_MAX 64u   /* transport events a progress run */
@@ -197,34 +198,17 @@ struct kvpull_named {
 	uint64_t self; /* by which we call it next */
 };
 
-/* A caller; once it is let in, its slot in the handover is a consumer's. */
-enum kvpull_caller_state {
-	KVPULL_CALLER_FREE = 0,
-	KVPULL_CALLER_CHALLENGED,
-	KVPULL_CALLER_IN,
-	KVPULL_CALLER_OUT /* down; the engine's thread drains its ring */
-};
-
-struct kvpull_caller {
-	enum kvpull_caller_state state;
-	uint32_t handle; /* route's caller index */
-	const struct kvpull_route *route;
-	uint8_t nonce[KVPULL_NONCE_BYTES];
-};
-
 struct kvpull_progress {
 	const struct kvpull_facts *facts;
 	const struct kvpull_log *log; /* the facts' */
 	struct kvpull_handover *handover;
 	struct kvpull_handover_end end;
 	struct kvpull_routes routes;
-	uint64_t refuse_say_ns; /* of refusals in the log: a new second begins */
-	uint32_t refuse_said;   /* in this one */
-	uint64_t full_say_ns;   /* of refusals for want of room, in the log */
 	struct kvpull_failures failures;
+	/* A caller that was let in is a consumer, by the same index. */
+	struct kvpull_callers callers;
 	struct kvpull_pull *pulls;        /* [pulls_max] by the slot's index */
 	struct kvpull_claim *claims;      /* [claims_max] likewise */
-	struct kvpull_caller *callers;    /* likewise: caller_first + handle */
 	struct kvpull_remote *remotes;    /* [remote_count] */
 	struct kvpull_remote **remote_of; /* peer_first + handle -> */
 	struct kvpull_map remote_map;     /* incarnation -> index */
@@ -364,15 +348,9 @@ void kvpull_show_pull_end(struct kvpull_progress *progress, uint32_t index,
 			  uint64_t ended_ns);
 
 /* serve.c */
-void kvpull_serve_event(struct kvpull_progress *progress,
-			const struct kvpull_route *route,
-			const struct kvpull_event *event);
-/* A give-back message, of whoever called. */
-void kvpull_serve_given(struct kvpull_progress *progress, const void *bytes,
-			size_t byte_count);
-/* TO_FORGET and TO_DROP. */
-void kvpull_serve_forget(struct kvpull_progress *progress, uint32_t index);
-void kvpull_serve_drop(struct kvpull_progress *progress, uint32_t index);
+extern const struct kvpull_callers_owner kvpull_serve_owner;
+/* A give-back message, of whoever called; own: the progress half. */
+void kvpull_serve_given(void *own, const void *bytes, size_t byte_count);
 
 /* meet.c */
 /* Answer a challenge. 0, or it is to be disconnected: why, or remote->code. */

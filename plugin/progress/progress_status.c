@@ -55,7 +55,7 @@ void kvpull_show_consumer(struct kvpull_progress *progress, uint32_t index,
 	row->rank_count = consumer->rank_count;
 	kvpull_status_text(
 		row->route, sizeof(row->route),
-		progress->callers[index].route->transport->ops->name);
+		progress->callers.all[index].route->transport->ops->name);
 	kvpull_status_text(row->engine_id, sizeof(row->engine_id),
 			   consumer->engine_id);
 	kvpull_status_set(&row->state, KVPULL_SHOWN_HERE);

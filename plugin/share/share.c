@@ -109,9 +109,17 @@ static int tables_take(struct kvpull_reader *share)
 					 sizeof(*share->links));
 	share->link_of = kvpull_arena_take(arena, share->routes.peer_count,
 					   sizeof(*share->link_of));
-	share->callers = kvpull_arena_take(arena, share->routes.caller_count,
-					   sizeof(*share->callers));
 	share->message = kvpull_arena_take(arena, 1, KVPULL_MESSAGE_BYTES_MAX);
+	share->callers = (struct kvpull_callers){
+		.owner = &kvpull_share_callers_owner,
+		.own = share,
+		.log = &share->log,
+		.config = &share->config,
+		.all = kvpull_arena_take(arena, share->routes.caller_count,
+					 sizeof(*share->callers.all)),
+		.message = share->message,
+		.refused = &share->refused,
+	};
 	share->hello = kvpull_arena_take(arena, 1, sizeof(*share->hello));
 	share->welcome = kvpull_arena_take(arena, 1, sizeof(*share->welcome));
 	share->view = kvpull_arena_take(arena, 1, sizeof(*share->view));
@@ -580,7 +588,7 @@ static void event_take(struct kvpull_reader *share,
 	case KVPULL_EVENT_CALLER_UP:
 	case KVPULL_EVENT_CALLER_MESSAGE:
 	case KVPULL_EVENT_CALLER_DOWN:
-		kvpull_share_caller_event(share, route, event);
+		kvpull_callers_event(&share->callers, route, event, now_ns);
 		break;
 	case KVPULL_EVENT_ADDRESS: /* who asks for it gets the one of now */
 	case KVPULL_EVENT_NONE:

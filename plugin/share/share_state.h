@@ -19,6 +19,7 @@
 #include "base/wakeup.h"
 #include "plugin/bytes/share.h"
 #include "plugin/route/route.h"
+#include "plugin/session/callers.h"
 #include "plugin/session/retry.h"
 #include "plugin/share/reader.h"
 #include "plugin/share/share.h"
@@ -26,15 +27,6 @@
 #include "plugin/status/status.h"
 #include "shm/file.h"
 #include "shm/segment.h"
-
-/* A process that reads our share, or wants to. */
-struct kvpull_share_caller {
-	uint32_t state; /* enum of callers.c */
-	uint32_t handle;
-	const struct kvpull_route *route;
-	uint8_t nonce[KVPULL_NONCE_BYTES];
-	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
-};
 
 enum kvpull_share_link_state {
 	KVPULL_LINK_FREE = 0,
@@ -104,8 +96,7 @@ struct kvpull_reader {
 	uint64_t chunk_bytes;
 	struct kvpull_pool *pool;
 	uint32_t is_ended;
-	uint32_t callers_in;
-	struct kvpull_share_caller *callers; /* caller_first + handle */
+	struct kvpull_callers callers;
 
 	/* The reader. */
 	struct kvpull_share_reader *reader;
@@ -120,9 +111,7 @@ struct kvpull_reader {
 };
 
 /* callers.c */
-void kvpull_share_caller_event(struct kvpull_reader *share,
-			       const struct kvpull_route *route,
-			       const struct kvpull_event *event);
+extern const struct kvpull_callers_owner kvpull_share_callers_owner;
 /* Disconnects the callers that are in; a CALLER_DOWN follows for each. */
 void kvpull_share_callers_drop(struct kvpull_reader *share);
 
@@ -182,9 +171,10 @@ void kvpull_share_show_refusal(struct kvpull_reader *share,
 			       const char *field, const char *there,
 			       const char *here);
 /* Let in by the hello that is in share->hello. */
-void kvpull_share_show_caller(struct kvpull_reader *share, uint32_t index,
-			      uint32_t uid);
-void kvpull_share_show_caller_gone(struct kvpull_reader *share, uint32_t index);
+void kvpull_share_show_caller(struct kvpull_reader *share,
+			      const struct kvpull_caller *caller, uint32_t uid);
+void kvpull_share_show_caller_gone(struct kvpull_reader *share,
+				   const struct kvpull_caller *caller);
 /* When a read begins; 0: nobody can look. */
 uint64_t kvpull_share_show_clock(const struct kvpull_reader *share);
 /* bytes: of its good pieces. */

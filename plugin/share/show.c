@@ -212,10 +212,10 @@ void kvpull_share_show_refusal(struct kvpull_reader *share,
 
 /* ---- readers of our share ---- */
 
-void kvpull_share_show_caller(struct kvpull_reader *share, uint32_t index,
-			      uint32_t uid)
+void kvpull_share_show_caller(struct kvpull_reader *share,
+			      const struct kvpull_caller *caller, uint32_t uid)
 {
-	const struct kvpull_share_caller *caller = &share->callers[index];
+	const uint32_t index = kvpull_caller_index(&share->callers, caller);
 	struct kvpull_status_consumer *row;
 
 	if (!is_shown(share))
@@ -231,13 +231,15 @@ void kvpull_share_show_caller(struct kvpull_reader *share, uint32_t index,
 	kvpull_status_text(row->route, sizeof(row->route),
 			   caller->route->transport->ops->name);
 	kvpull_status_text(row->engine_id, sizeof(row->engine_id),
-			   caller->engine_id);
+			   share->hello->engine_id);
 	kvpull_status_set(&row->state, KVPULL_SHOWN_HERE);
 	note(share, KVPULL_DID_JOIN, index, share->hello->incarnation, 0);
 }
 
-void kvpull_share_show_caller_gone(struct kvpull_reader *share, uint32_t index)
+void kvpull_share_show_caller_gone(struct kvpull_reader *share,
+				   const struct kvpull_caller *caller)
 {
+	const uint32_t index = kvpull_caller_index(&share->callers, caller);
 	struct kvpull_status_consumer *row;
 
 	if (!is_shown(share))

@@ -20,7 +20,7 @@ BEGIN {
 	room("config", "bytes verbs")
 	room("status", "bytes config counters shm")
 	room("pool", "")
-	room("session", "")
+	room("session", "bytes config route")
 	room("share", "bytes config counters pool route session shm status")
 	room("hold", "bytes counters status")
 	room("scheduler", "bytes config counters")

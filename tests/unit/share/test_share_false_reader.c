@@ -232,7 +232,7 @@ UNIT_TEST_WITH(garbage_for_a_hello_is_refused_and_leaves_nothing, setup,
 		if (turn % 4)
 			say(peer, bytes, count);
 		assert_true(refused_with() < 0);
-		assert_int_equal(world.owner->callers_in, 0);
+		assert_int_equal(world.owner->callers.in_count, 0);
 	}
 	assert_int_equal(fds_open(), fds);
 	newcomer_is_served();
@@ -245,7 +245,7 @@ UNIT_TEST_WITH(a_hello_for_another_challenge_is_refused, setup, teardown)
 	nonce[0] ^= 1;
 	say(peer, bytes, hello_make());
 	assert_int_equal(refused_with(), KVPULL_EPROTO);
-	assert_int_equal(world.owner->callers_in, 0);
+	assert_int_equal(world.owner->callers.in_count, 0);
 }
 
 /* Or garbage for it: a reader that is in has nothing to say. */
@@ -258,15 +258,15 @@ UNIT_TEST_WITH(who_says_hello_again_is_let_go, setup, teardown)
 		const size_t count = hello_make();
 
 		let_in(peer);
-		assert_int_equal(world.owner->callers_in, 1);
+		assert_int_equal(world.owner->callers.in_count, 1);
 		(void)hello_make();
 		say(peer, bytes, turn ? 7 : count);
 		/* By the owner, and not by our own patience. */
 		owner_turns(200);
-		assert_int_equal(world.owner->callers_in, 0);
+		assert_int_equal(world.owner->callers.in_count, 0);
 		(void)next_event(KVPULL_EVENT_PEER_DOWN);
 	}
-	assert_non_null(strstr(world.said[0], "false reader is let go"));
+	assert_non_null(strstr(world.said[0], " is closed: after its welcome"));
 	newcomer_is_served();
 }
 
@@ -278,12 +278,13 @@ UNIT_TEST_WITH(a_caller_of_another_user_is_let_in_nowhere, setup, teardown)
 				      .data = bytes };
 
 	event.data_bytes = hello_make();
-	while (world.owner->callers[event.index].route == NULL)
+	while (world.owner->callers.all[event.index].route == NULL)
 		event.index++;
-	kvpull_share_caller_event(world.owner, &world.owner->routes.list[0],
-				  &event);
+	kvpull_callers_event(&world.owner->callers,
+			     &world.owner->routes.list[0], &event,
+			     kvpull_clock_ns());
 	assert_int_equal(refused_with(), KVPULL_EAUTH);
-	assert_int_equal(world.owner->callers_in, 0);
+	assert_int_equal(world.owner->callers.in_count, 0);
 	assert_non_null(strstr(world.said[0], "reader refused: uid"));
 	(void)peer;
 }
@@ -296,13 +297,13 @@ UNIT_TEST_WITH(who_goes_makes_room_for_the_next, setup_for_one, teardown)
 		const uint32_t peer = call();
 
 		let_in(peer);
-		assert_int_equal(world.owner->callers_in, 1);
+		assert_int_equal(world.owner->callers.in_count, 1);
 		hang_up(peer);
 		owner_turns(50);
-		assert_int_equal(world.owner->callers_in, 0);
+		assert_int_equal(world.owner->callers.in_count, 0);
 	}
 	newcomer_is_served();
-	assert_int_equal(world.owner->callers_in, 1);
+	assert_int_equal(world.owner->callers.in_count, 1);
 }
 
 /* A caller with a challenge from before the last place was taken is refused. */
@@ -318,7 +319,31 @@ UNIT_TEST_WITH(no_more_are_in_than_may_be, setup_for_one, teardown)
 	memcpy(nonce, first_nonce, sizeof(nonce));
 	say(first, bytes, hello_make());
 	assert_int_equal(refused_with(), KVPULL_EFULL);
-	assert_int_equal(world.owner->callers_in, 1);
+	assert_int_equal(world.owner->callers.in_count, 1);
+}
+
+/* Readers that wait for room call again and again. */
+UNIT_TEST_WITH(a_full_owner_says_so_once_a_second, setup_for_one, teardown)
+{
+	const uint64_t began_ns = kvpull_clock_ns();
+	const char *said;
+	uint64_t seconds;
+	uint32_t lines = 0;
+	uint32_t peer;
+	uint32_t turn;
+
+	peer = call();
+	let_in(peer);
+	for (turn = 0; turn < 20; turn++) {
+		peer = call();
+		say(peer, bytes, hello_make());
+		assert_int_equal(refused_with(), KVPULL_EFULL);
+	}
+	for (said = world.said[0];
+	     (said = strstr(said, "reader refused: consumers_max")); said++)
+		lines++;
+	seconds = (kvpull_clock_ns() - began_ns) / KVPULL_NS_PER_S;
+	assert_in_range(lines, 1, seconds + 1);
 }
 
 UNIT_TEST_WITH(a_reader_that_refuses_us_is_let_go, setup, teardown)
@@ -331,7 +356,7 @@ UNIT_TEST_WITH(a_reader_that_refuses_us_is_let_go, setup, teardown)
 	say(peer, bytes,
 	    kvpull_handshake_put_refusal(bytes, sizeof(bytes), &refusal));
 	owner_turns(200);
-	assert_int_equal(world.owner->callers_in, 0);
+	assert_int_equal(world.owner->callers.in_count, 0);
 	(void)next_event(KVPULL_EVENT_PEER_DOWN);
 	assert_non_null(strstr(world.said[0], "refused us: mood is bad there"));
 }
@@ -388,7 +413,7 @@ UNIT_TEST_WITH(a_reader_that_closes_at_any_time_leaves_nothing, setup, teardown)
 		(void)close(fd);
 	}
 	owner_turns(200);
-	assert_int_equal(world.owner->callers_in, 0);
+	assert_int_equal(world.owner->callers.in_count, 0);
 	assert_int_equal(fds_open(), fds);
 	newcomer_is_served();
 }
@@ -413,7 +438,7 @@ UNIT_TEST_WITH(who_has_no_key_or_another_is_refused, setup_keyed,
 	count = hello_make();
 	say(call(), bytes, count);
 	assert_int_equal(refused_with(), KVPULL_EAUTH);
-	assert_int_equal(world.owner->callers_in, 0);
+	assert_int_equal(world.owner->callers.in_count, 0);
 	let_in(call());
 	newcomer_is_served();
 }
@@ -429,7 +454,7 @@ UNIT_TEST_WITH(readers_are_let_go_when_the_share_ends, setup, teardown)
 	in = call();
 	let_in(in);
 	newcomer_is_served();
-	assert_int_equal(world.owner->callers_in, 2);
+	assert_int_equal(world.owner->callers.in_count, 2);
 	fd.fd = world.ops->event_fd(world.owner);
 	while (poll(&fd, 1, 0))
 		(void)world.ops->poll(world.owner, NULL, 0, 24);
@@ -437,7 +462,7 @@ UNIT_TEST_WITH(readers_are_let_go_when_the_share_ends, setup, teardown)
 	/* An owner that sleeps has to poll, or its readers would stay. */
 	assert_int_equal(poll(&fd, 1, 0), 1);
 	assert_int_equal(next_event(KVPULL_EVENT_PEER_DOWN).index, in);
-	assert_int_equal(world.owner->callers_in, 0);
+	assert_int_equal(world.owner->callers.in_count, 0);
 	/* The readers call again, and get the reason. */
 	handle_until(&world, KVPULL_LINK_GONE);
 	assert_int_equal(handle_settle(&world), KVPULL_EPEER);

@@ -218,6 +218,25 @@ TEST(refusal_for_want_of_descriptors_says_so)
 					 "(EAGAIN)"));
 }
 
+/* A place is used again; its next caller has no name before its hello is read. */
+TEST(refusal_does_not_name_the_caller_before)
+{
+	struct world *world = *state;
+	const uint32_t uid = world->config.uids[0] + 1;
+	char line[256];
+
+	world->worker->facts.log.write = warning_keep;
+	world->worker->facts.log.level = KVPULL_LOG_WARN;
+	world->callers[0].admit_code = KVPULL_EAGAIN;
+	(void)hello_say(world, 0, 5, world->config.uids[0]);
+	(void)hello_say(world, 0, 6, uid);
+	(void)snprintf(line, sizeof(line),
+		       "consumer refused: uid is %u here and %u there (EAUTH); "
+		       "it is of an unknown engine of user %u",
+		       world->config.uids[0], uid, uid);
+	assert_string_equal(last_warning, line);
+}
+
 /* Callers that wait have places of their own: that is no right to be let in. */
 TEST(consumer_beyond_the_bound_is_refused)
 {
@@ -320,4 +339,24 @@ TEST(word_of_a_refused_caller_is_not_heard)
 	world_poll(world, 1);
 	assert_int_equal(caller->refused, 1);
 	assert_int_equal(caller->state, 0);
+}
+
+/* Each refusal is counted; the log has eight a second, so that others fit. */
+TEST(refusals_are_logged_eight_times_a_second)
+{
+	struct world *world = *state;
+	const uint32_t uid = world->config.uids[0];
+	uint32_t lines[2] = { 0 };
+	uint32_t call;
+
+	for (call = 0; call < 40; call++) {
+		if (call == 20)
+			world_pass(world, KVPULL_NS_PER_S);
+		world->warning[0] = '\0';
+		(void)hello_say(world, 0, 5, uid + 1);
+		lines[call / 20] += world->warning[0] != '\0';
+	}
+	assert_int_equal(lines[0], 8);
+	assert_int_equal(lines[1], 8);
+	assert_int_equal(refused_count(world), 40);
 }

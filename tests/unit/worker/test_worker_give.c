@@ -112,7 +112,7 @@ TEST(caller_that_is_not_let_in_gives_a_ticket_back)
 	/* Nothing answers, and no place is kept. */
 	assert_int_equal(world->callers[0].closed, 1);
 	assert_int_equal(world->callers[0].refused, 0);
-	assert_int_equal(world->worker->progress->callers[0].state,
+	assert_int_equal(world->worker->progress->callers.all[0].state,
 			 KVPULL_CALLER_FREE);
 	assert_int_equal(counted(world, "holds_given_back"), 1);
 	assert_int_equal(counted(world, "gives"), 1);
