@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the kernel refused, why, and what to do: one table of errno and call for
- * every line of the log. An errno alone sends people the wrong way: ENOMEM of
- * mmap() is vm.max_map_count, ulimit -v, ulimit -d, overcommit or memory, and
- * EAGAIN of pthread_create() is each of these or the number of processes.
+ * The kernel refused a call: this names the cause and the remedy. One table of
+ * errno and call serves every line of the log. An errno alone sends people the
+ * wrong way: ENOMEM of mmap() is vm.max_map_count, ulimit -v, ulimit -d,
+ * overcommit or memory, and EAGAIN of pthread_create() is each of these or the
+ * number of processes.
  */
 #ifndef KVPULL_BASE_CAUSE_H
 #define KVPULL_BASE_CAUSE_H

@@ -23,7 +23,10 @@ struct kvpull_users {
 /* From the texts of /proc/self/uid_map and /proc/sys/kernel/overflowuid. */
 void kvpull_users_parse(struct kvpull_users *users, const char *uid_map,
 			const char *overflow_uid);
-/* Of this process. What cannot be read: 65534 is many users. */
+/*
+ * Looks at this process. Where /proc cannot be read, 65534 stands for many
+ * users.
+ */
 void kvpull_users_look(struct kvpull_users *users);
 
 /* 1: the uid may be that of any user whom this user namespace does not know. */

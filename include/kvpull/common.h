@@ -134,8 +134,8 @@ struct kvpull_model {
 	uint32_t layer_count;
 	uint32_t head_count; /* KV heads of the whole model */
 	/*
-	 * Of one head of one token in one layer, K and V together. 0: layers are
-	 * unlike, and each struct kvpull_cache says its token_bytes.
+	 * Bytes of a head of a token in a layer, K and V together. 0: layers
+	 * are unlike, and each struct kvpull_cache says its token_bytes.
 	 */
 	uint32_t head_bytes;
 	uint32_t replicated; /* 1: each rank has all heads (MLA) */

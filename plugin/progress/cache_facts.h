@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an engine says of its own caches, held against what it says of its model
- * and against one another. Two ends that describe themselves wrongly alike would
- * believe each other, so this is judged at registration. Pure.
+ * An engine's words about its own caches, held against its words about its
+ * model and against one another. Two ends that describe themselves wrongly
+ * alike would believe each other, so this is judged at registration. Pure.
  */
 #ifndef KVPULL_PLUGIN_CACHE_FACTS_H
 #define KVPULL_PLUGIN_CACHE_FACTS_H

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which caches of a side have a layer. A layer of a group may be in several
- * (K and V apart): these are its planes, numbered as the caches are. Pure.
- *
- * An index, so that a plan costs one look a layer and not one look at every
- * cache of both sides.
+ * An index of the caches of a side by layer. A layer of a group may be in
+ * several caches (K and V apart): these are its planes, numbered as the caches
+ * are. With it a plan costs one look a layer and not one look at every cache of
+ * both sides. Pure.
  */
 #ifndef KVPULL_PLUGIN_LAYERS_H
 #define KVPULL_PLUGIN_LAYERS_H
@@ -25,10 +24,13 @@ struct kvpull_layers {
 	uint32_t reach[KVPULL_CACHES_MAX];
 };
 
-/* Of caches that kvpull_plan_check() has passed, at most KVPULL_CACHES_MAX. */
+/*
+ * Indexes caches that kvpull_plan_check() has passed, at most
+ * KVPULL_CACHES_MAX.
+ */
 void kvpull_layers_index(struct kvpull_layers *layers,
 			 const struct kvpull_cache *caches, uint32_t count);
-/* Which plane of that layer the cache is, which has it. */
+/* Return: the cache's plane of that layer, which it has. */
 uint32_t kvpull_layers_plane(const struct kvpull_layers *layers,
 			     uint32_t cache_index, uint32_t layer);
 /* The cache that is this plane of the layer, or NULL. */

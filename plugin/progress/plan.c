@@ -47,7 +47,7 @@ struct pair {
 	uint32_t layer_count;
 };
 
-/* What pairing needs at hand. */
+/* The sides and tables that pairing looks at. */
 struct plan_context {
 	struct kvpull_plan *plan;
 	const struct kvpull_plan_side *local;
@@ -308,7 +308,7 @@ static uint64_t axes_fold(struct axis axes[AXES], uint64_t row_bytes)
 	return row_bytes;
 }
 
-/* One strip for each item of the two axes that are not its rows. */
+/* Puts a strip for each item of the two axes that are not its rows. */
 static int strips_put(struct kvpull_plan *plan, const struct kvpull_strip *base,
 		      const struct axis *outer, const struct axis *inner)
 {
@@ -517,7 +517,7 @@ static int sides_compare(const struct plan_context *context)
 	return 0;
 }
 
-/* Of all members, none of which is padding; no secret. */
+/* A digest of all members, none of which is padding; no secret. */
 static uint64_t digest_of(const struct kvpull_plan *plan)
 {
 	static const uint8_t key[crypto_shorthash_KEYBYTES];

@@ -13,7 +13,7 @@
 
 struct kvpull_progress;
 
-/* What facts->caller_count_max has to be. */
+/* Return: the value for facts->caller_count_max. */
 uint32_t kvpull_progress_callers_max(const struct kvpull_config *config);
 
 struct kvpull_progress_params {
@@ -42,7 +42,7 @@ void kvpull_progress_close(struct kvpull_progress *progress,
 int KVPULL_MUST_CHECK kvpull_progress_serve(struct kvpull_progress *progress);
 /* After serve(), where the configuration wants a thread. 0, KVPULL_EDEVICE. */
 int KVPULL_MUST_CHECK kvpull_progress_start(struct kvpull_progress *progress);
-/* One bounded run; returns what was done. progress=caller. */
+/* A bounded run, for progress=caller. Return: how much was done. */
 int kvpull_progress_run(struct kvpull_progress *progress, uint64_t now_ns);
 
 /*

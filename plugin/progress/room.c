@@ -37,7 +37,7 @@ static uint32_t lack_count(const struct kvpull_claim *claim)
 	return count;
 }
 
-/* One claim more that waits on it. */
+/* Counts a claim more that waits on the remote. */
 static void wait_begin(struct kvpull_progress *progress,
 		       struct kvpull_remote *remote)
 {
@@ -57,7 +57,7 @@ static void attach(struct kvpull_progress *progress,
 		wait_begin(progress, remote);
 }
 
-/* One claim less that waits on it. */
+/* Counts a claim less that waits on the remote. */
 static void wait_end(struct kvpull_progress *progress,
 		     struct kvpull_remote *remote)
 {
@@ -124,7 +124,10 @@ static void turn_end(struct kvpull_progress *progress, uint64_t now_ns)
 	progress->room_ns = now_ns;
 }
 
-/* What it has got, and not said yet, is another's again. */
+/*
+ * Gives others the entries that the claim has got and has not used to say
+ * anything.
+ */
 static void give_back(struct kvpull_progress *progress,
 		      struct kvpull_claim *claim)
 {
@@ -242,13 +245,13 @@ static int rank_find(struct kvpull_progress *progress,
 		return 0;
 	}
 	attach(progress, claim, rank, peer);
-	/* Its heartbeats begin, or go on. */
+	/* The heartbeats of the peer begin, or go on. */
 	progress->remote_ns = now_ns;
 	return 0;
 }
 
 /*
- * Of the peers that only pulls use, the one with the fewest claims takes no
+ * Among the peers that only pulls use, the one with the fewest claims takes no
  * more. Others follow, should it not come free.
  */
 static void drain_one(struct kvpull_progress *progress,
@@ -305,7 +308,7 @@ static int ranks_find(struct kvpull_progress *progress,
 		if (!lacks_entry(&claim->ranks[at]))
 			continue;
 		code = rank_find(progress, claim, &claim->ranks[at], now_ns);
-		/* What waited for it goes on, or ends. */
+		/* A claim that waited for an entry goes on, or ends. */
 		progress->pulls_dirty |= !code;
 		if (result != KVPULL_EFULL && code)
 			result = code;
@@ -351,7 +354,10 @@ void kvpull_room_wait(struct kvpull_progress *progress,
 		    !kvpull_remote_has_way(progress, &claim->order->ranks[at]))
 			kvpull_room_close(progress, claim, &claim->ranks[at],
 					  KVPULL_RANK_LOST, now_ns);
-	/* Else it takes those of connections that nobody uses, soon. */
+	/*
+	 * Unless another claim has the turn, or too many wait, the claim soon
+	 * takes entries of connections that nobody uses, without a line.
+	 */
 	if ((progress->room_turn != KVPULL_NONE ||
 	     progress->waited_count + claim->order->rank_count >
 		     progress->waited_max) &&

@@ -363,7 +363,10 @@ static uint32_t tokens_beyond(const struct kvpull_demand_ticket *entry,
 	return tokens > ask->local_tokens ? tokens - ask->local_tokens : 0;
 }
 
-/* What is wrong with the ticket, before the request; NULL: nothing is. */
+/*
+ * Return: what is wrong with the ticket, in words that come before the request;
+ * NULL: nothing.
+ */
 static const char *mismatch_of(const struct kvpull_demand_ticket *entry,
 			       const struct kvpull_demand_ask *ask)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the engine's prefix cache may have of before a change of weights or of an
- * adapter: the ABI's changed() and reset(CLEARED). Pure.
+ * Blocks of the engine's prefix cache that may be older than a change of
+ * weights or of an adapter: the ABI's changed() and reset(CLEARED). Pure.
  */
 #ifndef KVPULL_PLUGIN_SUSPECTS_H
 #define KVPULL_PLUGIN_SUSPECTS_H
