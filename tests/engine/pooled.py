@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import updates
 from engine import Engine, complete, kvpull_config, post, wait_for
 from scenarios import Scenario
 from world import Delta, World
@@ -64,7 +65,9 @@ def pool_config(
 
 def _engine(folder: Path, name: str, **config: Any) -> Engine:
     transfer = pool_config(folder, **config)
-    return Engine(name, folder, folder / "model", transfer)
+    return Engine(
+        name, folder, folder / "model", transfer, updates.EXTENSION
+    )
 
 
 def pool(folder: Path) -> World:
@@ -221,6 +224,41 @@ def what_a_source_resets_is_computed(world: World) -> None:
     assert complete(world.d.url, prompt) == alone
     assert moved.cached() == 0 and moved(READ) == 0
     _reset(world.d)
+
+
+def _unread(engine: Engine, prompt: list[int]) -> list[list[int]]:
+    """Have an engine compute a prompt; it reads nothing, and forgets it."""
+    moved = Moved(engine)
+    found = complete(engine.url, prompt)
+    assert moved.cached() == 0 and moved(READ) == 0
+    _reset(engine)
+    return found
+
+
+def updated_weights_read_nothing_old(world: World) -> None:
+    """What P put before an update is read by no engine that has had it."""
+    for method, status, seed, version in updates.ROUNDS:
+        prompt = world.prompt(PREFIX)
+        before = _computed(world, prompt)
+        answers = []
+        for engine in (world.d, world.p):
+            answer = updates.call_workers(engine, method, seed)
+            assert answer[0] == status, answer
+            answers.append(_unread(world.d, prompt))
+        for engine in world.engines:
+            updates.name_weights(engine, version)
+        answers.append(_unread(world.d, prompt))
+        after = answers[0]
+        assert answers == [after] * 3, method
+        assert after != before, "the weights are alike: this proves nothing"
+        # P's caches are of before: nothing is shared until they are cleared.
+        _reset(world.p)
+        assert _computed(world, prompt) == after
+        moved = Moved(world.d)
+        assert complete(world.d.url, prompt) == after
+        assert moved(READ) == CHUNKS, moved(READ)
+        for engine in world.engines:
+            _reset(engine)
 
 
 def a_killed_source_delays_nobody(world: World) -> None:
@@ -424,6 +462,7 @@ def tickets_and_the_pool_serve_side_by_side(world: World) -> None:
 POOLED: list[Scenario] = [
     another_engine_reads_a_prefix,
     what_a_source_resets_is_computed,
+    updated_weights_read_nothing_old,
     idle_engines_use_no_cpu,
     a_stopped_source_delays_nobody,
     a_killed_source_delays_nobody,

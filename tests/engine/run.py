@@ -26,6 +26,7 @@ import pooled
 import readme
 import runner
 import scenarios
+import updates
 from engine import Engine, kvpull_config
 from world import SLOTS, World
 
@@ -44,8 +45,12 @@ def pair(folder: Path, full: bool) -> World:
             options,
         )
         for name, role, options in (
-            ("p", "kv_producer", []),
-            ("d", "kv_consumer", ["--max-num-seqs", str(SLOTS)]),
+            ("p", "kv_producer", updates.EXTENSION),
+            (
+                "d",
+                "kv_consumer",
+                ["--max-num-seqs", str(SLOTS), *updates.EXTENSION],
+            ),
         )
     ]
     return World(folder, *made, full=full)

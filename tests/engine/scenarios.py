@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import rejects
 import restarts
+import updates
 from engine import Engine, complete, post, tokens, wait_for
 from rejects import TOO_LONG
 from world import (
@@ -262,6 +263,7 @@ SMOKE: list[Scenario] = [
     late_reader_recomputes,
     busy_consumer_keeps_its_claim,
     held_blocks_are_reset_when_asked_twice,
+    updates.updated_weights_pull_nothing_old,
     restarts.restarted_p_is_met_again,
     restarts.killed_worker_of_d_frees_p,
 ]
