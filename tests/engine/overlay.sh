@@ -28,6 +28,8 @@ fi
 rm -rf "$folder"
 cp -al "$base" "$folder"
 exec 9>&-
+# pip names its Python: without this it installs into the environment below.
+sed -i "1s|.*|#!$folder/bin/python|" "$folder"/bin/pip*
 packages=$(echo "$folder"/lib/python*/site-packages)
 # All of the base's Python goes, so that no module of it is found by chance.
 find "$packages/vllm" ! -type d ! -name '*.so' -delete
