@@ -82,40 +82,6 @@ def unlike(folder: Path, p_ranks: int, d_ranks: int) -> World:
     return World(folder, *made)
 
 
-def blocks(folder: Path) -> World:
-    """Return a pair whose blocks are of 32 and of 64 tokens, not started."""
-    made = [
-        Engine(
-            name, folder, folder / "model", kvpull_config(folder, role, LEASE),
-            options,
-        )
-        for name, role, options in (
-            ("p", "kv_producer", []),
-            ("d", "kv_consumer", ["--block-size", "64"]),
-        )
-    ]  # fmt: skip
-    return World(folder, *made)
-
-
-def unlike_blocks_are_refused_at_first_contact(world: World) -> None:
-    """D computes; metrics of both ends count it, and both logs name it."""
-    prompt = world.prompt(300)
-    alone = world.alone(prompt)
-    at_p, at_d = Delta(world.p), Delta(world.d)
-    assert world.decode(prompt, world.prefill(prompt)) == alone
-    for engine, moved, name in (
-        (world.p, at_p, "worker_consumers_refused"),
-        (world.d, at_d, "worker_peer_failures"),
-    ):
-        wait_for(f"{name} to move", lambda m=moved, n=name: m(n) > 0)
-        said = engine.log_words(r"((?:WARN|ERROR).*block.*)")
-        world.say(f"{engine.name}: {name} {moved(name):.0f}: {said[0]}")
-    at_d.check(scheduler_mismatches=1, worker_pulls_done=0)
-    # Nobody could give the ticket back: it lives as long as its lease.
-    world.settled(2 * LEASE_S)
-    at_p.check(worker_holds_expired=1)
-
-
 def sliding(folder: Path) -> World:
     """Return a pair whose model has a sliding window, not started."""
     model.make(folder / "sliding", 1, WINDOW)
@@ -278,7 +244,6 @@ FLEET: list[Scenario] = [
     late_reader_fails_by_policy,
     what_is_not_pulled_fails_by_policy,
 ]
-BLOCKS: list[Scenario] = [unlike_blocks_are_refused_at_first_contact]
 SLIDING: list[Scenario] = [windows_give_the_same_tokens]
 UNLIKE: list[Scenario] = [
     unlike_ranks_give_the_same_tokens,

@@ -174,13 +174,80 @@ def make_sinks(folder: Path, seed: int, window: int) -> None:
     save_file(made, str(folder / "model.safetensors"))
 
 
+IMAGE, IMAGE_TOKENS, IMAGE_SIZE = WORDS - 1, 32, 56
+
+
+def make_media(folder: Path, seed: int) -> None:
+    """Write a model that takes pictures: a Blip-2, whose text is ours."""
+    from transformers import (
+        Blip2Config,
+        Blip2ForConditionalGeneration,
+        Blip2Processor,
+        Blip2QFormerConfig,
+        Blip2VisionConfig,
+        LlamaConfig,
+        PreTrainedTokenizerFast,
+    )
+    from transformers.models.blip.image_processing_pil_blip import (
+        BlipImageProcessorPil,
+    )
+    from transformers.utils.logging import disable_progress_bar
+
+    tower = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
+    text = {k: v for k, v in CONFIG.items() if k != "model_type"}
+    config = Blip2Config(
+        vision_config=Blip2VisionConfig(
+            **tower, image_size=IMAGE_SIZE, patch_size=14
+        ),
+        qformer_config=Blip2QFormerConfig(**tower, encoder_hidden_size=64),
+        text_config=LlamaConfig(**text),
+        num_query_tokens=IMAGE_TOKENS,
+        image_token_index=IMAGE,
+    )
+    torch.manual_seed(seed)
+    made = Blip2ForConditionalGeneration(config).float()
+    state = made.state_dict()
+    for name, tensor in weights(seed).items():
+        state[f"language_model.{name}"].copy_(tensor)
+    for name, tensor in state.items():
+        if not name.startswith("language_model.") and tensor.dim() > 1:
+            tensor.normal_(0, 3 * tensor[0].numel() ** -0.5)
+    disable_progress_bar()
+    made.save_pretrained(folder)
+    Blip2Processor(
+        image_processor=BlipImageProcessorPil(
+            size={"height": IMAGE_SIZE, "width": IMAGE_SIZE}
+        ),
+        tokenizer=PreTrainedTokenizerFast(
+            tokenizer_object=_tokenizer({IMAGE: "<image>"}),
+            bos_token="w0",
+            eos_token="w1",
+            unk_token="w2",
+            additional_special_tokens=["<image>"],
+        ),
+        num_query_tokens=IMAGE_TOKENS,
+        chat_template="{% for m in messages %}{{ m.content }} {% endfor %}",
+    ).save_pretrained(folder)
+
+
+def _tokenizer(others: dict[int, str] | None = None) -> Tokenizer:
+    """Return a tokenizer of words w0, w1 ..., some of them called otherwise."""
+    names = {n: f"w{n}" for n in range(WORDS)} | (others or {})
+    words = {name: number for number, name in names.items()}
+    made = Tokenizer(models.WordLevel(words, unk_token="w2"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return made
+
+
 def make(folder: Path, seed: int, window: int = 0) -> None:
     """Write the model's folder; window: its last layer looks at so many."""
     folder.mkdir(parents=True, exist_ok=True)
-    words = {f"w{number}": number for number in range(WORDS)}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w2"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.save(str(folder / "tokenizer.json"))
+    _tokenizer().save(str(folder / "tokenizer.json"))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": "w0",

@@ -148,20 +148,7 @@ def _other_kv_is_refused(
         )
     world.say(f"other {what} at P: refused, {world.d.log_words(line)[-1]}")
     world.d.reset_prefix_cache()
-    world.settled(2 * LEASE_S)
-
-
-def other_rope_of_p_is_refused(world: World) -> None:
-    """The same weights under another rope_theta: no tokens of P's KV."""
-    prompt = world.prompt(100)
-    alone = world.alone(prompt)
-    rope = {"rope_type": "default", "rope_theta": 5000.0}
-    world.p.use(hf_overrides={"rope_parameters": rope})
-    world.restart(world.p)
-    at_d = Delta(world.d)
-    _other_kv_is_refused(world, prompt, alone, "config")
-    at_d.check(worker_pulls_done=0)
-    world.p.use(hf_overrides="{}")
+    world.settled()
 
 
 def restarted_p_is_met_again(world: World) -> None:

@@ -24,6 +24,7 @@ import model
 import offloaded
 import pooled
 import readme
+import rollout
 import runner
 import scenarios
 import updates
@@ -127,13 +128,14 @@ def groups(smoke: bool, nixl: Path | None) -> list[Group]:
         ),
         ("kinds", kinds.kinds, kinds.KINDS),
         ("pooled", pooled.pool, pooled.POOLED),
+        ("rollout", rollout.rollout, rollout.SMOKE if smoke else rollout.FULL),
     ]
     if smoke:
         return short
     long: list[Group] = [
+        ("media", rollout.media, rollout.MEDIA),
         ("crowd", kinds.few_blocks, kinds.CROWDS),
         ("fleet", fleet.fleet, fleet.FLEET),
-        ("blocks", fleet.blocks, fleet.BLOCKS),
         ("sliding", fleet.sliding, fleet.SLIDING),
         ("sinks", kinds.sinks, kinds.SINKS),
         ("reused", pooled.reused, pooled.REUSED),

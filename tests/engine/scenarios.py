@@ -273,6 +273,5 @@ FULL: list[Scenario] = [
     restarts.p_restarts_under_load,
     restarts.d_restarts_under_load,
     restarts.killed_core_or_server_of_d_frees_p,
-    restarts.other_rope_of_p_is_refused,
     *SMOKE[-2:],
 ]

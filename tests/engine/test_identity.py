@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import os
 import re
@@ -22,6 +23,7 @@ os.environ.update(environment())
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 import model  # noqa: E402
+import rollout  # noqa: E402
 import torch  # noqa: E402
 from PIL import Image  # noqa: E402
 from kvpull_vllm import (  # noqa: E402
@@ -527,6 +529,17 @@ def readme_lists_what_is_compared() -> None:
     names |= {field.name for field in fields(halves.Model)}
     names |= {*identity.Identity._fields}
     assert names <= said, f"not in README: {sorted(names - said)}"
+
+
+@test
+def all_that_is_compared_has_a_row_in_the_roll_out() -> None:
+    """A member of the identity, or a part of a prompt's digest, is a new row."""
+    assert {*rollout.identity()} == {*rollout.FROM_START}
+    digest = inspect.signature(requests.prompt_digest).parameters
+    assert {*digest} - {"request", "packed"} == {*rollout.IN_RUNNING}
+    ran = [row.__name__ for row in rollout.FULL]
+    for member in rollout.FROM_START:
+        assert any(member in name for name in ran), member
 
 
 @test
