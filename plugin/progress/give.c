@@ -127,6 +127,11 @@ static void end(struct kvpull_progress *progress, uint32_t index,
 		remote->give_retry = (struct kvpull_retry){ 0 };
 	}
 	remote->giving = remote->gave = 0;
+	/* A claim that came meanwhile waited for the end of this call. */
+	if (remote->state == KVPULL_REMOTE_WAIT) {
+		progress->remote_ns = now_ns;
+		kvpull_progress_timer(progress, now_ns);
+	}
 	if (remote->give_code)
 		failed(progress, index, remote->give_code, now_ns);
 }

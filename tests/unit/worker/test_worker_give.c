@@ -356,6 +356,29 @@ TEST(call_that_never_ends_is_given_up)
 	assert_int_equal(counted(world, "gives_said"), 0);
 }
 
+TEST(claim_that_comes_during_a_call_that_gives_back_is_said_after_it)
+{
+	struct world *world = *state;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	refused(world, "1-0", KVPULL_EREJECTED);
+	/* From then on a claim calls the producer again. */
+	world_pass(world, 1100 * WORLD_MS);
+	released(world, 101);
+	assert_int_equal(world->gives, 1);
+	world_claim(world, 102, 1);
+	world_poll(world, 1);
+	heard(world, "1-0", 0);
+	assert_int_equal(world_is_connected(world, "1-0"), 1);
+	refused(world, "1-0", KVPULL_EREJECTED);
+	released(world, 102);
+	assert_int_equal(world->gives, 2);
+	gave(world, 0, 102, 0);
+	heard(world, "1-0", 0);
+	assert_int_equal(world->worker->claim_map.count, 0);
+}
+
 TEST(another_incarnation_is_given_nothing_back)
 {
 	struct world *world = *state;
