@@ -55,7 +55,16 @@ static int is_fresh(struct sim_instance *instance,
 	return is_first;
 }
 
-static int admit(struct sim_instance *instance, const struct sim_hold *hold,
+/* A copy whose key's checksum alone is damaged has its tags, and is given back. */
+static void admission_failed(const struct sim_instance *instance,
+			     struct sim_hold *hold)
+{
+	struct sim_user *user = sim_user_of(hold, instance);
+
+	user->used_life = user->copied_life = instance->incarnation;
+}
+
+static int admit(struct sim_instance *instance, struct sim_hold *hold,
 		 const char *ticket)
 {
 	struct sim_world *world = instance->world;
@@ -94,8 +103,11 @@ static int admit(struct sim_instance *instance, const struct sim_hold *hold,
 		  "instance %lu admits request %lu for the ticket of %lu",
 		  instance->index, request->key, hold->key);
 	if (kvpull_scheduler_request_new(instance->scheduler, &call,
-					 world->now_ns))
+					 world->now_ns)) {
+		admission_failed(instance, hold);
 		return 1;
+	}
+	request->shown = 1;
 	request->fresh = ticket == hold->ticket && is_fresh(instance, request);
 	return 0;
 }
@@ -139,9 +151,12 @@ static void reject(struct sim_instance *instance)
 	code = kvpull_scheduler_request_rejected(
 		instance->scheduler, hold->ticket, hold->ticket_bytes,
 		world->now_ns);
-	if (code && code != KVPULL_EFULL)
+	if (code && code != KVPULL_EFULL &&
+	    instance->stranger != SIM_STRANGER_KEY)
 		sim_fail(world, "a rejection is answered %d", code);
 	sim_user_of(hold, instance)->used_life = instance->incarnation;
+	if (!code)
+		sim_user_of(hold, instance)->left_ns = world->now_ns;
 	world->counts.rejects++;
 }
 
@@ -159,6 +174,9 @@ static void leave(struct sim_instance *instance, struct sim_request *request,
 					      instance->world->now_ns) !=
 	    KVPULL_FINISH_FREE)
 		sim_fail(instance->world, "a consumer's request is held");
+	if (request->shown)
+		sim_user_of(&instance->world->holds[request->hold], instance)
+			->left_ns = instance->world->now_ns;
 	sim_trace(instance->world, "instance %lu ends request %lu",
 		  instance->index, request->key, 0);
 	request->finished = 1;
@@ -319,7 +337,7 @@ static void nothing_check(struct sim_instance *instance,
 	struct sim_hold *hold = &world->holds[request->hold];
 
 	if (request->fresh && !request->wrong && !request->changed &&
-	    !instance->restarts &&
+	    !instance->restarts && !instance->stranger &&
 	    (sim_ranks_are_known(instance) ||
 	     world->now_ns < request->since_ns + world->lease_ns) &&
 	    request->local_tokens < hold->computed &&

@@ -386,7 +386,8 @@ static void outcome_check(struct sim_proc *proc,
 /*
  * Where no process dies and no connection is lost a pull fails by its peer only
  * if that did not answer by connect_ms. One that was cut for another pull is no
- * reason.
+ * reason, nor is one that made room for others, but for a pull that had begun
+ * when its process learned of that.
  */
 static void peers_live_check(struct sim_proc *proc,
 			     const struct kvpull_poll_record *record)
@@ -398,7 +399,8 @@ static void peers_live_check(struct sim_proc *proc,
 	uint32_t rank;
 
 	if (world->kills || world->losses || world->quiet ||
-	    record->reason != KVPULL_EPEER)
+	    record->reason != KVPULL_EPEER ||
+	    request->since_ns <= proc->went_ns)
 		return;
 	peers = &world->instances[world->holds[request->hold].instance];
 	for (rank = 0; rank < peers->tp; rank++)

@@ -170,6 +170,11 @@ static void run_connector(void)
 	       total.loaded, total.failed, total.eexpired, total.rejects,
 	       total.corrupt, total.kills, total.losses, total.cuts,
 	       total.resumed, total.small, total.changes);
+	printf("%" PRIu64 " refusals, %" PRIu64
+	       " calls that give back, %" PRIu64 " words of others, %" PRIu64
+	       " holds ended by them, %" PRIu64 " consumers sent away\n",
+	       total.refused, total.gives, total.shown, total.given_back,
+	       total.sent_away);
 	printf("%.2f us of CPU a poll, with all that happens between two\n",
 	       (double)clock() / CLOCKS_PER_SEC * 1e6 / (double)total.polls);
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/sim/sim.h"
+#include "tests/sim/net.h"
 
 static struct sim_transport *of(struct kvpull_transport *transport)
 {
@@ -32,11 +32,6 @@ static struct sim_proc *proc_at(struct sim_world *world, const char *address)
 	    index >= world->instance_count || rank >= SIM_RANKS_MAX)
 		return NULL;
 	return world->instances[index].procs[rank];
-}
-
-static uint32_t records_max(const struct sim_conn *conn)
-{
-	return conn->client->world->shape.ring_records;
 }
 
 static uint32_t rank_bit(const struct sim_proc *proc)
@@ -70,8 +65,8 @@ static int sim_reachable(const struct kvpull_transport *transport,
 	return strncmp(address, "node", 4) ? KVPULL_EROUTE : 0;
 }
 
-static int sim_connect(struct kvpull_transport *transport, const char *address,
-		       uint32_t *peer)
+int sim_connect(struct kvpull_transport *transport, const char *address,
+		uint32_t *peer)
 {
 	struct sim_transport *own = of(transport);
 	struct sim_world *world = own->proc->world;
@@ -139,8 +134,10 @@ static int sim_attach(struct kvpull_transport *transport, uint32_t peer,
 	    remote->regions[0].base !=
 		    conn->server->transport.serve->regions[0].base)
 		return KVPULL_EPROTO;
-	conn->attached = 1;
 	conn->client->unanswered &= ~(UINT64_C(1) << rank_bit(conn->server));
+	if (conn->client->refuses >> conn->server->rank & 1)
+		return KVPULL_EUNSUPPORTED;
+	conn->attached = 1;
 	return 0;
 }
 
@@ -201,58 +198,8 @@ static void sim_disconnect(struct kvpull_transport *transport, uint32_t peer)
 				    0);
 	conn->lost = 1;
 	sim_queue_clear(&conn->to_client);
-	(void)sim_queue_put(world, &conn->to_client, SIM_CLOSE, NULL, 0);
-}
-
-static uint32_t notes_underway(const struct sim_conn *conn)
-{
-	const struct sim_packet *packet = conn->to_server.first;
-	uint32_t count = 0;
-
-	for (; packet; packet = packet->next)
-		count += packet->kind == SIM_NOTE;
-	return count + kvpull_ring_open_count(&conn->writer);
-}
-
-static int sim_notify(struct kvpull_transport *transport, uint32_t peer,
-		      const struct kvpull_record *record)
-{
-	struct sim_transport *own = of(transport);
-	struct sim_world *world = own->proc->world;
-	struct sim_conn *conn = own->peers[peer];
-
-	if (!conn || !conn->attached || conn->closing)
-		return KVPULL_EPEER;
-	/* Nobody reads that ring any more, and nobody here knows it yet. */
-	if (conn->lost && conn->unread < records_max(conn)) {
-		conn->unread++;
-		return 0;
-	}
-	if (conn->lost || notes_underway(conn) >= records_max(conn) ||
-	    sim_fault(world, SIM_FAULT_NOTE_AGAIN, 10))
-		return KVPULL_EAGAIN;
-	sim_queue_put(world, &conn->to_server, SIM_NOTE, NULL, 0)->note =
-		*record;
-	return 0;
-}
-
-static uint32_t sim_notes_open(const struct kvpull_transport *transport,
-			       uint32_t peer)
-{
-	const struct sim_conn *conn = of_const(transport)->peers[peer];
-
-	return conn && conn->attached ? notes_underway(conn) + conn->unread : 0;
-}
-
-static void sim_beat(struct kvpull_transport *transport, uint32_t peer)
-{
-	struct sim_transport *own = of(transport);
-	struct sim_conn *conn = own->peers[peer];
-
-	sim_engine_beats(own->proc);
-	if (conn && conn->attached && !conn->lost)
-		(void)sim_queue_put(own->proc->world, &conn->to_server,
-				    SIM_BEAT, NULL, 0);
+	sim_queue_put(world, &conn->to_client, SIM_CLOSE, NULL, 0)->code =
+		conn->gives ? KVPULL_EPEER : 0;
 }
 
 static int sim_caller_send(struct kvpull_transport *transport, uint32_t caller,
@@ -273,7 +220,7 @@ static int sim_admit(struct kvpull_transport *transport, uint32_t caller,
 		     struct kvpull_ring **ring)
 {
 	struct sim_conn *conn = of(transport)->callers[caller];
-	const size_t bytes = kvpull_ring_bytes(records_max(conn));
+	const size_t bytes = kvpull_ring_bytes(sim_records_max(conn));
 
 	conn->ring_memory =
 		aligned_alloc(KVPULL_CACHE_LINE, (bytes + 63) / 64 * 64);
@@ -281,7 +228,7 @@ static int sim_admit(struct kvpull_transport *transport, uint32_t caller,
 		abort();
 	memset(conn->ring_memory, 0, bytes);
 	if (kvpull_ring_init(&conn->ring, conn->ring_memory,
-			     records_max(conn)) ||
+			     sim_records_max(conn)) ||
 	    kvpull_ring_writer_init(&conn->writer, conn->ring_memory, bytes))
 		abort();
 	*ring = &conn->ring;
@@ -289,11 +236,13 @@ static int sim_admit(struct kvpull_transport *transport, uint32_t caller,
 	return 0;
 }
 
-static void hang_up(struct sim_world *world, struct sim_conn *conn)
+void sim_hang_up(struct sim_world *world, struct sim_conn *conn)
 {
 	if (!conn->lost) {
 		sim_queue_put(world, &conn->to_client, SIM_CLOSE, NULL, 0)
-			->code = conn->cut ? KVPULL_EABORTED : KVPULL_EPEER;
+			->code = conn->cut   ? KVPULL_EABORTED :
+				 conn->taken ? 0 :
+					       KVPULL_EPEER;
 		(void)sim_queue_put(world, &conn->to_server, SIM_CLOSE, NULL,
 				    0);
 	}
@@ -309,7 +258,7 @@ void sim_net_cut(struct sim_conn *conn)
 	sim_trace(world, "process %u cuts its connection to process %u",
 		  conn->client->index, conn->server->index, 0);
 	conn->cut = 1;
-	hang_up(world, conn);
+	sim_hang_up(world, conn);
 	sim_reads_end(conn, KVPULL_EABORTED);
 	world->counts.cuts++;
 }
@@ -320,8 +269,12 @@ static void sim_refuse(struct kvpull_transport *transport, uint32_t caller,
 	struct sim_transport *own = of(transport);
 	struct sim_conn *conn = own->callers[caller];
 
-	(void)sim_caller_send(transport, caller, refusal, refusal_bytes);
-	hang_up(own->proc->world, conn);
+	if (refusal_bytes)
+		sim_refusal_note(own->proc, conn, refusal, refusal_bytes);
+	if (refusal_bytes)
+		(void)sim_caller_send(transport, caller, refusal,
+				      refusal_bytes);
+	sim_hang_up(own->proc->world, conn);
 	own->callers[caller] = NULL;
 	conn->server_done = 1;
 	sim_conn_free(conn);
@@ -332,7 +285,7 @@ static void sim_drop(struct kvpull_transport *transport, uint32_t caller)
 	struct sim_transport *own = of(transport);
 
 	if (own->callers[caller])
-		hang_up(own->proc->world, own->callers[caller]);
+		sim_hang_up(own->proc->world, own->callers[caller]);
 }
 
 static void sim_forget(struct kvpull_transport *transport, uint32_t caller)
@@ -351,27 +304,6 @@ static void sim_forget(struct kvpull_transport *transport, uint32_t caller)
 	sim_conn_free(conn);
 }
 
-/* A consumer's ring is its own: it may hold anything. The oracle sees none. */
-static void forge(struct sim_world *world, struct sim_conn *conn,
-		  const struct kvpull_record *real)
-{
-	struct kvpull_record forged = {
-		.kind = KVPULL_NOTE_RELEASE,
-		.slot = (uint32_t)sim_below(world, 16),
-		.generation = real->generation,
-		.tag = real->tag ^ 1,
-	};
-
-	if (!sim_fault(world, SIM_FAULT_FORGED, 50) ||
-	    notes_underway(conn) >= records_max(conn))
-		return;
-	if (sim_chance(world, 500))
-		forged.slot = real->slot;
-	forged.generation += sim_below(world, 3);
-	if (kvpull_ring_push(&conn->writer, &forged) < 0)
-		sim_fail(world, "a ring is over its size");
-}
-
 /* A packet for the server; 1: it is an event. */
 static int server_packet(struct sim_transport *own, struct sim_conn *conn,
 			 struct sim_packet *packet, struct kvpull_event *event)
@@ -385,12 +317,14 @@ static int server_packet(struct sim_transport *own, struct sim_conn *conn,
 		event->kind = KVPULL_EVENT_CALLER_MESSAGE;
 		event->data = packet->bytes;
 		event->data_bytes = packet->byte_count;
+		if (conn->gives)
+			sim_gives_taken(own->proc, conn, packet);
 		return 1;
 	case SIM_NOTE:
 		if (kvpull_ring_push(&conn->writer, &packet->note) < 0)
 			sim_fail(own->proc->world, "a ring is over its size");
 		conn->notes[conn->note_count++] = packet->note;
-		forge(own->proc->world, conn, &packet->note);
+		sim_forge(own->proc->world, conn, &packet->note);
 		return 0;
 	case SIM_BEAT:
 		kvpull_ring_beat(&conn->writer);
@@ -413,12 +347,14 @@ static int server_accept(struct sim_transport *own, struct sim_conn *conn)
 	     index < own->proc->world->shape.callers && own->callers[index];
 	     index++)
 		;
+	if (conn->gives && sim_gives_by_sink(own->proc, conn, index))
+		return 0;
 	if (index < own->proc->world->shape.callers) {
 		own->callers[index] = conn;
 		conn->caller = index;
 		return 1;
 	}
-	hang_up(own->proc->world, conn);
+	sim_hang_up(own->proc->world, conn);
 	conn->server_done = 1;
 	sim_conn_free(conn);
 	return 0;
@@ -474,6 +410,11 @@ static uint32_t client_poll(struct sim_transport *own, struct sim_conn *conn,
 		if (packet->kind == SIM_CLOSE && sim_reads_open(conn))
 			break;
 		(void)sim_queue_unlink(&conn->to_client);
+		/* A call that gives back listens for its end alone. */
+		if (conn->gives && packet->kind == SIM_MESSAGE) {
+			free(packet);
+			continue;
+		}
 		events[count] = (struct kvpull_event){
 			.kind = packet->kind == SIM_CLOSE ?
 					KVPULL_EVENT_PEER_DOWN :
@@ -489,6 +430,8 @@ static uint32_t client_poll(struct sim_transport *own, struct sim_conn *conn,
 			continue;
 		own->peers[conn->peer] = NULL;
 		own->was_cut[conn->peer] = conn->cut;
+		if (conn->sent_away)
+			own->proc->went_ns = now_ns;
 		lent_close(conn);
 		conn->client_done = 1;
 		sim_conn_free(conn);
@@ -514,6 +457,7 @@ static int sim_poll(struct kvpull_transport *transport, uint64_t now_ns,
 	}
 	if (own->proc->closing)
 		sim_reads_run(own->proc);
+	sim_gifts_take(own->proc, now_ns);
 	for (at = 0; at < own->base.peer_count_max; at++) {
 		const struct sim_packet *packet =
 			own->peers[at] ?
@@ -586,20 +530,25 @@ static void sim_close(struct kvpull_transport *transport, uint64_t close_by_ns)
 	.rings = sim_rings, .fd = sim_fd, .doorbell_fd = sim_doorbell_fd,      \
 	.close = sim_close,
 
-static const struct kvpull_transport_ops ops = {
-	.name = "sim", .vouches = 1, .lend = sim_lend, OPS
+#define GIVES .give = sim_give, .give_bytes_max = SIM_GIVE_BYTES
+
+/* By whether they take tickets back, and by whether there is a network. */
+static const struct kvpull_transport_ops ops[2][2] = {
+	{ { .name = "sim", .vouches = 1, .lend = sim_lend, OPS },
+	  { .name = "sim", OPS } },
+	{ { .name = "sim", .vouches = 1, .lend = sim_lend, GIVES, OPS },
+	  { .name = "sim", GIVES, OPS } },
 };
-static const struct kvpull_transport_ops network_ops = { .name = "sim", OPS };
 
 struct kvpull_transport *
 sim_transport_make(void *context, const struct kvpull_log *log, uint32_t at)
 {
 	struct sim_proc *proc = context;
+	const struct sim_shape *shape = &proc->world->shape;
 
 	if (at)
 		return NULL;
-	proc->transport.base.ops =
-		proc->world->shape.network ? &network_ops : &ops;
+	proc->transport.base.ops = &ops[shape->gives][shape->network];
 	proc->transport.base.log = log;
 	proc->transport.base.peer_count_max =
 		kvpull_config_peer_entries(&proc->instance->config);
@@ -632,7 +581,7 @@ static void conn_kill(const struct sim_proc *proc, struct sim_conn *conn)
 		sim_queue_cut(proc->world, conn->client == proc ?
 						   &conn->to_server :
 						   &conn->to_client);
-	hang_up(proc->world, conn);
+	sim_hang_up(proc->world, conn);
 	/* A dead one's memory stays; it is read as it is. */
 	if (conn->client == proc)
 		conn->lent = NULL;
@@ -685,7 +634,8 @@ void sim_net_lose(struct sim_world *world)
 	sim_trace(world, "connection of process %u to process %u is lost",
 		  conn->client->index, conn->server->index, 0);
 	sim_queue_cut(world, &conn->to_client);
-	hang_up(world, conn);
+	conn->taken = 0; /* or nobody hears of it */
+	sim_hang_up(world, conn);
 	world->counts.losses++;
 }
 

@@ -73,6 +73,10 @@ void sim_oracle_held(struct sim_instance *instance,
 	};
 	memcpy(hold->digest, request->digest, sizeof(hold->digest));
 	memcpy(hold->ticket, ticket, ticket_bytes);
+	for (rank = 0; rank < instance->tp; rank++) {
+		hold->tags[rank] = scratch.ticket.ranks[rank].tag;
+		hold->workers[rank] = scratch.ticket.ranks[rank].incarnation;
+	}
 	sim_list_add(&instance->open, world->hold_count);
 	for (rank = 0; rank < instance->tp; rank++)
 		sim_list_add(&instance->procs[rank]->untaken,
@@ -145,7 +149,11 @@ void sim_oracle_heard(struct sim_proc *proc,
 
 	if (hold)
 		hold->ranks[proc->rank].heard_by = proc->incarnation;
-	if (hold && !hold->told_ns && record->reason != KVPULL_END_RELEASED)
+	if (!hold || record->reason == KVPULL_END_RELEASED)
+		return;
+	if (record->reason == KVPULL_END_GIVEN_BACK && !hold->marked_ns)
+		hold->marked_ns = proc->world->now_ns;
+	if (record->reason != KVPULL_END_GIVEN_BACK && !hold->told_ns)
 		hold->told_ns = proc->world->now_ns;
 }
 

@@ -28,6 +28,32 @@ enum sim_rank_state sim_rank_state(const struct sim_seen *seen, uint32_t rank);
 uint64_t sim_moved(const struct sim_proc *proc, uint64_t then_ns,
 		   uint64_t then_stall_ns);
 
+/* oracle_given.c: words that give tickets back */
+struct sim_word {
+	uint32_t slot;
+	uint64_t generation;
+	uint64_t tag;
+};
+
+#define SIM_WORDS_BYTES(count) (6 + 20 * (size_t)(count))
+
+size_t sim_words_put(uint8_t *bytes, const struct sim_word *words,
+		     uint32_t count);
+/* A producer's process is shown a message; a consumer's calls with one. */
+void sim_oracle_shown(struct sim_proc *proc, const uint8_t *bytes,
+		      size_t byte_count);
+void sim_oracle_gives(const struct sim_conn *conn, const uint8_t *bytes,
+		      size_t byte_count);
+void sim_oracle_given_back(struct sim_proc *proc, const struct sim_hold *hold);
+/* It expired. */
+void sim_oracle_stranded(struct sim_proc *proc, const struct sim_hold *hold);
+/* It was given back, and no rank that claimed it itself owes a word. */
+int sim_oracle_must_give(const struct sim_proc *proc, struct sim_hold *hold);
+
+/* oracle_crowd.c: after the consumers of a poll were seen, and at its end */
+void sim_oracle_crowd(struct sim_proc *proc);
+void sim_oracle_crowd_end(struct sim_proc *proc);
+
 /* Has the rank claimed the hold itself, and does it owe its last word? */
 static inline int sim_owes_itself(const struct sim_claimer *claimer,
 				  uint32_t rank)

@@ -175,6 +175,7 @@ static void expired_check(struct sim_proc *proc, const struct sim_hold *hold)
 	const struct sim_hold_rank *rank = &hold->ranks[proc->rank];
 	uint32_t at;
 
+	sim_oracle_stranded(proc, hold);
 	if (world->now_ns >= hold->created_ns + world->hold_max_ns)
 		return;
 	if (world->now_ns < hold->created_ns + world->lease_ns ||
@@ -221,7 +222,9 @@ static void ended_check(struct sim_proc *proc, const struct sim_hold *hold,
 		cause |= instance->restarts != 0;
 		for (rank = 0; rank < instance->tp; rank++)
 			cause |= hold->ranks[rank].sent_by &&
-				 hold->ranks[rank].reason;
+				 hold->ranks[rank].reason &&
+				 hold->ranks[rank].reason !=
+					 KVPULL_END_GIVEN_BACK;
 	} else if (reason == KVPULL_END_ABORTED) {
 		cause = hold->aborted && instance->abort_revokes;
 	} else if (reason != KVPULL_END_REVOKED) {
@@ -255,6 +258,8 @@ void sim_oracle_sent(struct sim_proc *proc,
 	} else if (record->reason == KVPULL_END_EXPIRED) {
 		expired_check(proc, hold);
 		world->counts.expired++;
+	} else if (record->reason == KVPULL_END_GIVEN_BACK) {
+		sim_oracle_given_back(proc, hold);
 	} else {
 		ended_check(proc, hold, record->reason);
 		world->counts.ended++;
@@ -341,6 +346,10 @@ static void held_check(struct sim_proc *proc, struct sim_hold *hold)
 	rank->alone_polls = must_follow(proc, hold) ? rank->alone_polls + 1 : 0;
 	if (rank->alone_polls > POLLS_SLACK)
 		kept_too_long(proc, hold, "after another rank's end");
+	rank->given_polls =
+		sim_oracle_must_give(proc, hold) ? rank->given_polls + 1 : 0;
+	if (rank->given_polls > POLLS_SLACK)
+		kept_too_long(proc, hold, "after it was given back");
 	sim_oracle_owes(proc, hold);
 }
 
@@ -351,6 +360,7 @@ static void producer_polled(struct sim_proc *proc)
 	uint32_t left = open->count < HELD_CHECKED ? open->count : HELD_CHECKED;
 	uint32_t at = left < HELD_CHECKED ? 0 : instance->open_at;
 
+	sim_oracle_crowd_end(proc);
 	while (left--) {
 		struct sim_hold *hold;
 		const struct sim_hold_rank *rank;

@@ -207,8 +207,7 @@ static void down_apply(struct sim_proc *proc, const struct sim_conn *conn,
 	past->left_ns = proc->world->now_ns;
 	past->left_missed_ns = proc->missed_ns;
 	/* Or the process made the rank go, which lives, for others' sake. */
-	past->said = conn->parts_said ||
-		     proc->worker->consumer_notes[conn->caller].leaves;
+	past->said = conn->parts_said || conn->sent_away;
 	sim_trace(proc->world, "process %lu sees process %lu go", proc->index,
 		  conn->client->index, 0);
 }
@@ -422,16 +421,21 @@ void sim_oracle_drained(struct sim_proc *proc)
 	struct sim_seen *seen;
 	uint32_t turn;
 
-	if (proc->judged_poll != proc->poll_count)
+	const int is_first = proc->judged_poll != proc->poll_count;
+
+	if (is_first)
 		proc->poll_event = proc->event_count;
 	proc->judged_poll = proc->poll_count;
 	call_begin(proc);
 	for (turn = CONN_OLD; turn < CONN_TURNS; turn++)
 		conns_see(proc, turn);
+	sim_oracle_crowd(proc);
 	conns_end(proc);
 	for (seen = proc->seen_first; seen; seen = seen->next) {
 		forget(proc, seen, seen->served);
 		instance_sweep(proc, seen);
 		forget(proc, seen, ranks_that(is_served, seen));
 	}
+	if (is_first)
+		proc->sweep_event = proc->event_count;
 }

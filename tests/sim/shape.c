@@ -9,9 +9,10 @@
 #include "tests/sim/sim.h"
 
 #define SEED_FACTOR UINT64_C(0xd1342543de82ef95)
-/* Seeds that failed once (main.c) have no thread, no pace and no changes. */
+/* Seeds that failed once (main.c) have no thread, no pace, no changes and no gives or places. */
 #define TIME_SALT 145
 #define CHANGE_SALT 136
+#define GIVE_SALT 8314
 
 static uint64_t draw(struct sim_world *world, uint64_t bound)
 {
@@ -119,6 +120,23 @@ static void time_draw(struct sim_world *world)
 }
 
 /* Likewise. */
+static void give_draw(struct sim_world *world)
+{
+	const uint64_t state = world->shape_state;
+	struct sim_shape *shape = &world->shape;
+
+	world->shape_state = world->seed * SEED_FACTOR ^ GIVE_SALT;
+	if (!shape->crowd) {
+		shape->gives = (uint32_t)draw(world, 2);
+		if (draw(world, 3) == 0)
+			shape->places = 2 + (uint32_t)draw(world, 7);
+	}
+	world->shape_state = state;
+	sim_trace(world, "gives %lu, places %lu", shape->gives, shape->places,
+		  0);
+}
+
+/* Likewise. */
 static void change_draw(struct sim_world *world)
 {
 	const uint64_t state = world->shape_state;
@@ -161,6 +179,7 @@ void sim_shape_draw(struct sim_world *world)
 	more_draw(world);
 	time_draw(world);
 	change_draw(world);
+	give_draw(world);
 	sim_trace(world, "wide: %lu heads, replicated %lu, network %lu",
 		  shape->heads, shape->replicated, shape->network);
 	sim_trace(world, "keyed %lu, partial %lu, impatient %lu", shape->keyed,

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "plugin/scheduler/scheduler.h"
 #include "plugin/worker/worker.h"
+#include "tests/sim/shape.h"
 
 #define SIM_PROCS_MAX 160u /* processes of a small world, dead ones too */
 #define SIM_CONNS_MAX 512u
@@ -38,44 +39,6 @@
 
 struct sim_world;
 struct sim_proc;
-
-/* What kind of world a seed has: shape.c. */
-struct sim_shape {
-	uint32_t wide;  /* 0: two ranks at most, nothing below is unusual */
-	uint32_t heads; /* of the model */
-	uint32_t replicated;
-	uint32_t window;  /* blocks of a second group, which slides; 0: none */
-	uint32_t network; /* a lost connection is no death yet */
-	uint32_t keyed;
-	uint32_t partial;    /* some prompts are not computed to their end */
-	uint32_t late_bytes; /* what a predecessor was told reaches who follows */
-	uint32_t impatient; /* connect_ms is short */
-	uint32_t ring_records;
-	uint32_t holds, families, tickets, requests, pulls, peers, callers;
-	uint32_t conns, procs; /* of the world */
-	uint32_t tight;        /* families or requests find no room */
-	uint32_t blocks;       /* of a consumer's pool */
-	uint32_t times;        /* as many requests and blocks a producer has */
-	uint32_t calm;         /* bit a fault that this world does not know */
-	uint32_t crowd;        /* many producers, and entries for two of them */
-	uint32_t thread;       /* progress runs on a thread of its own */
-	uint32_t pace; /* tenths of a lease between polls of a producer, or 0 */
-	uint32_t changes; /* of weights and adapters, while engines run */
-};
-
-enum sim_fault {
-	SIM_FAULT_FORGED,
-	SIM_FAULT_CORRUPT,
-	SIM_FAULT_OTHER_PROMPT,
-	SIM_FAULT_REVOKED,
-	SIM_FAULT_DRAINED,
-	SIM_FAULT_ABORTED,
-	SIM_FAULT_REJECTED,
-	SIM_FAULT_READ_AGAIN,
-	SIM_FAULT_NOTE_AGAIN,
-	SIM_FAULT_WRITTEN_LATE,
-	SIM_FAULTS
-};
 
 /* random.c */
 uint64_t sim_random(struct sim_world *world);
@@ -135,6 +98,9 @@ struct sim_conn {
 	uint32_t server_done; /* forgotten there, or refused, or it is dead */
 	uint32_t server_down; /* CALLER_DOWN was told */
 	uint32_t drained;     /* the oracle was told of this connection's end */
+	uint32_t gives;       /* it gives tickets back, and ends */
+	uint32_t taken;       /* and its message was taken */
+	uint32_t sent_away;   /* the server's engine had it make room */
 	uint32_t beats;       /* since the server's last poll */
 	uint32_t note_count;
 	uint32_t unread;      /* notes that were said after it was lost */
@@ -241,9 +207,15 @@ struct sim_proc {
 	uint64_t block_key[SIM_BLOCKS]; /* consumer: whose pull may write */
 	uint32_t known;                 /* to its scheduler half */
 	uint64_t unanswered; /* bit a rank: silent for connect_ms, last */
+	uint64_t went_ns;    /* it learned last that it had to make room */
 	uint32_t unsaid;     /* result bytes were lost, records were not */
 	struct sim_queue steps;
 	struct sim_queue strays; /* steps that come again, late */
+	struct sim_queue gifts;  /* give-back messages of anybody */
+	uint64_t refuses;        /* bit a producer's rank that it cannot read */
+	uint32_t misfit;         /* its memory fits no producer's */
+	uint32_t crowded;        /* it had no place for a consumer, lately */
+	uint64_t away_event;     /* in this poll consumers were sent away */
 	struct sim_output *out_first;
 	struct sim_output *out_last;
 	uint64_t out_ns;
@@ -253,6 +225,7 @@ struct sim_proc {
 	uint64_t event_count; /* of what it was told by consumers, from 1 on */
 	uint64_t poll_event;  /* the last one before this poll */
 	uint64_t call_event;  /* likewise, where a poll takes several calls */
+	uint64_t sweep_event; /* likewise, at the end of the first one */
 	uint32_t judged_poll; /* the one that poll_event is of */
 	uint64_t seen_count;
 	uint64_t heads;      /* a block has */
@@ -290,7 +263,8 @@ struct sim_request {
 	uint32_t finished;
 	uint32_t wrong;     /* a digest that is not its ticket's */
 	uint32_t expired;   /* a rank said so */
-	uint32_t fresh;     /* its ticket cannot be released yet */
+	uint32_t shown;     /* its ticket was taken */
+	uint32_t fresh;     /* and cannot be released yet */
 	uint32_t changed;   /* weights or adapter, since it entered */
 	uint64_t queued_ns; /* the engine has no time for it before */
 	uint64_t since_ns;
@@ -309,6 +283,7 @@ struct sim_instance {
 	uint32_t splits;   /* progress runs on its own too */
 	uint32_t revoked;  /* the engine ended all holds once */
 	uint32_t draining; /* it holds nothing new */
+	uint32_t stranger; /* SIM_STRANGER_*: each producer refuses it */
 	uint32_t suspects; /* bit an adapter: its cache has KV of before */
 	uint32_t abort_revokes;
 	uint32_t restarts; /* of single workers */
@@ -371,6 +346,8 @@ struct sim_hold_rank {
 	uint32_t complete_polls;
 	uint32_t overdue_polls;
 	uint32_t alone_polls; /* since the others must have ended it */
+	uint32_t given_polls; /* since nobody owes what was given back */
+	uint64_t given_by;    /* the worker that was shown its tag; 0: none */
 	uint64_t word_ns;     /* the last claim, release or death */
 	uint64_t word_missed_ns;
 	uint32_t claimer_count;
@@ -382,6 +359,8 @@ struct sim_user {
 	uint32_t instance;
 	uint64_t used_life;    /* it saw the ticket */
 	uint64_t ended_life;   /* a pull of it is over */
+	uint64_t copied_life;  /* a copy of it was refused */
+	uint64_t left_ns;      /* its last request ended, or was rejected */
 	uint64_t expired_life; /* it knows of its expiry, and since when */
 	uint64_t expired_ns;
 };
@@ -399,9 +378,13 @@ struct sim_hold {
 	uint32_t block_count;
 	uint32_t aborted; /* after its finish */
 	uint64_t told_ns; /* the engine heard of an end that all ranks follow */
-	uint64_t spread_ns;  /* and has told its ranks */
-	uint32_t older;      /* of its instance, + 1; 0: none */
-	uint32_t slot_older; /* of its slot */
+	uint64_t spread_ns; /* and has told its ranks */
+	uint64_t marked_ns; /* likewise: that it was given back */
+	uint64_t marks_ns;  /* and has told its ranks */
+	uint64_t tags[SIM_RANKS_MAX];
+	uint64_t workers[SIM_RANKS_MAX]; /* incarnations in the ticket */
+	uint32_t older;                  /* of its instance, + 1; 0: none */
+	uint32_t slot_older;             /* of its slot */
 	uint32_t user_count;
 	struct sim_user *users;
 	uint8_t digest[KVPULL_DIGEST_BYTES];
@@ -469,6 +452,7 @@ struct sim_counts {
 	uint64_t resumed, small;
 	uint64_t digests_wrong, corrupt, aborts;
 	uint64_t changes;
+	uint64_t refused, gives, shown, given_back, sent_away;
 };
 
 struct sim_world {
@@ -492,6 +476,7 @@ struct sim_world {
 	uint32_t abandons;     /* 1: some consumers' engines step no more */
 	uint32_t losses;
 	uint32_t smooth; /* nothing goes wrong: each pull comes */
+	uint32_t tidy;   /* nothing but refusals does */
 	uint32_t cuts;   /* per mille of a cancelled read's pieces */
 	uint32_t delay_us;
 	uint32_t instance_count, proc_count;
@@ -533,13 +518,13 @@ void sim_net_cut(struct sim_conn *conn);
 void sim_net_close(struct sim_world *world);
 
 /* index.c */
-/* That memory for so many; it does not fail. */
+/* realloc() for so many; it does not fail. */
 void *sim_grown(void *memory, uint64_t count, size_t bytes);
 void sim_list_add(struct sim_list *list, uint32_t number);
 void sim_list_drop(struct sim_list *list, uint32_t at);
 /* The next key, for a request of that place in its instance. */
 uint64_t sim_key_next(struct sim_world *world, uint32_t request);
-/* What is known of a key; never NULL. */
+/* The entry of a key; never NULL. */
 struct sim_key *sim_key_find(struct sim_world *world, uint64_t key);
 struct sim_user *sim_user_of(struct sim_hold *hold,
 			     const struct sim_instance *instance);
@@ -587,13 +572,6 @@ uint32_t sim_reads_told(struct sim_transport *transport,
 			struct kvpull_event *events, uint32_t capacity);
 int sim_reads_open(const struct sim_conn *conn);
 
-/* shape.c */
-/* What the seed's world is like, and how large its instances are. */
-void sim_shape_draw(struct sim_world *world);
-/* Is the instance of that index a producer? */
-int sim_produces(const struct sim_world *world, uint32_t index);
-uint32_t sim_shape_tp(struct sim_world *world, uint32_t index);
-
 /* world.c */
 void sim_world_run(struct sim_world *world);
 void sim_instance_open(struct sim_instance *instance);
@@ -601,6 +579,9 @@ void sim_instance_kill(struct sim_instance *instance);
 void sim_instance_close(struct sim_instance *instance);
 void sim_rank_kill(struct sim_instance *instance, uint32_t rank);
 void sim_rank_open(struct sim_instance *instance, uint32_t rank);
+
+/* memory.c */
+void sim_regions_register(struct sim_proc *proc);
 
 /* engine.c: the steps between the halves, for both roles */
 void sim_engine_step(struct sim_instance *instance);
@@ -656,6 +637,23 @@ void sim_consumer_ended(struct sim_proc *proc,
 			const struct kvpull_poll_record *record);
 /* The engine itself fails what a lost worker was to report. */
 void sim_consumer_rank_lost(struct sim_instance *instance, uint32_t rank);
+
+/* give.c */
+enum sim_stranger {
+	SIM_STRANGER_NOT,
+	SIM_STRANGER_MODEL,
+	SIM_STRANGER_KEY
+};
+
+/* Draws why a consumer's instance, or one worker of it, is refused. */
+void sim_stranger_draw(struct sim_instance *instance);
+void sim_misfit_draw(struct sim_proc *proc);
+/* A stranger shows words to the ranks of a producer. */
+void sim_give_turn(struct sim_world *world);
+
+/* oracle_crowd.c: the process refuses a caller. */
+void sim_refusal_note(struct sim_proc *proc, const struct sim_conn *conn,
+		      const void *refusal, size_t refusal_bytes);
 
 /* oracle.c */
 void sim_oracle_held(struct sim_instance *instance,

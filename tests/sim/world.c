@@ -49,23 +49,27 @@ static void config_fill(struct sim_instance *instance)
 		.pulls_max = shape->pulls,
 		.pull_blocks_max = 64,
 		.peers_max = shape->peers,
-		.consumers_max = shape->callers,
+		.consumers_max = shape->places ? shape->places : shape->callers,
 		.ring_records = shape->ring_records,
 		.flush_after_ms = 100,
 		.connect_ms = (shape->impatient ? 12 : 50) +
 			      5 * world->delay_us / 1000,
-		.key_set = shape->keyed,
-		.key = { 7 },
+		.key_set =
+			shape->keyed || instance->stranger == SIM_STRANGER_KEY,
+		.key = { instance->stranger == SIM_STRANGER_KEY ? 8 : 7 },
 		.uid_count = 1,
 		.log_level = KVPULL_LOG_DEBUG,
 	};
 }
 
-static struct kvpull_model model_of(const struct sim_world *world)
+static struct kvpull_model model_of(const struct sim_instance *instance)
 {
+	const struct sim_world *world = instance->world;
+
 	return (struct kvpull_model){
 		.struct_size = sizeof(struct kvpull_model),
-		.model = "sim",
+		.model = instance->stranger == SIM_STRANGER_MODEL ? "another" :
+								    "sim",
 		.dtype = "u8",
 		.layout = "LBHNC",
 		.layer_count = SIM_LAYERS,
@@ -93,72 +97,6 @@ static struct kvpull_open_params params_of(const struct sim_instance *instance,
 		.groups = groups,
 		.group_count = instance->world->shape.window ? 2 : 1,
 	};
-}
-
-/* All of them, an equal share, or one that neighbours have too. */
-static void heads_share(struct sim_proc *proc)
-{
-	const struct sim_shape *shape = &proc->world->shape;
-	const uint32_t tp = proc->instance->tp;
-
-	proc->heads = shape->replicated ? shape->heads :
-		      tp > shape->heads ? 1 :
-					  shape->heads / tp;
-	proc->head_first =
-		shape->replicated ? 0 : proc->rank * shape->heads / tp;
-}
-
-/* One for all layers, or one a group. */
-static uint32_t caches_fill(struct sim_proc *proc, struct kvpull_cache *caches)
-{
-	const uint32_t count = proc->world->shape.window ? 2 : 1;
-	const uint32_t blocks = proc->instance->block_count;
-	uint32_t at;
-
-	heads_share(proc);
-	proc->block_bytes = proc->heads * SIM_HEAD_BYTES;
-	for (at = 0; at < count; at++)
-		caches[at] = (struct kvpull_cache){
-			.struct_size = sizeof(caches[at]),
-			.group_index = at,
-			.layer_first = at,
-			.layer_count = SIM_LAYERS / count,
-			.offset = at * blocks * proc->block_bytes,
-			.layer_stride = blocks * proc->block_bytes,
-			.block_stride = proc->block_bytes,
-			.block_count = blocks,
-			.row_count = 1,
-			.head_stride = SIM_HEAD_BYTES,
-			.head_first = (uint32_t)proc->head_first,
-			.head_count = (uint32_t)proc->heads,
-			.head_bytes = SIM_HEAD_BYTES,
-		};
-	return count;
-}
-
-static void regions_register(struct sim_proc *proc)
-{
-	struct kvpull_region region = { .struct_size = sizeof(region),
-					.kind = KVPULL_REGION_FOREIGN,
-					.fd = -1 };
-	struct kvpull_cache caches[SIM_GROUPS];
-	const struct kvpull_regions regions = {
-		.struct_size = sizeof(regions),
-		.regions = &region,
-		.caches = caches,
-		.region_count = 1,
-		.cache_count = caches_fill(proc, caches),
-	};
-	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
-
-	region.bytes = (uint64_t)SIM_LAYERS * proc->instance->block_count *
-		       proc->block_bytes;
-	proc->memory = calloc(1, region.bytes);
-	region.base = proc->memory;
-	if (!proc->memory ||
-	    kvpull_worker_regions_register(proc->worker, &regions, &detail))
-		sim_fail(proc->world, "regions are refused: %s",
-			 detail.message);
 }
 
 static void rank_tell(struct sim_instance *instance, uint32_t rank)
@@ -202,7 +140,7 @@ void sim_rank_open(struct sim_instance *instance, uint32_t rank)
 {
 	struct sim_world *world = instance->world;
 	struct sim_proc *proc = &world->procs[world->proc_count];
-	const struct kvpull_model model = model_of(world);
+	const struct kvpull_model model = model_of(instance);
 	const struct kvpull_open_params params =
 		params_of(instance, rank, &model);
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
@@ -239,7 +177,8 @@ void sim_rank_open(struct sim_instance *instance, uint32_t rank)
 	instance->procs[rank] = proc;
 	instance->rank_restart_ns[rank] = 0;
 	proc->digest = kvpull_holds_digest(proc->worker->holds);
-	regions_register(proc);
+	sim_misfit_draw(proc);
+	sim_regions_register(proc);
 	/* The thread is the simulation's: sim_proc_turn() runs it. */
 	if (world->shape.thread)
 		proc->worker->facts.config.progress = KVPULL_PROGRESS_THREAD;
@@ -250,19 +189,22 @@ void sim_rank_open(struct sim_instance *instance, uint32_t rank)
 void sim_instance_open(struct sim_instance *instance)
 {
 	struct sim_world *world = instance->world;
-	const struct kvpull_model model = model_of(world);
-	const struct kvpull_open_params params = params_of(instance, 0, &model);
+	struct kvpull_model model;
+	struct kvpull_open_params params;
 	struct kvpull_compat compat;
 	struct kvpull_scheduler_setup setup = {
 		.log = &instance->log,
 		.config = &instance->config,
 		.compat = &compat,
-		.engine_id = params.engine_id,
 		.tp_size = instance->tp,
 	};
 	uint32_t rank;
 	uint32_t at;
 
+	sim_stranger_draw(instance);
+	model = model_of(instance);
+	params = params_of(instance, 0, &model);
+	setup.engine_id = params.engine_id;
 	config_fill(instance);
 	instance->log = (struct kvpull_log){
 		.write = world->verbose ? log_line : NULL,
@@ -306,6 +248,7 @@ static void proc_forget(struct sim_proc *proc)
 	}
 	sim_queue_clear(&proc->steps);
 	sim_queue_clear(&proc->strays);
+	sim_queue_clear(&proc->gifts);
 	while (proc->out_first) {
 		struct sim_output *output = proc->out_first;
 
@@ -511,6 +454,8 @@ static void misfortune(struct sim_world *world)
 		stall(world);
 	if (world->abandons && sim_chance(world, 2))
 		abandon(world);
+	if (world->shape.gives && sim_chance(world, world->tidy ? 10 : 80))
+		sim_give_turn(world);
 }
 
 static void turn(struct sim_world *world)
@@ -570,6 +515,22 @@ static void crowd_fill(struct sim_world *world)
 	world->steps *= 2;
 }
 
+/*
+ * Nothing goes wrong but refusals, leases are long, and few give back for others:
+ * what a consumer that is refused keeps to itself would expire.
+ */
+static void tidy_fill(struct sim_world *world)
+{
+	world->tidy = 1;
+	world->lease_ns = 400 * KVPULL_NS_PER_MS;
+	world->hold_max_ns = 3 * world->lease_ns;
+	world->deadline_ns = world->lease_ns / 3;
+	world->grace_ns = world->shape.network ? world->lease_ns : 0;
+	world->kills = world->abandons = world->losses = 0;
+	world->bytes_faulty = 0;
+	world->shape.pace = 0;
+}
+
 static void world_fill(struct sim_world *world)
 {
 	static const uint32_t delays[] = { 0, 200, 2000, 10000 };
@@ -594,6 +555,8 @@ static void world_fill(struct sim_world *world)
 	world->cuts = sim_chance(world, 500) ? 500 : 0;
 	world->instance_count = 2;
 	world->instance_count += (uint32_t)sim_below(world, 4);
+	if (world->shape.gives && sim_chance(world, 500))
+		tidy_fill(world);
 	if (world->big)
 		big_fill(world);
 	if (world->shape.crowd)

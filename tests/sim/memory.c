@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory of a worker's process, and what it tells of its caches. */
+#include <stdlib.h>
+
+#include "tests/sim/sim.h"
+
+/* All of them, an equal share, or one that neighbours have too. */
+static void heads_share(struct sim_proc *proc)
+{
+	const struct sim_shape *shape = &proc->world->shape;
+	const uint32_t tp = proc->instance->tp;
+
+	proc->heads = shape->replicated ? shape->heads :
+		      tp > shape->heads ? 1 :
+					  shape->heads / tp;
+	proc->head_first =
+		shape->replicated ? 0 : proc->rank * shape->heads / tp;
+}
+
+/* One for all layers, or one a group. */
+static uint32_t caches_fill(struct sim_proc *proc, struct kvpull_cache *caches)
+{
+	const uint32_t count = proc->world->shape.window ? 2 : 1;
+	const uint32_t blocks = proc->instance->block_count;
+	/* The same bytes, in rows as no producer has them. */
+	const uint32_t rows = proc->misfit ? 2 : 1;
+	uint32_t at;
+
+	heads_share(proc);
+	proc->block_bytes = proc->heads * SIM_HEAD_BYTES;
+	for (at = 0; at < count; at++)
+		caches[at] = (struct kvpull_cache){
+			.struct_size = sizeof(caches[at]),
+			.group_index = at,
+			.layer_first = at,
+			.layer_count = SIM_LAYERS / count,
+			.offset = at * blocks * proc->block_bytes,
+			.layer_stride = blocks * proc->block_bytes,
+			.block_stride = proc->block_bytes,
+			.block_count = blocks,
+			.row_count = rows,
+			.row_stride = SIM_HEAD_BYTES / rows,
+			.head_stride = SIM_HEAD_BYTES,
+			.head_first = (uint32_t)proc->head_first,
+			.head_count = (uint32_t)proc->heads,
+			.head_bytes = SIM_HEAD_BYTES / rows,
+		};
+	return count;
+}
+
+void sim_regions_register(struct sim_proc *proc)
+{
+	struct kvpull_region region = { .struct_size = sizeof(region),
+					.kind = KVPULL_REGION_FOREIGN,
+					.fd = -1 };
+	struct kvpull_cache caches[SIM_GROUPS];
+	const struct kvpull_regions regions = {
+		.struct_size = sizeof(regions),
+		.regions = &region,
+		.caches = caches,
+		.region_count = 1,
+		.cache_count = caches_fill(proc, caches),
+	};
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+
+	region.bytes = (uint64_t)SIM_LAYERS * proc->instance->block_count *
+		       proc->block_bytes;
+	proc->memory = calloc(1, region.bytes);
+	region.base = proc->memory;
+	if (!proc->memory ||
+	    kvpull_worker_regions_register(proc->worker, &regions, &detail))
+		sim_fail(proc->world, "regions are refused: %s",
+			 detail.message);
+}
