@@ -313,7 +313,7 @@ aarch64: ## cross-built without a warning; unit tests and 25 seeds under qemu-us
 mutants: ## each weakened ordering, each broken promise is caught; HALF=0..1
 	$(Q)tests/mutants.sh $(if $(HALF),--half $(HALF))
 
-draw-mutants: ## N mutants drawn from SEED over ROOM="hold shm ..."; those that survive
+draw-mutants: ## N mutants drawn from SEED over all rooms, or ROOM="hold shm"; those that survive
 	@mkdir -p build
 	$(Q)tests/mutants/draw.py $(or $(SEED),1) $(or $(N),300) $(ROOM) >build/drawn.txt
 	$(Q)tests/mutants.sh --table build/drawn.txt

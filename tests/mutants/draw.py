@@ -4,7 +4,8 @@
 
   draw.py SEED COUNT [ROOM...]     a table for tests/mutants.sh --table
 
-A room is a folder's name (hold, shm ...). Each mutant changes one place:
+A room is a folder's name (hold, shm ...); without one, the whole product is
+drawn from. Each mutant changes one place:
 
   negate   a condition of if, while or ?: is negated
   bound    < and <=, > and >= are exchanged, or a `+ 1` or `- 1` is left out
@@ -35,7 +36,6 @@ sys.path.insert(0, str(HERE.parent))
 import mutants  # pylint: disable=wrong-import-position
 
 ROOT = mutants.ROOT
-ROOMS = "hold scheduler progress worker share pool bytes".split()
 # The linker gives these functions of their own in the place of the library's.
 WRAPPED = {"test_slots", "test_share_verbs"}
 QUIET = re.compile(r"kvpull_(debug|info|warn|error|check|log|detail_set)\b|assert")
@@ -227,11 +227,13 @@ def tests_of(folder):
 
 
 def places_of(rooms):
-    """[(file, source, place)] of all rooms."""
+    """[(file, source, place)] of these rooms, or of all."""
     found = []
     for path in sorted(ROOT.glob("*/*.c")) + sorted(ROOT.glob("*/*/*.c")):
         file = path.relative_to(ROOT)
-        if file.parts[0] in ("tests", "tools") or file.parent.name not in rooms:
+        if file.parts[0] in ("tests", "tools"):
+            continue
+        if rooms and file.parent.name not in rooms:
             continue
         source = mutants.Source(path.read_text())
         for function, spans in source.spans.items():
@@ -258,7 +260,7 @@ def draw(seed, count, rooms):
     by_kind = collections.defaultdict(list)
     for place in places:
         by_kind[place[2].kind].append(place)
-    print(f"# {count} of {len(places)} places of {' '.join(rooms)}, seed {seed}")
+    print(f"# {count} of {len(places)} places of {' '.join(rooms) or 'all rooms'}, seed {seed}")
     plain = {}
     drawn = 0
     while drawn < count and by_kind:
@@ -281,4 +283,4 @@ def draw(seed, count, rooms):
 if __name__ == "__main__":
     if len(sys.argv) < 3:
         sys.exit(__doc__)
-    draw(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:] or ROOMS)
+    draw(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
