@@ -570,6 +570,28 @@ TEST(as_many_connections_as_are_wanted_make_room)
 	assert_int_equal(world_notes(world, KVPULL_NOTE_AWAY), CROWD_RANKS);
 }
 
+/* The first one was connected before all others, and used after them. */
+TEST(connection_that_was_unused_for_longest_makes_room)
+{
+	struct world *world = *state;
+	uint32_t at;
+
+	world->read_code = 1;
+	for (at = 1; at <= WORLD_PEERS; at++) {
+		claim_and_pull(world, at, 1);
+		await_loaded(world, at, 1);
+	}
+	world->now_ns += WORLD_MS;
+	world_claim(world, 102, 1);
+	world_pull(world, 102, 102, KVPULL_FLAG_RELEASE);
+	world_poll(world, 2);
+	world_reported(world, 102, KVPULL_POLL_LOADED, 0);
+	claim_and_pull(world, 9, 1);
+	world_pass(world, 5 * WORLD_MS);
+	for (at = 0; at < WORLD_PEERS; at++)
+		assert_int_equal(world->peers[at].disconnected, at == 1);
+}
+
 /*
  * With fewer descriptors than entries, claims get some ranks of each ticket,
  * and pulls starve.

@@ -104,3 +104,33 @@ TEST(consumer_is_shown_with_the_time_of_its_last_word)
 	world_poll(world, 1);
 	assert_int_equal(kvpull_status_get(&words->heard_ns), heard_ns);
 }
+
+static void pull_is_shown(const struct world *world,
+			  enum kvpull_pull_state state)
+{
+	const uint64_t word =
+		kvpull_status_get(&world->worker->status.pulls[0].state);
+
+	assert_int_equal((uint32_t)word, state);
+	/* The peer that it reads from. */
+	assert_int_equal(word >> 32, 0);
+}
+
+TEST(pull_is_shown_in_the_state_that_it_is_in)
+{
+	struct world *world = *state;
+
+	world->check_code = 0;
+	world_claim(world, 101, 1);
+	world_pull(world, KEY, 101, 0);
+	world_poll(world, 1);
+	pull_is_shown(world, KVPULL_PULL_CONNECT);
+	(void)world_up(world, "1-0", 0, 1);
+	world_poll(world, 1);
+	pull_is_shown(world, KVPULL_PULL_READ);
+	world_done(world, 0, 0);
+	pull_is_shown(world, KVPULL_PULL_CHECK);
+	world_done(world, 0, 0);
+	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	pull_is_shown(world, KVPULL_PULL_FREE);
+}
