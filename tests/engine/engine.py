@@ -22,7 +22,9 @@ from typing import Any
 
 START_S = 240.0
 CALL_S = 120.0
-METRIC = re.compile(r"^(vllm:[a-z0-9_]+)(?:\{[^}]*\})? ([-+0-9.eE]+)$", re.M)
+METRIC = re.compile(
+    r"^((?:vllm:|kvpull_)[a-z0-9_]+)(?:\{[^}]*\})? ([-+0-9.eE]+)$", re.M
+)
 
 NOISE = re.compile(
     r"HTTP/1.1\" 200|Route: |loggers.py|metrics.py|nanobind| - leak"

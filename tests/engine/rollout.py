@@ -24,7 +24,15 @@ from typing import Any
 
 import model
 import updates
-from engine import Engine, complete, kvpull_config, post, tokens, wait_for
+from engine import (
+    Engine,
+    complete,
+    kvpull_config,
+    metrics_of,
+    post,
+    tokens,
+    wait_for,
+)
 from kvpull_vllm.halves import Model
 from PIL import Image
 from scenarios import Scenario
@@ -41,7 +49,8 @@ def _engine(
     """Return an engine with the default lease.
 
     more: "weights" are its model's folder, "extra" is of the connector's
-    configuration, "odd" of odd.py; all others are options of the command.
+    configuration, "odd" of odd.py, "address" where it serves; all others are
+    options of the command.
     """
     role = {"p": "kv_producer", "d": "kv_consumer"}[name]
     transfer = kvpull_config(folder, role, more.pop("extra", {}))
@@ -50,7 +59,10 @@ def _engine(
         transfer["kv_connector_module_path"] = "odd"
         environment["ODD"] = json.dumps(more.pop("odd"))
     path = folder / more.pop("weights", "model")
-    engine = Engine(name, folder, path, transfer, options, environment)
+    address = more.pop("address", None)
+    engine = Engine(
+        name, folder, path, transfer, options, environment, address=address
+    )
     engine.use(**more)
     return engine
 
@@ -248,7 +260,8 @@ def _roll(world: World, is_as_d: bool = False, **more: Any) -> None:
         more["extra"] = {"weights": weights}
         more["odd"] = {"record": {"config": config}}
     world.p.stop()
-    world.p = _engine(world.folder, "p", **more)
+    address = ("127.0.0.1", world.p.port)  # the router goes on with this one
+    world.p = _engine(world.folder, "p", address=address, **more)
     world.p.start()
     world.p.wait_ready()
 
@@ -307,6 +320,21 @@ def clients_of_an_unlike_p_wait_for_no_lease(world: World) -> None:
         f"at D alone, {max(took for took, _ in found):.2f} s by P"
     )
     assert max(late) < FREE_S, late
+    world.settled()
+
+
+def router_parts_an_unlike_pair(world: World) -> None:
+    """The package's router asks P in vain, then has D compute, both right."""
+    _roll(world, **FROM_START["config"])
+    for _ in range(4):
+        prompt = world.prompt(100)
+        alone = world.alone(prompt)
+        assert complete(world.router_url, prompt) == alone
+        world.d.reset_prefix_cache()
+    counts = metrics_of(world.router_url)
+    for name in ("pairs_failed", "unpaired"):
+        world.say(f"{name} {counts[f'kvpull_router_{name}_total']:.0f}")
+        assert counts[f"kvpull_router_{name}_total"], name
     world.settled()
 
 
@@ -383,4 +411,5 @@ FULL: list[Scenario] = [
     *(row for rows in IN_RUNNING.values() for row in rows),
     *map(_differs, identity()),
     clients_of_an_unlike_p_wait_for_no_lease,
+    router_parts_an_unlike_pair,
 ]
