@@ -7,6 +7,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 build=$(realpath "$1")
 shift
 began=$(date +%s)
+: "${TEST_PATIENCE:=$("$here/../patience.sh")}"
+export TEST_PATIENCE
 venv=$("$here/setup.sh" --folder)
 # To the end: another tree's run would put its own package there meanwhile.
 exec 9>"$venv.lock"
