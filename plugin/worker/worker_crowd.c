@@ -16,25 +16,6 @@ static int is_idle(const struct kvpull_crowd *crowd, uint32_t index,
 	       !kvpull_ring_ready(crowd->consumers[index].ring);
 }
 
-/* KVPULL_NONE: all have claims, or are new. */
-static uint32_t silent_longest(const struct kvpull_crowd *crowd,
-			       uint64_t now_ns)
-{
-	const struct kvpull_consumer_note *notes = crowd->notes;
-	uint32_t found = KVPULL_NONE;
-	uint32_t at;
-
-	for (at = 0; at < crowd->active_count; at++) {
-		const uint32_t index = crowd->active[at];
-
-		if (is_idle(crowd, index, now_ns) &&
-		    (found == KVPULL_NONE ||
-		     notes[index].heard_ns < notes[found].heard_ns))
-			found = index;
-	}
-	return found;
-}
-
 static int are_siblings(const struct kvpull_crowd *crowd, uint32_t index,
 			uint32_t other)
 {
@@ -52,6 +33,29 @@ static int instance_is_idle(const struct kvpull_crowd *crowd, uint32_t index,
 		    !is_idle(crowd, crowd->active[at], now_ns))
 			return 0;
 	return 1;
+}
+
+/*
+ * KVPULL_NONE: each instance has a claim, or a rank that is new. Siblings are
+ * looked at last, since that takes a walk over all consumers.
+ */
+static uint32_t silent_longest(const struct kvpull_crowd *crowd,
+			       uint64_t now_ns)
+{
+	const struct kvpull_consumer_note *notes = crowd->notes;
+	uint32_t found = KVPULL_NONE;
+	uint32_t at;
+
+	for (at = 0; at < crowd->active_count; at++) {
+		const uint32_t index = crowd->active[at];
+
+		if (is_idle(crowd, index, now_ns) &&
+		    (found == KVPULL_NONE ||
+		     notes[index].heard_ns < notes[found].heard_ns) &&
+		    instance_is_idle(crowd, index, now_ns))
+			found = index;
+	}
+	return found;
 }
 
 /* Return: its ranks that are here. */
@@ -80,8 +84,7 @@ uint32_t kvpull_crowd_choose(const struct kvpull_crowd *crowd, uint32_t wanted,
 		const uint32_t index = silent_longest(crowd, now_ns);
 		uint32_t places;
 
-		if (index == KVPULL_NONE ||
-		    !instance_is_idle(crowd, index, now_ns))
+		if (index == KVPULL_NONE)
 			break;
 		places = crowd->consumers[index].rank_count;
 		wanted -= places < wanted ? places : wanted;

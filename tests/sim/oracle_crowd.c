@@ -124,18 +124,18 @@ static void sent_away_check(struct sim_proc *proc, const struct sim_conn *conn)
 	}
 }
 
-/* A caller found no place. 1: an instance could have made room, and each may. */
+/* A caller found no place. 1: an instance could have made room. */
 static int has_idle(struct sim_proc *proc)
 {
 	const struct sim_conn *conn;
 	int idle = 0;
 
 	for (conn = proc->transport.conns; conn; conn = conn->next) {
-		if (!conn->ring_memory || conn->server_done || conn->drained)
-			continue;
-		if (!silence_of(proc, conn->instance_id).is_whole)
+		if (conn->sent_away && !conn->server_done && !conn->drained)
 			return 0;
-		idle |= !claimed(proc, conn->instance_id, 0);
+		idle |= is_in(proc, conn) &&
+			!claimed(proc, conn->instance_id, 0) &&
+			silence_of(proc, conn->instance_id).is_whole;
 	}
 	return idle;
 }

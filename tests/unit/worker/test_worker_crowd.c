@@ -115,6 +115,21 @@ TEST(consumer_that_was_heard_longest_ago_makes_room)
 	assert_int_equal(dropped(world), 1u << 2);
 }
 
+TEST(instance_with_a_new_rank_does_not_keep_the_others_places)
+{
+	struct world *world = *state;
+
+	assert_int_equal(call(world, 0, 0x11, 0, 2)->state, 2);
+	world_pass(world, 200 * WORLD_MS);
+	assert_int_equal(call(world, 1, 0x12, 0, 1)->state, 2);
+	assert_int_equal(call(world, 2, 0x13, 0, 1)->state, 2);
+	world_pass(world, 200 * WORLD_MS);
+	/* Its sibling was silent for longest, and cannot go alone. */
+	assert_int_equal(call(world, 3, 0x11, 1, 2)->state, 2);
+	one_more(world, 1);
+	assert_int_equal(dropped(world), 1u << 1);
+}
+
 TEST(consumer_with_a_claim_makes_no_room)
 {
 	struct world *world = *state;
