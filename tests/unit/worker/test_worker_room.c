@@ -306,6 +306,34 @@ TEST(claim_without_room_calls_nobody)
 	assert_int_equal(world->connects, connects);
 }
 
+/* Nor do they keep a connection that nobody uses from making room for those. */
+TEST(claim_that_waits_has_connections_closed_for_its_other_ranks)
+{
+	struct world *world = *state;
+	uint32_t rounds;
+	uint32_t at;
+
+	world->read_code = 1;
+	for (at = 1; at <= 2; at++) {
+		claim_and_pull(world, at, 1);
+		await_loaded(world, at, 1);
+	}
+	world->read_code = 0;
+	for (at = 3; at <= WORLD_PEERS; at++) {
+		claim_and_pull(world, at, 1);
+		rounds_run(world, 5, 1);
+	}
+	world->connect_code = KVPULL_EAGAIN;
+	world_down(world, world_peer_at(world, "1-0"));
+	world->connect_code = 0;
+	world_claim(world, 102, 2);
+	at = world_peer_at(world, "2-0");
+	for (rounds = 0; !world->peers[at].disconnected; rounds++) {
+		assert_in_range(rounds, 0, 20);
+		world_pass(world, WORLD_MS);
+	}
+}
+
 /* The ticket could never be read: its pull fails at once. */
 TEST(producer_of_more_ranks_than_there_are_entries_is_refused)
 {
