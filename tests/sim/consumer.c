@@ -34,7 +34,7 @@ static struct sim_hold *ticket_pick(const struct sim_instance *instance)
 			     sim_below(world, count < back ? count : back)];
 }
 
-/* Nobody has used its ticket here, or those who did are not done. */
+/* Nobody has used the request's ticket here, or its users are done. */
 static int is_fresh(struct sim_instance *instance,
 		    const struct sim_request *request)
 {
@@ -130,7 +130,10 @@ static void arrive(struct sim_instance *instance)
 			sim_fail(world, "a corrupt ticket is accepted");
 		return;
 	}
-	/* Who shares a ticket waits for all its users, with what they all keep. */
+	/*
+	 * Requests that share a ticket wait for all its users, with what they
+	 * all keep.
+	 */
 	if (world->smooth)
 		users = sim_user_of(hold, instance)->used_life !=
 			instance->incarnation;
@@ -186,7 +189,9 @@ static void leave(struct sim_instance *instance, struct sim_request *request,
 	sim_blocks_give(instance, request);
 }
 
-/* Its scheduler half hears of it now, if no message is lost. */
+/*
+ * The instance's scheduler half hears of the expiry now, if no message is lost.
+ */
 static void expiry_note(struct sim_instance *instance,
 			const struct sim_request *request)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What both roles' engines have in common: the block pool, and the bytes that
- * they carry between the halves, late, sometimes lost, sometimes twice.
+ * The engines of both roles share this: the block pool, and the bytes that they
+ * carry between the halves, late, sometimes lost, sometimes twice.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,9 @@
 
 /* Blocks. */
 
-/* What content and logical index say, in each of a block's layers. */
+/*
+ * Writes what the content and the logical index say into each layer of a block.
+ */
 void sim_fill(struct sim_proc *proc, const struct sim_request *request,
 	      uint32_t at, uint64_t content)
 {
@@ -157,7 +159,7 @@ static int is_faulty(struct sim_world *world)
 	return !world->quiet && sim_chance(world, world->bytes_faulty);
 }
 
-/* It comes again, after others that were sent later. */
+/* The packet comes again, after others that were sent later. */
 static void stray_put(struct sim_world *world, struct sim_queue *queue,
 		      const void *bytes, size_t byte_count)
 {
@@ -294,8 +296,9 @@ void sim_engine_results(struct sim_instance *instance)
 	uint32_t rank;
 
 	/*
-	 * What its predecessor never heard, one at a time. Before it knows a
-	 * rank a half believes the first who speaks for it, dead or not.
+	 * The half hears what its predecessor never heard, a packet at a time.
+	 * Before it knows a rank it believes the first who speaks for it, dead
+	 * or not.
 	 */
 	if (packet && sim_ranks_are_known(instance)) {
 		result_take(instance, packet->bytes, packet->byte_count);
@@ -321,7 +324,7 @@ void sim_engine_results(struct sim_instance *instance)
 	}
 }
 
-/* What a poll said goes to the engine: at once, or by a message. */
+/* The results of a poll go to the engine: at once, or by a message. */
 static void output_put(struct sim_proc *proc,
 		       const struct kvpull_poll_record *records,
 		       uint32_t record_count)
@@ -473,7 +476,7 @@ static void awake_note(struct sim_proc *proc, int is_poll)
 	proc->awake_ns = proc->world->now_ns;
 }
 
-/* Who runs less often than this beats late. */
+/* A process that runs less often than this beats late. */
 static void progress_note(struct sim_proc *proc)
 {
 	struct sim_world *world = proc->world;
@@ -528,7 +531,10 @@ static void steps_take(struct sim_proc *proc, struct sim_queue *queue)
 				       packet->byte_count))
 			sim_fail(proc->world, "process %u refuses a step",
 				 proc->index);
-		/* One that came after a gap was not taken in: it wakes nobody. */
+		/*
+		 * A step that came after a gap was not taken in: it wakes
+		 * nobody.
+		 */
 		if (!proc->worker->step_gap)
 			awake_note(proc, 0);
 		sim_queue_pop(queue);

@@ -78,7 +78,7 @@ void sim_gifts_take(struct sim_proc *proc, uint64_t now_ns)
 	}
 }
 
-/* One of the newest holds, or one that had its slot before. */
+/* Returns one of the newest holds, or one that had its slot before. */
 static const struct sim_hold *hold_pick(struct sim_world *world)
 {
 	const uint32_t back = sim_chance(world, 900) ? 6 : 64;
@@ -120,7 +120,7 @@ static struct sim_word word_of(struct sim_world *world,
 	return word;
 }
 
-/* It may come late, and twice. */
+/* The words may come late, and twice. */
 static void show(struct sim_proc *proc, const struct sim_word *words,
 		 uint32_t count)
 {

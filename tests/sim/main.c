@@ -195,7 +195,7 @@ int main(int argc, char **argv)
 
 	options_take(argc, argv);
 	sim_report_open();
-	/* One seed is one story, of the kind that was asked for. */
+	/* A single seed is a single story, of the kind that was asked for. */
 	failed = (options.pool || options.seeds > 1) && run_pool();
 	if (!options.pool)
 		run_connector();

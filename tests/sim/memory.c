@@ -4,7 +4,7 @@
 
 #include "tests/sim/sim.h"
 
-/* All of them, an equal share, or one that neighbours have too. */
+/* A rank has all heads, an equal share, or a share that neighbours have too. */
 static void heads_share(struct sim_proc *proc)
 {
 	const struct sim_shape *shape = &proc->world->shape;
@@ -17,7 +17,7 @@ static void heads_share(struct sim_proc *proc)
 		shape->replicated ? 0 : proc->rank * shape->heads / tp;
 }
 
-/* One for all layers, or one a group. */
+/* There is a cache for all layers, or one a group. */
 static uint32_t caches_fill(struct sim_proc *proc, struct kvpull_cache *caches)
 {
 	const uint32_t count = proc->world->shape.window ? 2 : 1;

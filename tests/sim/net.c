@@ -153,7 +153,7 @@ static void unanswered_note(const struct sim_conn *conn)
 		proc->unanswered |= UINT64_C(1) << rank_bit(conn->server);
 }
 
-/* Of some connections the memory is lent, of others it is not. */
+/* Some connections have their memory lent, others have not. */
 static int sim_lend(struct kvpull_transport *transport, uint32_t peer,
 		    struct kvpull_mapping *mapping)
 {
@@ -170,7 +170,7 @@ static int sim_lend(struct kvpull_transport *transport, uint32_t peer,
 	return 0;
 }
 
-/* Nobody may copy from it any more. */
+/* From here on nobody may copy from the memory that was lent. */
 static void lent_close(struct sim_conn *conn)
 {
 	if (conn->lent)
@@ -189,7 +189,9 @@ static void sim_disconnect(struct kvpull_transport *transport, uint32_t peer)
 	sim_trace(world, "process %u disconnects peer %u", own->proc->index,
 		  peer, 0);
 	conn->closing = 1;
-	/* Nobody disconnects who is up but to make room. */
+	/*
+	 * A peer that is up is disconnected to make room, and for nothing else.
+	 */
 	conn->parts = conn->attached && !conn->lost;
 	unanswered_note(conn);
 	lent_close(conn);
@@ -376,7 +378,7 @@ static uint32_t server_poll(struct sim_transport *own, struct sim_conn *conn,
 		if (packet->kind == SIM_SYN && !server_accept(own, conn))
 			break;
 		if (conn->caller == SIM_NONE) {
-			/* It died before it had introduced itself. */
+			/* The caller died before it had introduced itself. */
 			conn->server_done = 1;
 			sim_conn_free(conn);
 			break;
@@ -387,7 +389,9 @@ static uint32_t server_poll(struct sim_transport *own, struct sim_conn *conn,
 			packet->next = own->told;
 			own->told = packet;
 			count++;
-			/* Its answer may be that no event follows. */
+			/*
+			 * The answer to the event may be that no other follows.
+			 */
 			break;
 		}
 		free(packet);
@@ -516,7 +520,10 @@ static void sim_close(struct kvpull_transport *transport, uint64_t close_by_ns)
 	of(transport)->closed = 1;
 }
 
-/* Of one node, and between machines, where nobody vouches for who calls. */
+/*
+ * Two routes: of a node, and between machines, where nobody vouches for a
+ * caller.
+ */
 #define OPS                                                                    \
 	.serve = sim_serve, .address = sim_address,                            \
 	.reachable = sim_reachable, .connect = sim_connect,                    \

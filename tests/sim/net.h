@@ -34,7 +34,7 @@ void sim_gives_taken(struct sim_proc *proc, struct sim_conn *conn,
  */
 int sim_gives_by_sink(struct sim_proc *proc, struct sim_conn *conn,
 		      uint32_t place);
-/* What anybody has shown to the process comes by its route's sink. */
+/* The words that anybody has shown to the process come by its route's sink. */
 void sim_gifts_take(struct sim_proc *proc, uint64_t now_ns);
 
 #endif /* KVPULL_SIM_NET_H */

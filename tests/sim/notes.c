@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What consumers say while they are connected: notifications and heartbeats. */
+/* The words of connected consumers: notifications and heartbeats. */
 #include "tests/sim/net.h"
 
 uint32_t sim_records_max(const struct sim_conn *conn)
@@ -26,7 +26,10 @@ int sim_notify(struct kvpull_transport *transport, uint32_t peer,
 
 	if (!conn || !conn->attached || conn->closing)
 		return KVPULL_EPEER;
-	/* Nobody reads that ring any more, and nobody here knows it yet. */
+	/*
+	 * No process reads that ring any more, and the writer does not know it
+	 * yet.
+	 */
 	if (conn->lost && conn->unread < sim_records_max(conn)) {
 		conn->unread++;
 		return 0;

@@ -165,7 +165,7 @@ void sim_oracle_aborted(struct sim_instance *instance, uint64_t key)
 		hold->aborted = 1;
 }
 
-/* What it had said, and the engine never got, was never said. */
+/* Words of a dead process that its engine never got were never said. */
 void sim_oracle_proc_dead(struct sim_proc *proc)
 {
 	struct sim_world *world = proc->world;

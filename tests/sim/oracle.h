@@ -13,12 +13,12 @@
 
 /* oracle.c: holds */
 struct sim_hold *sim_hold_find(struct sim_world *world, uint64_t key);
-/* Of this life of the instance, by what notes and tickets name. */
+/* Finds a hold of this life of the instance by what notes and tickets name. */
 struct sim_hold *sim_hold_named(const struct sim_instance *instance,
 				uint32_t slot, uint64_t generation);
-/* Its request is over, or its instance is. */
+/* Return: the hold's request is over, or its instance is. */
 int sim_hold_is_over(struct sim_world *world, const struct sim_hold *hold);
-/* Is it of this life of the process's instance? */
+/* Return: the hold is of this life of the process's instance. */
 int sim_hold_is_of(const struct sim_hold *hold, const struct sim_proc *proc);
 
 /* oracle_seen.c: consumers, as a producer's process knows them */
@@ -45,9 +45,12 @@ void sim_oracle_shown(struct sim_proc *proc, const uint8_t *bytes,
 void sim_oracle_gives(const struct sim_conn *conn, const uint8_t *bytes,
 		      size_t byte_count);
 void sim_oracle_given_back(struct sim_proc *proc, const struct sim_hold *hold);
-/* It expired. */
+/* The hold expired. */
 void sim_oracle_stranded(struct sim_proc *proc, const struct sim_hold *hold);
-/* It was given back, and no rank that claimed it itself owes a word. */
+/*
+ * Return: the hold was given back, and no rank that claimed it itself owes a
+ * word.
+ */
 int sim_oracle_must_give(const struct sim_proc *proc, struct sim_hold *hold);
 
 /* oracle_crowd.c: after the consumers of a poll were seen, and at its end */

@@ -175,7 +175,7 @@ void sim_oracle_crowd(struct sim_proc *proc)
 	proc->crowded = 0;
 }
 
-/* What ended before this poll has been reported by now. */
+/* Connections that ended before this poll have been reported by now. */
 void sim_oracle_crowd_end(struct sim_proc *proc)
 {
 	struct sim_conn *conn;

@@ -113,7 +113,7 @@ static int is_reading(const struct sim_proc *proc, uint64_t key)
 	return 0;
 }
 
-/* Nobody gives back what its engine may still use. */
+/* A consumer gives nothing back that its engine may still use. */
 static void word_check(const struct sim_conn *conn, struct sim_hold *hold)
 {
 	struct sim_world *world = conn->client->world;
@@ -154,7 +154,10 @@ void sim_oracle_gives(const struct sim_conn *conn, const uint8_t *bytes,
 		words_get(conn->client->world, bytes, byte_count);
 	uint32_t at;
 
-	/* Who closes drops its pulls, and gives back all that it has. */
+	/*
+	 * A consumer that closes drops its pulls, and gives back all that it
+	 * has.
+	 */
 	for (at = 0; at < count && !conn->client->closing; at++) {
 		const struct sim_word word = word_at(bytes, at);
 		struct sim_hold *hold = hold_shown(conn->server, &word);
@@ -264,7 +267,7 @@ static int is_refused(const struct sim_instance *instance, uint32_t server_rank)
 		return 0;
 	if (instance->stranger == SIM_STRANGER_MODEL)
 		return 1;
-	/* Its welcome may have to wait for a place. */
+	/* The consumer's welcome may have to wait for a place. */
 	if (instance->world->shape.places)
 		return 0;
 	for (rank = 0; rank < instance->tp; rank++)
@@ -288,7 +291,7 @@ static int has_user(const struct sim_instance *instance,
 	return 0;
 }
 
-/* Nobody claimed it: did a consumer that is refused keep its ticket? */
+/* No consumer claimed the hold: did one that is refused keep its ticket? */
 void sim_oracle_stranded(struct sim_proc *proc, const struct sim_hold *hold)
 {
 	struct sim_world *world = proc->world;

@@ -80,7 +80,7 @@ static int must_beat(const struct sim_proc *proc, const struct sim_hold *hold)
 
 	if (world->now_ns <= proc->step_ns + 2 * world->lease_ns)
 		return 1;
-	/* Who does not poll may have a pull that has ended. */
+	/* A process that does not poll may have a pull that has ended. */
 	if (world->now_ns - proc->awake_ns > world->lease_ns / 6)
 		return 0;
 	for (at = 0; at < SIM_REQUESTS; at++) {
@@ -95,8 +95,9 @@ static int must_beat(const struct sim_proc *proc, const struct sim_hold *hold)
 }
 
 /*
- * Who is connected, runs and has not released is heard within a lease. A claim
- * of an earlier connection does not count: its release may be lost with that.
+ * A consumer that is connected, runs and has not released is heard within a
+ * lease. A claim of an earlier connection does not count: its release may be
+ * lost with that.
  */
 static void silent_check(struct sim_proc *proc, const struct sim_hold *hold,
 			 const struct sim_claimer *claimer)
@@ -151,7 +152,10 @@ static uint64_t owing_heard(struct sim_proc *proc,
 	return last_ns;
 }
 
-/* What a lease runs from: the take, the last word, who owes one and lives. */
+/*
+ * Return: the time from which a lease runs: the latest of the take, the last
+ * word, and the time at which a claimer that owes a word was heard.
+ */
 static uint64_t silent_since(struct sim_proc *proc, const struct sim_hold *hold)
 {
 	const struct sim_hold_rank *rank = &hold->ranks[proc->rank];
@@ -297,7 +301,7 @@ static int must_be_over(struct sim_proc *proc, const struct sim_hold *hold)
 	return complete && complete == rank->claimer_count;
 }
 
-/* What the process itself thinks of the hold. */
+/* Fails the seed with what the process itself thinks of the hold. */
 static void __attribute__((noreturn))
 kept_too_long(struct sim_proc *proc, const struct sim_hold *hold,
 	      const char *what)

@@ -71,7 +71,7 @@ enum pool_home_state {
 	POOL_KILLED
 };
 
-/* One incarnation of an owner, and what is left of it. */
+/* An incarnation of an owner, and what is left of it. */
 struct pool_home {
 	struct pool_world *world;
 	struct pool_proc *proc;

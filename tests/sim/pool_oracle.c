@@ -163,7 +163,7 @@ void sim_pool_was_put(struct pool_home *home, const struct kvpull_pool_put *put,
 		list(home, put->place, key);
 }
 
-/* What the route writes for a reader. */
+/* Writes of the route for a reader. */
 
 void sim_pool_may_write(const struct pool_proc *proc,
 			const struct kvpull_read *read, uint32_t item)

@@ -31,9 +31,10 @@ static void *zeroed(size_t count, size_t bytes)
 }
 
 /*
- * What outlives its owner is revoked in full before its successor's first write,
- * and its guards count on: of a guard that is read meanwhile one word may be its
- * predecessor's, and a count that began anew would be believed (seed 7710362).
+ * Places that outlive their owner are revoked in full before its successor's
+ * first write, and their guards count on: of a guard that is read meanwhile one
+ * word may be the predecessor's, and a count that began anew would be believed
+ * (seed 7710362).
  */
 static void memory_take(struct pool_home *home, struct pool_home *predecessor)
 {
@@ -50,7 +51,7 @@ static void memory_take(struct pool_home *home, struct pool_home *predecessor)
 	       world->entries * sizeof(*home->entries));
 }
 
-/* It and those whose memory it had before. */
+/* The memory of this home, and of all that had it before, is another's now. */
 static void memory_is_taken(struct pool_world *world,
 			    const struct pool_home *by)
 {
@@ -100,7 +101,10 @@ struct pool_home *sim_pool_home_open(struct pool_proc *proc,
 		.index = world->home_count++,
 		.weights = proc->weights,
 		.is_sealed = (uint32_t)is_sealed,
-		/* Who has an honest one's memory could make that one lie. */
+		/*
+		 * A liar that has an honest owner's memory could make that one
+		 * lie.
+		 */
 		.is_hostile = is_hostile && !world->big &&
 			      (!predecessor || predecessor->is_hostile),
 		.share = { .incarnation = incarnation,
@@ -360,7 +364,7 @@ void sim_pool_home_fill(struct pool_home *home)
 	}
 }
 
-/* What must be refused. */
+/* Puts that must be refused. */
 
 static void put_carelessly(struct pool_home *home, uint32_t index)
 {
@@ -380,7 +384,10 @@ static void put_carelessly(struct pool_home *home, uint32_t index)
 		job.generation += sim_pool_chance(world, 500) ? 1 : UINT64_MAX;
 	else if (sim_pool_chance(world, 300))
 		job.epoch += sim_pool_chance(world, 500) ? 1 : UINT64_MAX;
-	/* Else it would be listed under any key: a lie, and no carelessness. */
+	/*
+	 * A put that is right in all of this would list the place under any
+	 * key: a lie, and no carelessness.
+	 */
 	if (job.generation != place->generation || job.epoch != home->epoch ||
 	    place->job != SIM_NONE || listed != SIM_NONE)
 		(void)place_put(home, &job);
@@ -445,7 +452,7 @@ static void lie(struct pool_home *home)
 	world->counts.hostile++;
 }
 
-/* What a dead owner's memory is used for, where nothing holds it. */
+/* A dead owner's memory is written for other uses where nothing holds it. */
 static void scribble(struct pool_home *home)
 {
 	struct pool_world *world = home->world;

@@ -9,7 +9,7 @@
 
 #include "tests/sim/pool.h"
 
-/* What a call may answer; where there is nothing, 0. */
+/* The codes that a call may answer; without any it is 0. */
 struct refusals {
 	int codes[8];
 	uint32_t count;
@@ -153,7 +153,7 @@ static int peer_add(struct pool_proc *proc, const struct pool_conn *conn,
 					    peer);
 }
 
-/* Who lies of its memory, too, is no peer. */
+/* An owner that lies of its memory is no peer. */
 static void welcome_of_a_liar(struct pool_proc *proc, struct pool_conn *conn)
 {
 	struct kvpull_pool_share *share = &conn->home->share;
@@ -239,7 +239,7 @@ static int is_removable(const struct pool_conn *conn)
 	return conn->state != POOL_CONN_FREE && conn->state != POOL_CONN_CALLS;
 }
 
-/* One that stands, or did. */
+/* Picks a connection that stands, or did. */
 static struct pool_conn *conn_pick(struct pool_proc *proc,
 				   const struct pool_proc *to)
 {
@@ -258,7 +258,7 @@ static struct pool_conn *conn_pick(struct pool_proc *proc,
 
 /* Probes and reads. */
 
-/* What keeps any of them from beginning at this peer. */
+/* Adds the refusals that keep any task from beginning at this peer. */
 static void peer_refusals(const struct pool_proc *proc,
 			  const struct pool_conn *conn,
 			  struct refusals *refusals)
@@ -520,7 +520,7 @@ static void read_begin(struct pool_proc *proc, struct pool_task *task,
 	task->state = POOL_TASK_FREE;
 }
 
-/* What was found, some of it twice: to be read in a while. */
+/* Keeps the keys that were found, some of them twice: to be read in a while. */
 static void found_take(struct pool_proc *proc, struct pool_task *task,
 		       const struct kvpull_share_reader_end *end)
 {
@@ -596,7 +596,10 @@ static void cancel(struct pool_proc *proc, struct pool_task *task)
 		task->is_cancelled = 1;
 		return;
 	}
-	/* It had ended, and that is told now, unless it was told before. */
+	/*
+	 * The task had ended, and its end is told now, unless it was told
+	 * before.
+	 */
 	sim_pool_code_is(proc->world, "cancel", code, KVPULL_EINVAL);
 	ends_take(proc);
 	if (is_open(task) && task->id == id)
@@ -612,7 +615,7 @@ static void task_turn(struct pool_proc *proc, struct pool_task *task)
 
 	if (task->state == POOL_TASK_FOUND && task->due <= world->sim->turn) {
 		conn = conn_pick(proc, task->home->proc);
-		/* What other weights' probe found is none of ours. */
+		/* A probe under other weights found nothing that is ours. */
 		if (conn && task->name == proc->name)
 			read_begin(proc, task, conn);
 		else

@@ -103,7 +103,7 @@ static void step(struct pool_proc *proc, struct pool_read *mine)
 	}
 }
 
-/* What a window's words were while they came is not what they are now. */
+/* Counts a window whose words changed while they came. */
 static void torn_count(struct pool_proc *proc, const struct pool_read *mine)
 {
 	const struct kvpull_strip *strip = mine->read->strips;
@@ -123,7 +123,9 @@ static void is_over(struct pool_proc *proc, struct pool_read *mine, int code)
 {
 	struct pool_mark *mark = &proc->marks[mine->read->index];
 
-	/* Its death was looked for after its guards. */
+	/*
+	 * The route looks whether the owner is dead after it read the guards.
+	 */
 	if (!code && mine->is_check && !mine->conn->home->is_sealed &&
 	    mine->conn->home->state != POOL_LIVE) {
 		code = KVPULL_EPEER;

@@ -255,7 +255,7 @@ static void world_turn(struct pool_world *world)
 			sim_pool_home_turn(&world->homes[at]);
 }
 
-/* What is asked comes to its end; so does what hangs, once it is given up. */
+/* Every task comes to its end; one that hangs does once it is given up. */
 static void world_end(struct pool_world *world)
 {
 	uint32_t left;
@@ -275,7 +275,7 @@ static void world_end(struct pool_world *world)
 		sim_pool_reader_is_empty(&world->procs[at]);
 		sim_pool_reader_close(&world->procs[at]);
 	}
-	/* Who took over another's memory goes first. */
+	/* A home that took over another's memory goes first. */
 	for (at = world->home_count; at--;)
 		sim_pool_home_free(&world->homes[at]);
 	free(world->digests);

@@ -114,7 +114,7 @@ static void held_check(struct sim_instance *instance,
 			 (unsigned long long)sibling->key);
 }
 
-/* What is free carries no ticket, or that of its family. */
+/* A request whose blocks are free carries no ticket, or that of its family. */
 static void free_check(struct sim_instance *instance,
 		       const struct sim_request *request,
 		       const struct kvpull_finish *call)
@@ -186,7 +186,7 @@ static void finish(struct sim_instance *instance, struct sim_request *request,
 	sim_blocks_give(instance, request);
 }
 
-/* Somebody goes away after the end: the blocks are held until the reports. */
+/* A client goes away after the end: the blocks are held until the reports. */
 static void finish_again(struct sim_instance *instance,
 			 const struct sim_request *request)
 {
@@ -267,7 +267,10 @@ static void turn_request(struct sim_instance *instance,
 	}
 }
 
-/* What this rank knows of is not read any more: it may be overwritten. */
+/*
+ * Blocks of holds that this rank knows are over are not read any more: they may
+ * be overwritten.
+ */
 static void overwrite(struct sim_proc *proc)
 {
 	struct sim_world *world = proc->world;

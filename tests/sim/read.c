@@ -47,7 +47,7 @@ static uint64_t bytes_before(const struct kvpull_read *read, uint32_t pieces)
 	return bytes;
 }
 
-/* One block of one strip. */
+/* Copies a block of a strip. */
 static void piece_copy(struct sim_proc *proc, struct sim_read *mine,
 		       uint32_t piece)
 {
@@ -131,7 +131,7 @@ static void step(struct sim_proc *proc, struct sim_read *mine)
 	}
 }
 
-/* Of a read that was cut: its pieces from the first on without a hole. */
+/* Tells of a read that was cut: its pieces from the first on without a hole. */
 static void done_say(struct sim_world *world, struct sim_read *mine)
 {
 	const uint32_t tail = mine->piece_count - mine->first - mine->offset;

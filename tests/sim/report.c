@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a failed seed tells: the violation, the last events, how to replay. */
+/*
+ * The report of a failed seed: the violation, the last events, how to replay.
+ */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>

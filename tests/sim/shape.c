@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a seed's world is like. Half of them are plain: two ranks at most, tables
+ * The world of a seed. Half of the worlds are plain: two ranks at most, tables
  * with room, every fault. The others are wide, each in some ways drawn by a
- * generator of their own, so that a plain seed keeps its story whatever is added
- * here; and know a random half of the faults, for one that comes often hides
- * what another does alone.
+ * generator of their own, so that a plain seed keeps its story whatever is
+ * added here. They know a random half of the faults, since a fault that comes
+ * often hides what another does alone.
  */
 #include "tests/sim/sim.h"
 
@@ -42,7 +42,7 @@ static void plain_fill(struct sim_shape *shape)
 	};
 }
 
-/* One in four instances produces; in a crowd all but one. */
+/* A quarter of the instances produce; in a crowd all but one do. */
 int sim_produces(const struct sim_world *world, uint32_t index)
 {
 	return world->shape.crowd ? index != 1 : index % 4 == 0;

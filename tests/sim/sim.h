@@ -48,7 +48,7 @@ int sim_chance(struct sim_world *world, uint32_t per_mille);
 /* As sim_chance(), if this world knows that fault. */
 int sim_fault(struct sim_world *world, enum sim_fault fault,
 	      uint32_t per_mille);
-/* What word `word` of a block's head must be. */
+/* Return: the right value of word `word` of a block's head. */
 uint64_t sim_stamp(uint64_t content, uint32_t block, uint32_t row);
 
 /* Bytes or a record on their way; a queue keeps its order. */
@@ -354,7 +354,7 @@ struct sim_hold_rank {
 	struct sim_claimer *claimers;
 };
 
-/* What a consumer instance has made of a hold: in which of its lives. */
+/* A consumer instance's use of a hold, and in which of its lives. */
 struct sim_user {
 	uint32_t instance;
 	uint64_t used_life;    /* it saw the ticket */
@@ -552,7 +552,7 @@ void sim_queue_pop(struct sim_queue *queue);
 struct sim_packet *sim_queue_due_at(const struct sim_queue *queue,
 				    uint64_t now_ns);
 struct sim_packet *sim_queue_unlink(struct sim_queue *queue); /* the first */
-/* What its dead sender had not got out yet is lost from some point on. */
+/* Loses what the dead sender had not got out yet, from some point on. */
 void sim_queue_cut(struct sim_world *world, struct sim_queue *queue);
 
 /* read.c */
@@ -566,7 +566,7 @@ void sim_reads_run(struct sim_proc *proc);
 /* As in the seam: a small pull, by the consumer's engine. */
 int sim_lent_copy(const struct kvpull_mapping *mapping,
 		  const struct kvpull_read *read);
-/* Its reads end now; READ_DONE comes at the next poll. */
+/* Ends the reads of a connection now; READ_DONE comes at the next poll. */
 void sim_reads_end(struct sim_conn *conn, int32_t code);
 uint32_t sim_reads_told(struct sim_transport *transport,
 			struct kvpull_event *events, uint32_t capacity);
@@ -591,7 +591,7 @@ int sim_ranks_are_known(const struct sim_instance *instance);
 void sim_proc_turn(struct sim_proc *proc);
 /* A producer goes on while a consumer copies. */
 void sim_producer_meanwhile(struct sim_proc *proc);
-/* It beats now: may it? */
+/* The engine beats now: may it? */
 void sim_engine_beats(const struct sim_proc *proc);
 void sim_engine_record(struct sim_proc *proc,
 		       const struct kvpull_poll_record *record);
@@ -603,8 +603,9 @@ struct sim_request *sim_request_find(struct sim_instance *instance,
 				     uint64_t key);
 struct sim_request *sim_request_slot(struct sim_instance *instance);
 /*
- * One block of a request, on one rank. Where there are two groups the second
- * has its blocks in the other order, and the trailing ones of the prompt alone.
+ * Fills a block of a request, on one rank. Where there are two groups the
+ * second has its blocks in the other order, and the trailing ones of the prompt
+ * alone.
  */
 void sim_fill(struct sim_proc *proc, const struct sim_request *request,
 	      uint32_t at, uint64_t content);
@@ -613,7 +614,9 @@ struct sim_group {
 	uint32_t count;
 	uint32_t ids[SIM_REQUEST_BLOCKS];
 };
-/* Of a request's blocks, where the whole prompt has so many. */
+/*
+ * The group's part of a request's blocks, where the whole prompt has so many.
+ */
 void sim_group_fill(const struct sim_world *world,
 		    const struct sim_request *request, uint32_t prompt_blocks,
 		    uint32_t index, struct sim_group *group);
@@ -659,7 +662,7 @@ void sim_refusal_note(struct sim_proc *proc, const struct sim_conn *conn,
 void sim_oracle_held(struct sim_instance *instance,
 		     const struct sim_request *request, const char *ticket,
 		     size_t ticket_bytes);
-/* Which of the instance's holds it is of, or SIM_NONE. */
+/* Return: the instance's hold that the ticket is of, or SIM_NONE. */
 uint32_t sim_oracle_ticket(const struct sim_instance *instance,
 			   const char *ticket, size_t ticket_bytes);
 void sim_oracle_told(struct sim_proc *proc);    /* after a step */
@@ -682,7 +685,7 @@ void sim_oracle_loaded(struct sim_proc *proc,
 void sim_oracle_end(struct sim_world *world); /* before anything closes */
 
 /* oracle_owes.c */
-/* Who owes a word on the hold must know that, or have said it. */
+/* A process that owes a word on the hold must know that, or have said it. */
 void sim_oracle_owes(struct sim_proc *proc, const struct sim_hold *hold);
 
 #endif /* KVPULL_SIM_H */

@@ -114,7 +114,7 @@ static void rank_tell(struct sim_instance *instance, uint32_t rank)
 	instance->procs[rank]->known = 1;
 }
 
-/* What was being computed on a rank that is lost is lost. */
+/* Work that a lost rank was computing is lost. */
 static void running_abort(struct sim_instance *instance)
 {
 	uint32_t at;
@@ -166,7 +166,7 @@ void sim_rank_open(struct sim_instance *instance, uint32_t rank)
 				   .incarnation = ++world->incarnation_next
 						  << 16 };
 	setup.incarnation = proc->incarnation;
-	/* What its predecessor was told, and never read. */
+	/* The packets that the predecessor was sent, and never read. */
 	proc->strays = instance->late[rank];
 	instance->late[rank] = (struct sim_queue){ 0 };
 	if (kvpull_worker_create(&setup, &proc->worker, &detail))
@@ -231,7 +231,10 @@ void sim_instance_open(struct sim_instance *instance)
 	instance->suspects = 0;
 	for (rank = 0; rank < instance->tp; rank++) {
 		sim_rank_open(instance, rank);
-		/* Else its first result tells. */
+		/*
+		 * A rank that is not announced now is known by its first
+		 * result.
+		 */
 		if (sim_chance(world, 800))
 			rank_tell(instance, rank);
 	}
@@ -336,7 +339,7 @@ static uint64_t later(struct sim_world *world)
 	       sim_below(world, 10 * KVPULL_NS_PER_MS) + 1;
 }
 
-/* Whatever can go wrong with processes. */
+/* Draws one of all disasters that can happen to processes. */
 static void disaster(struct sim_world *world)
 {
 	struct sim_instance *instance =
@@ -357,7 +360,7 @@ static void disaster(struct sim_world *world)
 		instance->restart_ns = later(world);
 		break;
 	default:
-		/* One that was never known cannot be restarted alone. */
+		/* A rank that was never known cannot be restarted alone. */
 		if (instance->rank_restart_ns[rank] ||
 		    !instance->procs[rank]->known)
 			break;
@@ -495,8 +498,8 @@ static void big_fill(struct sim_world *world)
 }
 
 /*
- * One consumer, whose pulls have time for all that wait for entries before them;
- * in half of them nothing goes wrong: there each pull comes.
+ * A crowd has one consumer, whose pulls have time for all that wait for entries
+ * before them; in half of the crowds nothing goes wrong: there each pull comes.
  */
 static void crowd_fill(struct sim_world *world)
 {
@@ -579,7 +582,10 @@ static void world_fill(struct sim_world *world)
 	}
 }
 
-/* Its engine steps again: what it had not told its workers yet begins now. */
+/*
+ * The instance's engine steps again: words that it had not told its workers yet
+ * begin now.
+ */
 static void comes_back(struct sim_instance *instance)
 {
 	uint32_t at;
