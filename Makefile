@@ -124,7 +124,7 @@ export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1
 # ---- build ----
 
 all: lib tools ## the library and the tools
-programs: all $(UNIT) $(STRESS) $(SIM) $(SCENARIOS) $(B)/gpu_probe $(FAKE_CUDA) ## what the tests run
+programs: all $(UNIT) $(STRESS) $(SIM) $(SCENARIOS) $(B)/kvpull_bench $(BENCHES) $(B)/gpu_probe $(FAKE_CUDA) ## what the tests run, and the benches
 fuzz-programs: $(FUZZ) $(B)/kvpull_sequences $(B)/kvpull_api_fuzz
 unit-programs: $(UNIT)
 lib: $(B)/libkvpull.so ## the library alone

@@ -178,7 +178,7 @@ static int ring_add(struct core *core)
 					       core->ring_memory[index], bytes);
 	if (code)
 		return code;
-	core->worker->progress->callers[index] = (struct kvpull_caller){
+	core->worker->progress->callers.all[index] = (struct kvpull_caller){
 		.state = KVPULL_CALLER_IN,
 		.handle = index,
 		.route = &core->worker->progress->routes.list[0],

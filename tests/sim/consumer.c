@@ -34,7 +34,7 @@ static struct sim_hold *ticket_pick(const struct sim_instance *instance)
 			     sim_below(world, count < back ? count : back)];
 }
 
-/* Nobody has used the request's ticket here, or its users are done. */
+/* Return: nobody has used the request's ticket here, or its users still wait. */
 static int is_fresh(struct sim_instance *instance,
 		    const struct sim_request *request)
 {
