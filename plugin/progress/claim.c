@@ -144,7 +144,7 @@ static void peer_changed(struct kvpull_progress *progress, uint32_t peer,
 			rank->state = KVPULL_RANK_NEW;
 			progress->listed_count -= rank->listed;
 			rank->listed = 0;
-			if (remote->state == KVPULL_REMOTE_GONE &&
+			if (remote->peer.state == KVPULL_PEER_GONE &&
 			    !kvpull_give_wants(remote, rank))
 				kvpull_room_close(progress, claim, rank,
 						  KVPULL_RANK_LOST, now_ns);
@@ -188,9 +188,10 @@ static int say(struct kvpull_progress *progress,
 static int is_taken(const struct kvpull_remote *remote,
 		    const struct kvpull_claim_rank *rank)
 {
-	const struct kvpull_transport *transport = remote->route->transport;
+	const struct kvpull_transport *transport =
+		remote->peer.route->transport;
 	const uint64_t open =
-		transport->ops->notes_open(transport, remote->handle);
+		transport->ops->notes_open(transport, remote->peer.handle);
 
 	return remote->notes_said - rank->note >= open;
 }
@@ -271,7 +272,7 @@ static void rank_run(struct kvpull_progress *progress, uint32_t id,
 		}
 		return;
 	}
-	if (remote->state == KVPULL_REMOTE_GONE) {
+	if (remote->peer.state == KVPULL_PEER_GONE) {
 		kvpull_room_close(progress, claim, rank, KVPULL_RANK_LOST,
 				  now_ns);
 		return;
@@ -280,7 +281,7 @@ static void rank_run(struct kvpull_progress *progress, uint32_t id,
 	 * Else peers_changed() brings it back. One that was told that we go
 	 * hears it when we are back: it might let go of what it hears now.
 	 */
-	if (remote->state != KVPULL_REMOTE_UP || remote->closing_ns ||
+	if (remote->peer.state != KVPULL_PEER_UP || remote->closing_ns ||
 	    !has_word(claim, rank))
 		return;
 	/* Behind those that wait already. */
@@ -387,7 +388,7 @@ static void lists_run(struct kvpull_progress *progress, uint64_t now_ns)
 	for (index = 0; index < progress->remote_end; index++) {
 		struct kvpull_remote *remote = &progress->remotes[index];
 
-		if (remote->state != KVPULL_REMOTE_UP)
+		if (remote->peer.state != KVPULL_PEER_UP)
 			continue;
 		said_run(progress, remote, now_ns);
 		to_say_run(progress, remote, now_ns);

@@ -26,7 +26,8 @@ static void due_at(struct kvpull_progress *progress, uint64_t at_ns)
 static void words_fill(struct kvpull_progress *progress,
 		       const struct kvpull_remote *remote)
 {
-	const struct kvpull_transport *transport = remote->route->transport;
+	const struct kvpull_transport *transport =
+		remote->peer.route->transport;
 	const uint32_t room = kvpull_give_room(transport->ops->give_bytes_max);
 	struct kvpull_give *give = progress->give;
 	uint32_t id = remote->to_say.first;
@@ -47,7 +48,7 @@ static void words_fill(struct kvpull_progress *progress,
 
 static int call(struct kvpull_progress *progress, struct kvpull_remote *remote)
 {
-	struct kvpull_transport *transport = remote->route->transport;
+	struct kvpull_transport *transport = remote->peer.route->transport;
 	size_t byte_count;
 
 	words_fill(progress, remote);
@@ -55,9 +56,9 @@ static int call(struct kvpull_progress *progress, struct kvpull_remote *remote)
 				     KVPULL_MESSAGE_BYTES_MAX, progress->give);
 	if (!byte_count)
 		return KVPULL_EUNSUPPORTED;
-	return transport->ops->give(transport, remote->address,
+	return transport->ops->give(transport, remote->peer.address,
 				    progress->message, byte_count,
-				    &remote->handle);
+				    &remote->peer.handle);
 }
 
 /* A shortage passes. For a producer that is not there nothing is left to do. */
@@ -74,7 +75,7 @@ static void failed(struct kvpull_progress *progress, uint32_t index,
 		return;
 	}
 	kvpull_info(progress->log, "peer %s did not take its tickets back: %s",
-		    remote->address, kvpull_error_name(code));
+		    remote->peer.address, kvpull_error_name(code));
 	remote->give_retry = (struct kvpull_retry){ 0 };
 	kvpull_claim_given(progress, index, UINT32_MAX, KVPULL_RANK_LOST,
 			   now_ns);
@@ -90,7 +91,7 @@ static void say(struct kvpull_progress *progress,
 	kvpull_warn(
 		progress->log,
 		"tickets of peer %s cannot be used (%s): %u were given back, the first of request %s",
-		remote->address, kvpull_error_name(remote->code),
+		remote->peer.address, kvpull_error_name(remote->peer.code),
 		remote->giving,
 		kvpull_log_label(progress->claims[claim].order->label));
 }
@@ -105,12 +106,12 @@ static void begin(struct kvpull_progress *progress, uint32_t index,
 		failed(progress, index, code, now_ns);
 		return;
 	}
-	progress->remote_of[remote->route->peer_first + remote->handle] =
-		remote;
+	*kvpull_peer_of(&progress->peers, remote->peer.route,
+			remote->peer.handle) = &remote->peer;
 	remote->giving = progress->give->word_count;
-	remote->greeted_ns =
+	remote->peer.greeted_ns =
 		now_ns + progress->facts->config.connect_ms * KVPULL_NS_PER_MS;
-	due_at(progress, remote->greeted_ns);
+	due_at(progress, remote->peer.greeted_ns);
 }
 
 static void end(struct kvpull_progress *progress, uint32_t index,
@@ -128,7 +129,7 @@ static void end(struct kvpull_progress *progress, uint32_t index,
 	}
 	remote->giving = remote->gave = 0;
 	/* A claim that came meanwhile waited for the end of this call. */
-	if (remote->state == KVPULL_REMOTE_WAIT) {
+	if (remote->peer.state == KVPULL_PEER_WAIT) {
 		progress->remote_ns = now_ns;
 		kvpull_progress_timer(progress, now_ns);
 	}
@@ -140,17 +141,16 @@ static void run_one(struct kvpull_progress *progress, uint32_t index,
 		    uint64_t now_ns)
 {
 	struct kvpull_remote *remote = &progress->remotes[index];
-	struct kvpull_transport *transport = remote->route->transport;
 
 	if (remote->gave)
 		end(progress, index, now_ns);
-	if (remote->giving && now_ns >= remote->greeted_ns)
-		transport->ops->disconnect(transport, remote->handle);
+	if (remote->giving && now_ns >= remote->peer.greeted_ns)
+		kvpull_peer_disconnect(&remote->peer);
 	else if (remote->giving)
-		due_at(progress, remote->greeted_ns);
+		due_at(progress, remote->peer.greeted_ns);
 	else if (remote->to_say.first == KVPULL_NONE ||
-		 (remote->state != KVPULL_REMOTE_GONE &&
-		  remote->state != KVPULL_REMOTE_WAIT))
+		 (remote->peer.state != KVPULL_PEER_GONE &&
+		  remote->peer.state != KVPULL_PEER_WAIT))
 		return;
 	else if (now_ns < remote->give_retry.at_ns)
 		due_at(progress, remote->give_retry.at_ns);

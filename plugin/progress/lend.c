@@ -12,11 +12,12 @@
 void kvpull_lend(struct kvpull_progress *progress, uint32_t peer)
 {
 	const struct kvpull_remote *remote = &progress->remotes[peer];
-	struct kvpull_transport *transport = remote->route->transport;
+	struct kvpull_transport *transport = remote->peer.route->transport;
 	struct kvpull_lent *lent = &progress->handover->lent[peer];
 
 	if (!transport->ops->lend ||
-	    transport->ops->lend(transport, remote->handle, &lent->mapping))
+	    transport->ops->lend(transport, remote->peer.handle,
+				 &lent->mapping))
 		return;
 	lent->plan = &remote->plan;
 	lent->tp_rank = remote->tp_rank;

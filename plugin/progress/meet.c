@@ -1,47 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Worker half, progress side, consumer's role: what a producer says when it is
- * met, and what we answer. Nothing here ends a connection: its caller does, of
- * whoever is no good.
- */
+/* Worker half, progress side: our hello to a producer, and its welcome. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <sodium.h>
-
 #include "base/params.h"
 #include "plugin/progress/progress_state.h"
 
-static int is_allowed(struct kvpull_progress *progress,
-		      const struct kvpull_remote *remote, uint32_t uid)
+size_t kvpull_remote_hello(void *own, const struct kvpull_peer *peer,
+			   const uint8_t theirs[KVPULL_NONCE_BYTES],
+			   uint8_t *bytes)
 {
-	struct kvpull_users users;
-
-	if (kvpull_route_trusts(remote->route, &progress->facts->config, uid))
-		return 1;
-	users = kvpull_config_users(&progress->facts->config);
-	kvpull_warn(progress->log, "peer %s is not asked: its user %u %s",
-		    remote->address, uid, kvpull_users_doubt(&users, uid));
-	return 0;
-}
-
-int kvpull_remote_greet(struct kvpull_progress *progress,
-			struct kvpull_remote *remote,
-			const struct kvpull_event *event)
-{
-	struct kvpull_transport *transport = remote->route->transport;
-	const uint8_t *key = kvpull_config_key(&progress->facts->config);
+	const struct kvpull_progress *progress = own;
+	const struct kvpull_remote *remote = (const struct kvpull_remote *)peer;
 	struct kvpull_hello *hello = progress->hello;
-	uint8_t nonce[KVPULL_NONCE_BYTES];
-	size_t byte_count;
 
-	remote->code = is_allowed(progress, remote, event->uid) ?
-			       kvpull_handshake_get_challenge(
-				       event->data, event->data_bytes, nonce) :
-			       KVPULL_EAUTH;
-	if (remote->code)
-		return remote->code;
 	memset(hello, 0, sizeof(*hello));
 	hello->sealed.version = progress->facts->config.wire_emit;
 	hello->compat = progress->facts->compat;
@@ -53,13 +26,10 @@ int kvpull_remote_greet(struct kvpull_progress *progress,
 	hello->pid = (uint32_t)getpid();
 	memcpy(hello->engine_id, progress->facts->engine_id,
 	       sizeof(hello->engine_id));
-	randombytes_buf(remote->nonce, sizeof(remote->nonce));
-	memcpy(hello->nonce, remote->nonce, sizeof(hello->nonce));
-	byte_count = kvpull_handshake_put_hello(
-		progress->message, KVPULL_MESSAGE_BYTES_MAX, hello, key, nonce);
-	remote->state = KVPULL_REMOTE_GREETED;
-	return transport->ops->peer_send(transport, remote->handle,
-					 progress->message, byte_count);
+	memcpy(hello->nonce, peer->nonce, sizeof(hello->nonce));
+	return kvpull_handshake_put_hello(
+		bytes, KVPULL_MESSAGE_BYTES_MAX, hello,
+		kvpull_config_key(&progress->facts->config), theirs);
 }
 
 static void side_fill(const struct kvpull_progress *progress,
@@ -80,46 +50,13 @@ static void side_fill(const struct kvpull_progress *progress,
 	side->tp_size = welcome ? welcome->tp_size : progress->facts->tp_size;
 }
 
-/* The producer is told why we do not read it. */
-static void refusal_send(struct kvpull_progress *progress,
-			 const struct kvpull_remote *remote,
-			 const struct kvpull_refusal *refusal)
+/* The peer's memory does not fit ours, or cannot be read. Return: the code. */
+static int memory_refuse(struct kvpull_refusal *refusal, int code,
+			 const char *field, const char *why)
 {
-	struct kvpull_transport *transport = remote->route->transport;
-
-	(void)transport->ops->peer_send(
-		transport, remote->handle, progress->message,
-		kvpull_handshake_put_refusal(
-			progress->message, KVPULL_MESSAGE_BYTES_MAX, refusal));
-}
-
-/* A welcome that says more than we know: both sides are told. */
-static void version_refuse(struct kvpull_progress *progress,
-			   const struct kvpull_remote *remote)
-{
-	struct kvpull_refusal refusal;
-
-	kvpull_refusal_version(&refusal, &progress->welcome->sealed);
-	kvpull_warn(
-		progress->log, "peer %s refused: %s is %s here and %s there",
-		remote->address, refusal.field, refusal.ours, refusal.theirs);
-	refusal_send(progress, remote, &refusal);
-}
-
-/* Memory that does not fit ours, or that cannot be read: likewise. */
-static int memory_refuse(struct kvpull_progress *progress,
-			 const struct kvpull_remote *remote, int code,
-			 const struct kvpull_error_detail *detail)
-{
-	struct kvpull_refusal refusal;
-
-	kvpull_error(progress->log, "peer %s refused: %s: %s", remote->address,
-		     detail->field, detail->message);
-	kvpull_refusal_texts(&refusal, KVPULL_EREJECTED, "", detail->message,
-			     "registered");
-	(void)snprintf(refusal.field, sizeof(refusal.field), "memory (%.40s)",
-		       detail->field);
-	refusal_send(progress, remote, &refusal);
+	kvpull_refusal_texts(refusal, KVPULL_EREJECTED, "", why, "registered");
+	(void)snprintf(refusal->field, sizeof(refusal->field), "memory (%.40s)",
+		       field);
 	/* EFULL, more strips than a plan has, never passes. */
 	return code == KVPULL_EINVAL ? KVPULL_EPROTO :
 	       code == KVPULL_EFULL  ? KVPULL_EUNSUPPORTED :
@@ -127,27 +64,17 @@ static int memory_refuse(struct kvpull_progress *progress,
 }
 
 /* What the peer said of its memory is hostile until the plan checked it. */
-int kvpull_remote_welcome(struct kvpull_progress *progress,
-			  struct kvpull_remote *remote,
-			  const struct kvpull_event *event)
+static int memory_check(struct kvpull_progress *progress,
+			struct kvpull_remote *remote,
+			struct kvpull_refusal *refusal)
 {
 	struct kvpull_welcome *welcome = progress->welcome;
-	const uint8_t *key = kvpull_config_key(&progress->facts->config);
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	struct kvpull_serve *view = progress->view;
 	struct kvpull_plan_side local;
 	struct kvpull_plan_side theirs;
-	struct kvpull_transport *transport = remote->route->transport;
-	struct kvpull_serve *view = progress->view;
 	int code;
 
-	code = kvpull_handshake_get_welcome(event->data, event->data_bytes, key,
-					    remote->nonce, welcome);
-	if (code == KVPULL_EVERSION)
-		version_refuse(progress, remote);
-	if (code)
-		return code;
-	if (welcome->incarnation != remote->incarnation)
-		return KVPULL_EPEER;
 	kvpull_welcome_view(welcome->regions, welcome->region_count,
 			    welcome->entries_address, welcome->slot_count,
 			    view);
@@ -157,44 +84,49 @@ int kvpull_remote_welcome(struct kvpull_progress *progress,
 	if (!code)
 		code = kvpull_plan_make(&remote->plan, &local, &theirs,
 					&detail);
+	return code ? memory_refuse(refusal, code, detail.field,
+				    detail.message) :
+		      0;
+}
+
+static int attach(const struct kvpull_progress *progress,
+		  const struct kvpull_peer *peer,
+		  struct kvpull_refusal *refusal)
+{
+	struct kvpull_transport *transport = peer->route->transport;
+	const int code =
+		transport->ops->attach(transport, peer->handle, progress->view);
+
+	if (code == KVPULL_EPEER)
+		return KVPULL_PEER_LOST;
+	if (!code || code == KVPULL_EAGAIN)
+		return code;
+	return memory_refuse(refusal, code, "attach", kvpull_error_text(code));
+}
+
+int kvpull_remote_welcome(void *own, struct kvpull_peer *peer,
+			  const struct kvpull_event *event,
+			  struct kvpull_refusal *refusal)
+{
+	struct kvpull_progress *progress = own;
+	struct kvpull_remote *remote = (struct kvpull_remote *)peer;
+	struct kvpull_welcome *welcome = progress->welcome;
+	int code;
+
+	code = kvpull_handshake_get_welcome(
+		event->data, event->data_bytes,
+		kvpull_config_key(&progress->facts->config), peer->nonce,
+		welcome);
+	if (code == KVPULL_EVERSION)
+		kvpull_refusal_version(refusal, &welcome->sealed);
 	if (code)
-		return memory_refuse(progress, remote, code, &detail);
+		return code;
+	/* Another incarnation has nothing of ours. */
+	if (welcome->incarnation != remote->incarnation)
+		return KVPULL_EPEER;
 	remote->tp_rank = welcome->tp_rank;
 	remote->tp_size = welcome->tp_size;
 	remote->beat_every_ns = welcome->lease_ns / KVPULL_BEATS_A_LEASE;
-	code = transport->ops->attach(transport, remote->handle, view);
-	/* The connection was lost meanwhile, which is no refusal. */
-	if (code == KVPULL_EPEER)
-		return KVPULL_EAGAIN;
-	if (!code || code == KVPULL_EAGAIN)
-		return code;
-	kvpull_detail_set(&detail, code, "attach", "%s",
-			  kvpull_error_text(code));
-	return memory_refuse(progress, remote, code, &detail);
-}
-
-void kvpull_remote_refused(struct kvpull_progress *progress,
-			   struct kvpull_remote *remote,
-			   const struct kvpull_event *event)
-{
-	struct kvpull_refusal refusal;
-
-	remote->code = kvpull_handshake_get_refusal(
-		event->data, event->data_bytes, &refusal);
-	if (remote->code)
-		return;
-	remote->code = refusal.code < 0 ? refusal.code : KVPULL_EPROTO;
-	/* What passes is tried again: a pull that is late by it has a line. */
-	if (remote->code == KVPULL_EAGAIN)
-		kvpull_info(progress->log,
-			    "peer %s is called again: %s is %s there (%s)",
-			    remote->address, refusal.field, refusal.ours,
-			    kvpull_error_name(remote->code));
-	else if (!kvpull_retry_is_shortage(remote->code) ||
-		 !remote->retry.wait_ns)
-		kvpull_warn(
-			progress->log,
-			"peer %s refused us: %s is %s there and %s here (%s)",
-			remote->address, refusal.field, refusal.ours,
-			refusal.theirs, kvpull_error_name(remote->code));
+	code = memory_check(progress, remote, refusal);
+	return code ? code : attach(progress, peer, refusal);
 }

@@ -345,13 +345,20 @@ static int remotes_take(struct kvpull_progress *progress,
 				       progress->remote_count / 2;
 	progress->remotes = kvpull_arena_take(arena, progress->remote_count,
 					      sizeof(*progress->remotes));
-	progress->remote_of =
-		kvpull_arena_take(arena, progress->routes.peer_count,
-				  sizeof(*progress->remote_of));
+	progress->peers = (struct kvpull_peers){
+		.owner = &kvpull_remote_owner,
+		.own = progress,
+		.log = progress->log,
+		.config = config,
+		.of_handle =
+			kvpull_arena_take(arena, progress->routes.peer_count,
+					  sizeof(*progress->peers.of_handle)),
+		.message = progress->message,
+	};
 	progress->named = kvpull_arena_take(arena, KVPULL_NAMED_MAX,
 					    sizeof(*progress->named));
-	progress->peers = kvpull_arena_take(arena, progress->remote_count,
-					    sizeof(*progress->peers));
+	progress->told = kvpull_arena_take(arena, progress->remote_count,
+					   sizeof(*progress->told));
 	kvpull_map_init(&progress->remote_map, progress->remote_count, arena);
 	if (!kvpull_arena_ok(arena))
 		return KVPULL_ENOMEM;

@@ -4,8 +4,8 @@
  *
  * progress.c  the loop, commands, events
  * serve.c     who is let in as a consumer (producer's handshake)
- * remote.c    peers (connects, reconnects, beats)
- * meet.c      what they say first, and what we answer
+ * remote.c    which peers there are, and what follows when one came or went
+ * meet.c      our hello, and their welcome
  * lend.c      their memory, lent to the engine's thread
  * give.c      calls that give back tickets of peers that do not let us in
  * room.c      which claims have entries for peers
@@ -26,7 +26,7 @@
 #include "plugin/progress/progress.h"
 #include "plugin/route/route.h"
 #include "plugin/session/callers.h"
-#include "plugin/session/retry.h"
+#include "plugin/session/peers.h"
 
 #define KVPULL_EVENTS_MAX 64u   /* transport events a progress run */
 #define KVPULL_STRIPS_MAX 4096u /* strips of a peer's plan */
@@ -115,15 +115,6 @@ struct kvpull_pull {
 	struct kvpull_part_done done[KVPULL_RANKS_MAX];
 };
 
-enum kvpull_remote_state {
-	KVPULL_REMOTE_FREE = 0,
-	KVPULL_REMOTE_CONNECTING, /* hello not sent yet */
-	KVPULL_REMOTE_GREETED,    /* hello sent */
-	KVPULL_REMOTE_UP,
-	KVPULL_REMOTE_WAIT, /* lost; tried again at retry.at_ns */
-	KVPULL_REMOTE_GONE  /* refused, or another incarnation is there */
-};
-
 /*
  * Low bits of the name by which a consumer's worker greets: they tell its lives
  * at one producer apart, the others are its process's.
@@ -138,20 +129,17 @@ struct kvpull_rank_list {
 
 /* A producer rank that we read. */
 struct kvpull_remote {
+	struct kvpull_peer peer;
 	uint64_t incarnation; /* wanted; 0: free */
 	uint64_t self; /* our incarnation in its hello: a new one after a give-up */
 	uint32_t gave_up; /* claims on it, once */
-	uint32_t refused; /* GONE: it may live, and takes tickets back */
-	uint32_t giving;  /* its handle is of a call that gives so many back */
-	uint32_t gave;    /* which has ended with give_code */
+	uint32_t giving; /* so many tickets, by peer.handle, to peer.greeted_ns */
+	uint32_t gave;   /* that call has ended with give_code */
 	int32_t give_code;
 	struct kvpull_retry give_retry; /* the next such call */
-	enum kvpull_remote_state state;
-	int32_t code;         /* why WAIT or GONE */
-	uint32_t handle;      /* route's peer index */
-	uint32_t claim_count; /* open claims on it */
-	uint32_t wait_count;  /* of those, such as wait */
-	uint32_t drains;      /* no more come: its entry is wanted */
+	uint32_t claim_count;           /* open claims on it */
+	uint32_t wait_count;            /* of those, such as wait */
+	uint32_t drains;                /* no more come: its entry is wanted */
 	/*
 	 * Its entry is wanted by another, and it was told so: when it is closed,
 	 * though it did not hear. 0: it is not.
@@ -167,16 +155,10 @@ struct kvpull_remote {
 	/* Until it has room for a note, or until they are given back. */
 	struct kvpull_rank_list to_say;
 	struct kvpull_rank_list said; /* releases that it has not taken */
-	struct kvpull_retry retry;
-	uint64_t greeted_ns; /* handshake must end by connect_ms after */
-	uint64_t beat_ns;    /* next heartbeat */
+	uint64_t beat_ns;             /* next heartbeat */
 	uint64_t beat_every_ns;
 	uint64_t used_ns;
-	uint8_t nonce[KVPULL_NONCE_BYTES];
-	const struct kvpull_route *route; /* the way to it, for good */
-	const char *why;                  /* that way */
-	uint64_t named_by; /* generation of the newest ticket of it */
-	char address[KVPULL_ADDRESS_BYTES_MAX]; /* which that one says */
+	uint64_t named_by; /* generation of the newest ticket: it has peer.address */
 	struct kvpull_plan plan;
 };
 
@@ -207,17 +189,17 @@ struct kvpull_progress {
 	struct kvpull_failures failures;
 	/* A caller that was let in is a consumer, by the same index. */
 	struct kvpull_callers callers;
-	struct kvpull_pull *pulls;        /* [pulls_max] by the slot's index */
-	struct kvpull_claim *claims;      /* [claims_max] likewise */
-	struct kvpull_remote *remotes;    /* [remote_count] */
-	struct kvpull_remote **remote_of; /* peer_first + handle -> */
-	struct kvpull_map remote_map;     /* incarnation -> index */
-	struct kvpull_part *parts;        /* [part_count_max] */
-	struct kvpull_welcome *welcome;   /* scratch */
-	struct kvpull_serve *view;        /* scratch: what a welcome tells of */
-	struct kvpull_hello *hello;       /* scratch */
-	struct kvpull_give *give;         /* scratch */
-	uint8_t *message; /* scratch, KVPULL_MESSAGE_BYTES_MAX */
+	struct kvpull_peers peers;
+	struct kvpull_pull *pulls;      /* [pulls_max] by the slot's index */
+	struct kvpull_claim *claims;    /* [claims_max] likewise */
+	struct kvpull_remote *remotes;  /* [remote_count] */
+	struct kvpull_map remote_map;   /* incarnation -> index */
+	struct kvpull_part *parts;      /* [part_count_max] */
+	struct kvpull_welcome *welcome; /* scratch */
+	struct kvpull_serve *view;      /* scratch: what a welcome tells of */
+	struct kvpull_hello *hello;     /* scratch */
+	struct kvpull_give *give;       /* scratch */
+	uint8_t *message;               /* scratch, KVPULL_MESSAGE_BYTES_MAX */
 	struct kvpull_index_pool part_pool;
 	/* Claims, in order; one is in one of them at most. */
 	struct kvpull_index_list claim_work; /* something of them has changed */
@@ -263,8 +245,8 @@ struct kvpull_progress {
 	uint64_t run_ns;                       /* this run began */
 	/* What peers() tells; the lock is taken when a peer's state changes. */
 	pthread_mutex_t peers_lock;
-	struct kvpull_peer_info *peers; /* [remote_count] */
-	uint32_t peer_count;
+	struct kvpull_peer_info *told; /* [remote_count] */
+	uint32_t told_count;
 	uint32_t named_count;
 	/* thread */
 	pthread_t thread;
@@ -288,14 +270,14 @@ kvpull_claim_rank_of(struct kvpull_progress *progress, uint32_t id)
 static inline int kvpull_give_wants(const struct kvpull_remote *remote,
 				    const struct kvpull_claim_rank *rank)
 {
-	if (!remote->route->transport->ops->give_bytes_max)
+	if (!remote->peer.route->transport->ops->give_bytes_max)
 		return 0;
-	if (remote->state == KVPULL_REMOTE_GONE)
-		return (int)remote->refused;
-	return remote->state == KVPULL_REMOTE_WAIT && !rank->was_told &&
-	       (remote->retry.wait_ns == KVPULL_RETRY_WAIT_NS_MAX ||
-		remote->code == KVPULL_EAUTH ||
-		remote->code == KVPULL_EREJECTED);
+	if (remote->peer.state == KVPULL_PEER_GONE)
+		return remote->peer.code != KVPULL_EPEER;
+	return remote->peer.state == KVPULL_PEER_WAIT && !rank->was_told &&
+	       (remote->peer.retry.wait_ns == KVPULL_RETRY_WAIT_NS_MAX ||
+		remote->peer.code == KVPULL_EAUTH ||
+		remote->peer.code == KVPULL_EREJECTED);
 }
 
 /* UINT64_MAX: one less. A statistic with one writer. */
@@ -352,21 +334,16 @@ extern const struct kvpull_callers_owner kvpull_serve_owner;
 /* A give-back message, of whoever called; own: the progress half. */
 void kvpull_serve_given(void *own, const void *bytes, size_t byte_count);
 
-/* meet.c */
-/* Answer a challenge. 0, or it is to be disconnected: why, or remote->code. */
-int KVPULL_MUST_CHECK kvpull_remote_greet(struct kvpull_progress *progress,
-					  struct kvpull_remote *remote,
-					  const struct kvpull_event *event);
-/* 0: it is attached; KVPULL_EAGAIN passes. */
-int KVPULL_MUST_CHECK kvpull_remote_welcome(struct kvpull_progress *progress,
-					    struct kvpull_remote *remote,
-					    const struct kvpull_event *event);
-/* remote->code is why. */
-void kvpull_remote_refused(struct kvpull_progress *progress,
-			   struct kvpull_remote *remote,
-			   const struct kvpull_event *event);
+/* meet.c: as in kvpull_peers_owner. */
+size_t kvpull_remote_hello(void *own, const struct kvpull_peer *peer,
+			   const uint8_t theirs[KVPULL_NONCE_BYTES],
+			   uint8_t *bytes);
+int KVPULL_MUST_CHECK kvpull_remote_welcome(void *own, struct kvpull_peer *peer,
+					    const struct kvpull_event *event,
+					    struct kvpull_refusal *refusal);
 
 /* remote.c */
+extern const struct kvpull_peers_owner kvpull_remote_owner;
 /*
  * Find or make the peer. generation: the ticket's, and the newest one says where
  * the peer is. KVPULL_EROUTE; KVPULL_EFULL: no entry, KVPULL_EAGAIN: its way

@@ -13,13 +13,13 @@
 #define FAILURES_NS KVPULL_NS_PER_S
 #define PHASE_BYTES 64u
 
-_Static_assert((uint32_t)KVPULL_REMOTE_CONNECTING ==
+_Static_assert((uint32_t)KVPULL_PEER_CONNECTING ==
 			       KVPULL_SHOWN_PEER_CONNECTING &&
-		       (uint32_t)KVPULL_REMOTE_GREETED ==
+		       (uint32_t)KVPULL_PEER_GREETED ==
 			       KVPULL_SHOWN_PEER_GREETED &&
-		       (uint32_t)KVPULL_REMOTE_UP == KVPULL_SHOWN_PEER_UP &&
-		       (uint32_t)KVPULL_REMOTE_WAIT == KVPULL_SHOWN_PEER_WAIT &&
-		       (uint32_t)KVPULL_REMOTE_GONE == KVPULL_SHOWN_PEER_GONE,
+		       (uint32_t)KVPULL_PEER_UP == KVPULL_SHOWN_PEER_UP &&
+		       (uint32_t)KVPULL_PEER_WAIT == KVPULL_SHOWN_PEER_WAIT &&
+		       (uint32_t)KVPULL_PEER_GONE == KVPULL_SHOWN_PEER_GONE,
 	       "a peer's state is shown as it is");
 
 /* Of a request; who: a producer rank's incarnation, or a consumer's instance. */
@@ -79,15 +79,16 @@ void kvpull_show_peer(struct kvpull_progress *progress, uint32_t index)
 	struct kvpull_status_peer *row = &progress->facts->status->peers[index];
 
 	if (kvpull_status_get(&row->incarnation) != remote->incarnation) {
-		kvpull_status_peer_new(row, remote->route->transport->ops->name,
-				       remote->address, remote->why);
+		kvpull_status_peer_new(row,
+				       remote->peer.route->transport->ops->name,
+				       remote->peer.address, remote->peer.why);
 		kvpull_status_set(&row->incarnation, remote->incarnation);
 	}
-	kvpull_status_set(&row->state, remote->state);
-	kvpull_status_set(&row->error, remote->code);
-	kvpull_status_set(&row->retries, remote->state == KVPULL_REMOTE_UP ?
+	kvpull_status_set(&row->state, remote->peer.state);
+	kvpull_status_set(&row->error, remote->peer.code);
+	kvpull_status_set(&row->retries, remote->peer.state == KVPULL_PEER_UP ?
 						 0 :
-						 remote->retry.attempts);
+						 remote->peer.retry.attempts);
 	kvpull_status_set(&row->claims, remote->claim_count);
 }
 
@@ -219,7 +220,7 @@ static uint32_t peer_of(const struct kvpull_progress *progress,
 		const uint32_t peer = claim->ranks[at].peer;
 
 		if (peer != KVPULL_NONE &&
-		    progress->remotes[peer].state != KVPULL_REMOTE_UP)
+		    progress->remotes[peer].peer.state != KVPULL_PEER_UP)
 			return peer;
 	}
 	return claim->ranks[0].peer;
@@ -236,10 +237,10 @@ static const char *phase_of(const struct kvpull_progress *progress,
 	if (pull->order->unstarted)
 		return "for start_loads(), which this engine has not called";
 	if (!phases->connected_ns) {
-		if (!remote || remote->state != KVPULL_REMOTE_WAIT)
+		if (!remote || remote->peer.state != KVPULL_PEER_WAIT)
 			return "to connect";
 		(void)snprintf(text, PHASE_BYTES, "to connect (last try: %s)",
-			       kvpull_error_name(remote->code));
+			       kvpull_error_name(remote->peer.code));
 		return text;
 	}
 	if (!phases->asked_ns)
@@ -378,24 +379,26 @@ void kvpull_progress_peers_tell(struct kvpull_progress *progress)
 	uint32_t index;
 
 	(void)pthread_mutex_lock(&progress->peers_lock);
-	progress->peer_count = 0;
+	progress->told_count = 0;
 	for (index = 0; index < progress->remote_end; index++) {
 		const struct kvpull_remote *remote = &progress->remotes[index];
 		struct kvpull_peer_info *info =
-			&progress->peers[progress->peer_count];
+			&progress->told[progress->told_count];
 
-		if (remote->state == KVPULL_REMOTE_FREE)
+		if (remote->peer.state == KVPULL_PEER_FREE)
 			continue;
-		progress->peer_count++;
+		progress->told_count++;
 		info->incarnation = remote->incarnation;
 		(void)snprintf(info->route, sizeof(info->route), "%s",
-			       remote->route->transport->ops->name);
-		info->state_error = remote->state == KVPULL_REMOTE_UP ? 0 :
-				    remote->code ? remote->code :
-						   KVPULL_EAGAIN;
+			       remote->peer.route->transport->ops->name);
+		info->state_error = remote->peer.state == KVPULL_PEER_UP ? 0 :
+				    remote->peer.code ? remote->peer.code :
+							KVPULL_EAGAIN;
 		kvpull_show_peer(progress, index);
-		memcpy(info->address, remote->address, sizeof(info->address));
-		(void)snprintf(info->why, sizeof(info->why), "%s", remote->why);
+		memcpy(info->address, remote->peer.address,
+		       sizeof(info->address));
+		(void)snprintf(info->why, sizeof(info->why), "%s",
+			       remote->peer.why);
 	}
 	(void)pthread_mutex_unlock(&progress->peers_lock);
 }
@@ -409,10 +412,10 @@ int kvpull_progress_peers(struct kvpull_progress *progress,
 	uint32_t index;
 
 	(void)pthread_mutex_lock(&progress->peers_lock);
-	count = progress->peer_count;
+	count = progress->told_count;
 	for (index = 0; index < count && index < capacity; index++) {
-		kvpull_element_give(to, peer_bytes, &progress->peers[index],
-				    sizeof(progress->peers[index]));
+		kvpull_element_give(to, peer_bytes, &progress->told[index],
+				    sizeof(progress->told[index]));
 		to += peer_bytes;
 	}
 	(void)pthread_mutex_unlock(&progress->peers_lock);

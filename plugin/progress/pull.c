@@ -61,22 +61,22 @@ static struct kvpull_part *part_of(struct kvpull_progress *progress,
 static int part_start(const struct kvpull_progress *progress,
 		      struct kvpull_part *part, int checks)
 {
-	const struct kvpull_remote *remote = &progress->remotes[part->peer];
-	struct kvpull_transport *transport = remote->route->transport;
+	const struct kvpull_peer *peer = &progress->remotes[part->peer].peer;
+	struct kvpull_transport *transport = peer->route->transport;
 
-	return checks ? transport->ops->check_start(transport, remote->handle,
+	return checks ? transport->ops->check_start(transport, peer->handle,
 						    &part->read) :
-			transport->ops->read_start(transport, remote->handle,
+			transport->ops->read_start(transport, peer->handle,
 						   &part->read);
 }
 
 static void part_cancel(const struct kvpull_progress *progress,
 			struct kvpull_part *part)
 {
-	const struct kvpull_remote *remote = &progress->remotes[part->peer];
-	struct kvpull_transport *transport = remote->route->transport;
+	const struct kvpull_peer *peer = &progress->remotes[part->peer].peer;
+	struct kvpull_transport *transport = peer->route->transport;
 
-	transport->ops->read_cancel(transport, remote->handle, &part->read);
+	transport->ops->read_cancel(transport, peer->handle, &part->read);
 }
 
 static void parts_free(struct kvpull_progress *progress,
@@ -186,12 +186,15 @@ static void pull_again(struct kvpull_progress *progress, uint32_t index)
  */
 static int peer_fails(const struct kvpull_remote *remote)
 {
+	const struct kvpull_peer *peer = &remote->peer;
 	const int was_cut = remote->life && remote->cut_life == remote->life;
 
-	if (remote->code == KVPULL_EAUTH || remote->code == KVPULL_EREJECTED)
+	if (peer->state != KVPULL_PEER_WAIT)
+		return peer->state == KVPULL_PEER_GONE;
+	if (peer->code == KVPULL_EAUTH || peer->code == KVPULL_EREJECTED)
 		return 1;
-	return remote->code == KVPULL_EPEER &&
-	       (!was_cut || remote->retry.attempts >= CUT_ATTEMPTS_MAX);
+	return peer->code == KVPULL_EPEER &&
+	       (!was_cut || peer->retry.attempts >= CUT_ATTEMPTS_MAX);
 }
 
 static struct kvpull_claim *claim_of(const struct kvpull_progress *progress,
@@ -211,22 +214,19 @@ static int peers_ready(const struct kvpull_progress *progress,
 		const struct kvpull_claim_rank *rank = &claim->ranks[at];
 		const struct kvpull_remote *remote;
 
-		if (rank->state == KVPULL_RANK_LOST &&
-		    rank->peer == KVPULL_NONE)
-			return KVPULL_EROUTE;
 		if (rank->peer == KVPULL_NONE) {
+			if (rank->state == KVPULL_RANK_LOST)
+				return KVPULL_EROUTE;
 			code = KVPULL_EAGAIN;
 			continue;
 		}
 		remote = &progress->remotes[rank->peer];
 		if (remote->incarnation != claim->order->ranks[at].incarnation)
 			return KVPULL_EPEER;
-		if (remote->state == KVPULL_REMOTE_GONE)
-			return remote->code ? remote->code : KVPULL_EPEER;
-		if (remote->state == KVPULL_REMOTE_WAIT && peer_fails(remote))
-			return remote->code;
+		if (peer_fails(remote))
+			return remote->peer.code;
 		/* One that is closed to make room is called again. */
-		if (remote->state != KVPULL_REMOTE_UP || remote->closing_ns)
+		if (remote->peer.state != KVPULL_PEER_UP || remote->closing_ns)
 			code = KVPULL_EAGAIN;
 		/* Else the parts would not cover every local byte. */
 		else if (remote->tp_rank != at ||
@@ -242,7 +242,7 @@ static int part_lost(const struct kvpull_progress *progress,
 {
 	const struct kvpull_remote *remote = &progress->remotes[part->peer];
 
-	if (remote->state == KVPULL_REMOTE_UP && remote->life == part->life)
+	if (remote->peer.state == KVPULL_PEER_UP && remote->life == part->life)
 		return 0;
 	return kvpull_remote_lost_code(remote, part->life);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When a peer is called again: the one rule of both connection tables. Pure: no
- * I/O, no clock, no memory of its own.
+ * When a peer is called again. Pure: no I/O, no clock, no memory of its own.
  *
  * A fault (nobody answered, the connection broke) is an attempt. Each next call
  * waits twice as long as the last one, and after KVPULL_RETRY_ATTEMPTS_MAX the

@@ -199,7 +199,7 @@ struct kvpull_status_words {
 	uint64_t reserved;
 };
 
-/* As the progress side's, which says so. */
+/* Equal to enum kvpull_peer_state, which progress_status.c asserts. */
 enum kvpull_status_peer_state {
 	KVPULL_SHOWN_PEER_FREE = 0,
 	KVPULL_SHOWN_PEER_CONNECTING,

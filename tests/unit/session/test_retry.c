@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rule by which both connection tables call a peer again. */
+/* The rule by which a peer is called again. */
 #include "plugin/session/retry.h"
 #include "tests/lib/unit.h"
 

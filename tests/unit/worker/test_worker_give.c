@@ -418,6 +418,7 @@ TEST(consumer_that_refuses_a_welcome_says_why_and_gives_its_ticket_back)
 TEST(ticket_of_a_producer_that_stays_full_is_given_back)
 {
 	struct world *world = *state;
+	uint32_t connects;
 	uint32_t turn;
 
 	world_claim(world, 101, 1);
@@ -438,6 +439,10 @@ TEST(ticket_of_a_producer_that_stays_full_is_given_back)
 	world_poll(world, 1);
 	assert_int_equal(world->gives, 1);
 	gave(world, 0, 101, 0);
+	/* The producer has one call of ours at a time. */
+	connects = world->connects;
+	world_pass(world, 200 * WORLD_MS);
+	assert_int_equal(world->connects, connects);
 	heard(world, "1-0", 0);
 	assert_int_equal(world->worker->claim_map.count, 0);
 }

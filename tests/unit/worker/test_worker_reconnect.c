@@ -430,6 +430,51 @@ TEST(connection_lost_in_its_welcome_is_no_refusal)
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 1);
 }
 
+TEST(handshake_that_takes_longer_than_connect_ms_is_cut)
+{
+	struct world *world = *state;
+	uint32_t answers;
+	uint32_t peer;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	for (answers = 0; answers < 2; answers++) {
+		peer = world_peer_at(world, "1-0");
+		if (answers)
+			world_challenge(world, peer);
+		world_pass(world, (world->config.connect_ms - 1) * WORLD_MS);
+		assert_int_equal(world->peers[peer].disconnected, 0);
+		world_pass(world, 2 * WORLD_MS);
+		assert_int_not_equal(world->peers[peer].disconnected, 0);
+		world_down(world, peer);
+		world_pass(world, 10 * WORLD_MS);
+	}
+}
+
+/* A shortage would be called for ever. */
+TEST(peer_that_goes_in_each_welcome_is_given_up)
+{
+	struct world *world = *state;
+	const struct kvpull_peer *remote =
+		&world->worker->progress->remotes[0].peer;
+	struct kvpull_welcome welcome;
+	uint32_t calls;
+	uint32_t peer;
+
+	world_claim(world, 101, 1);
+	world->attach_code = KVPULL_EPEER;
+	for (calls = 0; calls <= KVPULL_RETRY_ATTEMPTS_MAX; calls++) {
+		assert_int_not_equal(remote->state, KVPULL_PEER_GONE);
+		world_pass(world, KVPULL_RETRY_NS << calls);
+		peer = world_peer_at(world, "1-0");
+		world_challenge(world, peer);
+		world_welcome_fill(world, peer, 0, 1, &welcome);
+		world_welcome_send(world, peer, &welcome);
+		world_down(world, peer);
+	}
+	assert_int_equal(remote->state, KVPULL_PEER_GONE);
+}
+
 /* The peer was away for a while, and no pull missed it. */
 TEST(lost_peer_is_connected_again_at_the_next_pull)
 {
