@@ -1,27 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Peers whose share we read: one connection each, made in the background when
- * the peer is added, and made again after a fault. An address is of one
- * incarnation of its owner: one that started again has another.
+ * Peers whose share we read. plugin/session/peers.h has their connections, which
+ * begin when a peer is added. An address is of one incarnation of its owner: one
+ * that started again has another.
  *
- * state       leaves by
- * WAIT        retry.at_ns: connect() -> CONNECTING, or WAIT again, at last GONE
- * CONNECTING  challenge -> GREETED; down or connect_ms -> WAIT or GONE
- * GREETED     share -> UP; refusal or a wrong share -> GONE
- * UP          down -> LOST
- * LOST        all ends of its reads are told -> WAIT or GONE
- * GONE        removed
- *
- * A link that is removed is FREE as soon as no connection and no read of its is
- * left.
+ * A link that lost its connection has reads whose ends are to be told. It is not
+ * called before, and its number is not free before, though it was removed.
  */
-#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/params.h"
 #include "plugin/share/share_state.h"
+
+_Static_assert(!offsetof(struct kvpull_share_link, peer),
+	       "begins with its peer");
 
 static struct kvpull_share_link *link_at(const struct kvpull_reader *share,
 					 uint32_t peer)
@@ -31,16 +24,17 @@ static struct kvpull_share_link *link_at(const struct kvpull_reader *share,
 	if (peer >= share->links_max)
 		return NULL;
 	link = &share->links[peer];
-	return link->state == KVPULL_LINK_FREE || link->is_removed ? NULL :
-								     link;
+	return link->peer.is_removed || link->peer.state == KVPULL_PEER_FREE ?
+		       NULL :
+		       link;
 }
 
-/* Sets the state and shows it in the status file. */
-static void turn(struct kvpull_reader *share, struct kvpull_share_link *link,
-		 enum kvpull_share_link_state state)
+/* 0: it can be asked. */
+static int32_t link_code(const struct kvpull_share_link *link)
 {
-	link->state = state;
-	kvpull_share_show_link(share, link);
+	return link->peer.state == KVPULL_PEER_UP   ? 0 :
+	       link->peer.state == KVPULL_PEER_GONE ? link->peer.code :
+						      KVPULL_EAGAIN;
 }
 
 int kvpull_share_link_find(const struct kvpull_reader *share, uint32_t peer,
@@ -50,12 +44,8 @@ int kvpull_share_link_find(const struct kvpull_reader *share, uint32_t peer,
 
 	if (!link)
 		return KVPULL_EINVAL;
-	if (link->state == KVPULL_LINK_GONE)
-		return link->code;
-	if (link->state != KVPULL_LINK_UP)
-		return KVPULL_EAGAIN;
 	*reader = link->reader;
-	return 0;
+	return link_code(link);
 }
 
 int kvpull_share_peer_add(struct kvpull_reader *share, const char *address,
@@ -82,15 +72,14 @@ int kvpull_share_peer_add(struct kvpull_reader *share, const char *address,
 	if (code)
 		return code;
 	while (at < share->links_max &&
-	       share->links[at].state != KVPULL_LINK_FREE)
+	       (share->links[at].peer.state != KVPULL_PEER_FREE ||
+		share->links[at].has_reads))
 		at++;
 	if (at == share->links_max)
 		return KVPULL_EFULL;
 	link = &share->links[at];
-	*link = (struct kvpull_share_link){ .state = KVPULL_LINK_WAIT,
-					    .route = choice.route,
-					    .why = choice.why,
-					    .shown = { .peer = at } };
+	*link = (struct kvpull_share_link){ .shown.peer = at };
+	kvpull_peer_begin(&link->peer, &choice, 0);
 	memcpy(link->shown.address, choice.address,
 	       sizeof(link->shown.address));
 	(void)snprintf(link->shown.route, sizeof(link->shown.route), "%s",
@@ -101,24 +90,13 @@ int kvpull_share_peer_add(struct kvpull_reader *share, const char *address,
 	return 0;
 }
 
-static void link_disconnect(const struct kvpull_share_link *link)
-{
-	struct kvpull_transport *transport = link->route->transport;
-
-	transport->ops->disconnect(transport, link->handle);
-}
-
 int kvpull_share_peer_remove(struct kvpull_reader *share, uint32_t peer)
 {
 	struct kvpull_share_link *link = link_at(share, peer);
 
 	if (!link)
 		return KVPULL_EINVAL;
-	link->is_removed = 1;
-	if (link->state == KVPULL_LINK_WAIT || link->state == KVPULL_LINK_GONE)
-		turn(share, link, KVPULL_LINK_FREE);
-	else if (link->state != KVPULL_LINK_LOST)
-		link_disconnect(link);
+	kvpull_peer_remove(&share->peers, &link->peer);
 	kvpull_share_wake(share);
 	return 0;
 }
@@ -136,10 +114,7 @@ int kvpull_share_peers(struct kvpull_reader *share,
 
 		if (!link || count++ >= capacity)
 			continue;
-		link->shown.code =
-			link->state == KVPULL_LINK_UP   ? 0 :
-			link->state == KVPULL_LINK_GONE ? link->code :
-							  KVPULL_EAGAIN;
+		link->shown.code = link_code(link);
 		kvpull_element_give(to, peer_bytes, &link->shown,
 				    sizeof(link->shown));
 		to += peer_bytes;
@@ -147,170 +122,89 @@ int kvpull_share_peers(struct kvpull_reader *share,
 	return (int)count;
 }
 
-static void give_up(struct kvpull_reader *share, struct kvpull_share_link *link,
-		    int32_t code)
+static size_t hello_put(void *own, const struct kvpull_peer *peer,
+			const uint8_t theirs[KVPULL_NONCE_BYTES],
+			uint8_t *bytes)
 {
-	link->code = link->error = code;
-	turn(share, link, KVPULL_LINK_GONE);
-	kvpull_warn(&share->log, "peer %s is given up: %s", link->shown.address,
-		    kvpull_error_name(code));
-}
-
-static void try_later(struct kvpull_reader *share,
-		      struct kvpull_share_link *link, int32_t code,
-		      uint64_t now_ns)
-{
-	if (kvpull_retry_failed(&link->retry, code, now_ns))
-		give_up(share, link, code);
-	else
-		turn(share, link, KVPULL_LINK_WAIT);
-}
-
-static uint64_t connect_ns(const struct kvpull_reader *share)
-{
-	return share->config.connect_ms * KVPULL_NS_PER_MS;
-}
-
-static void try_connect(struct kvpull_reader *share,
-			struct kvpull_share_link *link, uint64_t now_ns)
-{
-	struct kvpull_transport *transport = link->route->transport;
-	uint32_t handle;
-	int code;
-
-	code = transport->ops->connect(transport, link->shown.address, &handle);
-	if (code) {
-		share->counts.peer_failures++;
-		link->error = code;
-		kvpull_share_show_link_down(share, link, code);
-		try_later(share, link, code, now_ns);
-		return;
-	}
-	link->handle = handle;
-	link->code = 0;
-	share->link_of[link->route->peer_first + handle] = link;
-	link->greeted_ns = now_ns + connect_ns(share);
-	turn(share, link, KVPULL_LINK_CONNECTING);
-}
-
-static int greet(struct kvpull_reader *share, struct kvpull_share_link *link,
-		 const struct kvpull_event *event)
-{
-	struct kvpull_transport *transport = link->route->transport;
+	const struct kvpull_reader *share = own;
 	struct kvpull_reader_hello *hello = share->hello;
-	uint8_t nonce[KVPULL_NONCE_BYTES];
-	struct kvpull_users users;
-	int code;
 
-	if (!kvpull_route_trusts(link->route, &share->config, event->uid)) {
-		users = kvpull_config_users(&share->config);
-		kvpull_warn(&share->log, "peer %s is not asked: its user %u %s",
-			    link->shown.address, event->uid,
-			    kvpull_users_doubt(&users, event->uid));
-		return KVPULL_EAUTH;
-	}
-	code = kvpull_handshake_get_challenge(event->data, event->data_bytes,
-					      nonce);
-	if (code)
-		return code;
 	memset(hello, 0, sizeof(*hello));
 	hello->sealed.version = share->config.wire_emit;
 	hello->naming = share->naming;
 	hello->incarnation = share->incarnation;
 	hello->pid = (uint32_t)share->pid;
 	memcpy(hello->engine_id, share->engine_id, sizeof(hello->engine_id));
-	randombytes_buf(link->nonce, sizeof(link->nonce));
-	memcpy(hello->nonce, link->nonce, sizeof(hello->nonce));
-	turn(share, link, KVPULL_LINK_GREETED);
-	code = transport->ops->peer_send(
-		transport, link->handle, share->message,
-		kvpull_share_put_hello(share->message, KVPULL_MESSAGE_BYTES_MAX,
-				       hello, kvpull_config_key(&share->config),
-				       nonce));
-	return code == KVPULL_EPEER ? KVPULL_EAGAIN :
-				      code; /* as share_take() */
+	memcpy(hello->nonce, peer->nonce, sizeof(hello->nonce));
+	return kvpull_share_put_hello(bytes, KVPULL_MESSAGE_BYTES_MAX, hello,
+				      kvpull_config_key(&share->config),
+				      theirs);
 }
 
-/* We do not take what it tells: both sides are told why. */
-static void refuse_back(struct kvpull_reader *share,
-			const struct kvpull_share_link *link,
-			const struct kvpull_refusal *refusal)
-{
-	struct kvpull_transport *transport = link->route->transport;
-
-	kvpull_warn(&share->log, "peer %s refused: %s is %s here and %s there",
-		    link->shown.address, refusal->field, refusal->ours,
-		    refusal->theirs);
-	kvpull_share_show_refusal(share, link, refusal->field, refusal->theirs,
-				  refusal->ours);
-	(void)transport->ops->peer_send(
-		transport, link->handle, share->message,
-		kvpull_handshake_put_refusal(
-			share->message, KVPULL_MESSAGE_BYTES_MAX, refusal));
-}
-
-static int share_check(struct kvpull_reader *share,
-		       struct kvpull_share_link *link,
-		       const struct kvpull_event *event)
+static int welcome_check(const struct kvpull_reader *share,
+			 const struct kvpull_peer *peer,
+			 const struct kvpull_event *event,
+			 struct kvpull_refusal *refusal)
 {
 	struct kvpull_share_welcome *welcome = share->welcome;
-	struct kvpull_refusal refusal;
-	int code;
+	const int code = kvpull_share_get_welcome(
+		event->data, event->data_bytes,
+		kvpull_config_key(&share->config), peer->nonce, welcome);
 
-	code = kvpull_share_get_welcome(event->data, event->data_bytes,
-					kvpull_config_key(&share->config),
-					link->nonce, welcome);
 	if (code == KVPULL_EVERSION)
-		kvpull_refusal_version(&refusal, &welcome->sealed);
-	else if (!code)
-		code = kvpull_share_namespace_compare(
-			share->namespace_digest.bytes,
-			welcome->namespace_digest, &refusal);
-	else
-		return code;
-	if (code)
-		refuse_back(share, link, &refusal);
-	return code;
+		kvpull_refusal_version(refusal, &welcome->sealed);
+	return code ? code :
+		      kvpull_share_namespace_compare(
+			      share->namespace_digest.bytes,
+			      welcome->namespace_digest, refusal);
 }
 
-/* Nothing that it said is trusted. */
-static int share_take(struct kvpull_reader *share,
-		      struct kvpull_share_link *link,
-		      const struct kvpull_event *event)
+/* Nothing that the welcome says is trusted: the route and the reader check it. */
+static int attach(const struct kvpull_reader *share,
+		  struct kvpull_share_link *link)
 {
 	const struct kvpull_share_welcome *welcome = share->welcome;
-	struct kvpull_transport *transport = link->route->transport;
+	struct kvpull_transport *transport = link->peer.route->transport;
 	struct kvpull_share_reader_peer peer = {
 		.transport = transport,
-		.handle = link->handle,
+		.handle = link->peer.handle,
 		.namespace_digest = share->namespace_digest,
+		.chunk_bytes = welcome->chunk_bytes,
+		.share = {
+			.incarnation = welcome->incarnation,
+			.chunk_count = welcome->chunk_count,
+			.slot_count = welcome->slot_count,
+			.entry_count = welcome->entry_count,
+		},
 	};
 	int code;
 
-	code = share_check(share, link, event);
-	if (code)
-		return code;
-	peer.chunk_bytes = welcome->chunk_bytes;
-	peer.share = (struct kvpull_pool_share){
-		.incarnation = welcome->incarnation,
-		.chunk_count = welcome->chunk_count,
-		.slot_count = welcome->slot_count,
-		.entry_count = welcome->entry_count,
-	};
 	memcpy(peer.share.secret, welcome->secret, sizeof(peer.share.secret));
-	/* The route and the reader check the extents of the regions. */
 	kvpull_welcome_view(welcome->regions, welcome->region_count,
 			    welcome->guards_address,
 			    welcome->chunk_count + welcome->slot_count,
 			    share->view);
-	code = transport->ops->attach(transport, link->handle, share->view);
+	code = transport->ops->attach(transport, link->peer.handle,
+				      share->view);
 	if (!code)
 		code = kvpull_share_reader_peer_add(share->reader, &peer,
 						    share->view, &link->reader);
-	if (code) /* lost meanwhile: no refusal */
-		return code == KVPULL_EPEER ? KVPULL_EAGAIN : code;
-	share->counts.peers_live++;
-	share->counts.peer_connects++;
+	return code == KVPULL_EPEER ? KVPULL_PEER_LOST : code;
+}
+
+static int welcome_take(void *own, struct kvpull_peer *peer,
+			const struct kvpull_event *event,
+			struct kvpull_refusal *refusal)
+{
+	struct kvpull_reader *share = own;
+	struct kvpull_share_link *link = (struct kvpull_share_link *)peer;
+	const struct kvpull_share_welcome *welcome = share->welcome;
+	int code = welcome_check(share, peer, event, refusal);
+
+	if (!code)
+		code = attach(share, link);
+	if (code)
+		return code;
 	link->shown.incarnation = welcome->incarnation;
 	link->shown.chunk_bytes = welcome->chunk_bytes;
 	link->shown.chunk_count = welcome->chunk_count;
@@ -320,156 +214,79 @@ static int share_take(struct kvpull_reader *share,
 			0;
 	memcpy(link->shown.engine_id, welcome->engine_id,
 	       sizeof(link->shown.engine_id));
-	link->error = 0;
-	link->retry.up_ns = share->run_ns;
-	kvpull_share_show_link_up(share, link, welcome->pid);
-	turn(share, link, KVPULL_LINK_UP);
-	kvpull_info(&share->log,
-		    "peer %s of %s connected by %s: %u chunks of %llu bytes",
-		    link->shown.address, link->shown.engine_id,
-		    transport->ops->name, welcome->chunk_count,
-		    (unsigned long long)welcome->chunk_bytes);
 	return 0;
 }
 
-static int refused(struct kvpull_reader *share,
-		   const struct kvpull_share_link *link,
-		   const struct kvpull_event *event)
+static void came_up(struct kvpull_reader *share, struct kvpull_share_link *link)
 {
-	struct kvpull_refusal refusal;
-	const int code = kvpull_handshake_get_refusal(
-		event->data, event->data_bytes, &refusal);
-
-	if (code)
-		return code;
-	/* An owner without room is called on: log its first refusal alone. */
-	if (!kvpull_retry_is_shortage(refusal.code) || !link->retry.wait_ns)
-		kvpull_warn(
-			&share->log,
-			"peer %s refused us: %s is %s there and %s here (%s)",
-			link->shown.address, refusal.field, refusal.ours,
-			refusal.theirs, kvpull_error_name(refusal.code));
-	kvpull_share_show_refusal(share, link, refusal.field, refusal.ours,
-				  refusal.theirs);
-	return refusal.code < 0 ? refusal.code : KVPULL_EPROTO;
+	share->counts.peers_live++;
+	share->counts.peer_connects++;
+	link->error = 0;
+	link->has_reads = 1;
+	kvpull_share_show_link_up(share, link, share->welcome->pid);
+	kvpull_info(&share->log,
+		    "peer %s of %s connected by %s: %u chunks of %llu bytes",
+		    link->peer.address, link->shown.engine_id,
+		    link->shown.route, link->shown.chunk_count,
+		    (unsigned long long)link->shown.chunk_bytes);
 }
 
-static void message(struct kvpull_reader *share, struct kvpull_share_link *link,
-		    const struct kvpull_event *event)
+static void changed(void *own, struct kvpull_peer *peer,
+		    enum kvpull_peer_state was, int32_t code)
 {
-	const int kind = kvpull_handshake_kind(event->data, event->data_bytes);
+	struct kvpull_reader *share = own;
+	struct kvpull_share_link *link = (struct kvpull_share_link *)peer;
 
-	/*
-	 * A link that is removed, or was cut for its message, is not heard any
-	 * more.
-	 */
-	if (link->is_removed || link->code)
-		return;
-	if (kind == KVPULL_MESSAGE_CHALLENGE &&
-	    link->state == KVPULL_LINK_CONNECTING)
-		link->code = greet(share, link, event);
-	else if (kind == KVPULL_MESSAGE_SHARE &&
-		 link->state == KVPULL_LINK_GREETED)
-		link->code = share_take(share, link, event);
-	else if (kind == KVPULL_MESSAGE_REFUSAL)
-		link->code = refused(share, link, event);
-	else
-		link->code = kind < 0 ? kind : KVPULL_EPROTO;
-	if (link->code)
-		link_disconnect(link);
-}
-
-static void down(struct kvpull_reader *share, struct kvpull_share_link *link,
-		 const struct kvpull_event *event, uint64_t now_ns)
-{
-	const int32_t code = link->code  ? link->code :
-			     event->code ? event->code :
-					   KVPULL_EPEER;
-
-	share->link_of[link->route->peer_first + link->handle] = NULL;
-	if (!link->is_removed) {
+	if (peer->state == KVPULL_PEER_UP)
+		came_up(share, link);
+	if (was == KVPULL_PEER_UP) {
+		share->counts.peers_live--;
+		link->shown.incarnation = 0;
+	}
+	if (peer->state == KVPULL_PEER_WAIT ||
+	    peer->state == KVPULL_PEER_GONE) {
 		share->counts.peer_failures++;
 		link->error = code;
 		kvpull_share_show_link_down(share, link, code);
 	}
-	if (link->state == KVPULL_LINK_UP) {
-		kvpull_info(&share->log, "peer %s is lost (%s)",
-			    link->shown.address, kvpull_error_name(code));
-		share->counts.peers_live--;
-		link->code = kvpull_retry_lost(&link->retry, event->code,
-					       connect_ns(share), now_ns);
-		link->shown.incarnation = 0;
-		turn(share, link, KVPULL_LINK_LOST);
-	} else if (link->is_removed) {
-		turn(share, link, KVPULL_LINK_FREE);
-	} else if (link->code && !kvpull_retry_is_shortage(link->code)) {
-		/* A refusal is final, unless it names a shortage. */
-		give_up(share, link, code);
-	} else {
-		try_later(share, link, code, now_ns);
-	}
+	kvpull_share_show_link(share, link);
 }
 
-void kvpull_share_link_event(struct kvpull_reader *share,
-			     const struct kvpull_route *route,
-			     const struct kvpull_event *event, uint64_t now_ns)
+static int is_wanted(void *own, const struct kvpull_peer *peer)
 {
-	struct kvpull_share_link *link;
-
-	kvpull_check(&share->log,
-		     event->index < route->transport->peer_count_max);
-	link = share->link_of[route->peer_first + event->index];
-	if (!link)
-		return;
-	if (event->kind == KVPULL_EVENT_PEER_MESSAGE)
-		message(share, link, event);
-	else
-		down(share, link, event, now_ns);
+	(void)own;
+	return !((const struct kvpull_share_link *)peer)->has_reads;
 }
 
-static void run_one(struct kvpull_reader *share, struct kvpull_share_link *link,
-		    uint64_t now_ns)
+static void refused(void *own, const struct kvpull_peer *peer,
+		    const char *field, const char *there, const char *here)
 {
-	if (link->state == KVPULL_LINK_WAIT && now_ns >= link->retry.at_ns) {
-		try_connect(share, link, now_ns);
-	} else if ((link->state == KVPULL_LINK_CONNECTING ||
-		    link->state == KVPULL_LINK_GREETED) &&
-		   now_ns >= link->greeted_ns) {
-		link_disconnect(link);
-	} else if (link->state == KVPULL_LINK_LOST &&
-		   !kvpull_share_reader_peer_remove(share->reader,
-						    link->reader)) {
-		if (link->is_removed)
-			turn(share, link, KVPULL_LINK_FREE);
-		else if (link->code)
-			give_up(share, link, link->code);
-		else
-			turn(share, link, KVPULL_LINK_WAIT);
-	}
+	kvpull_share_show_refusal(own, (const struct kvpull_share_link *)peer,
+				  field, there, here);
 }
 
-void kvpull_share_links_run(struct kvpull_reader *share, uint64_t now_ns)
-{
-	uint32_t at;
+const struct kvpull_peers_owner kvpull_share_peers_owner = {
+	.hello_put = hello_put,
+	.welcome_take = welcome_take,
+	.is_wanted = is_wanted,
+	.changed = changed,
+	.refused = refused,
+};
 
-	for (at = 0; at < share->links_max; at++)
-		run_one(share, &share->links[at], now_ns);
-}
-
-uint64_t kvpull_share_links_due_ns(const struct kvpull_reader *share)
+uint64_t kvpull_share_links_run(struct kvpull_reader *share, uint64_t now_ns)
 {
 	uint64_t due_ns = UINT64_MAX;
+	uint64_t at_ns;
 	uint32_t at;
 
 	for (at = 0; at < share->links_max; at++) {
-		const struct kvpull_share_link *link = &share->links[at];
-		uint64_t at_ns = UINT64_MAX;
+		struct kvpull_share_link *link = &share->links[at];
 
-		if (link->state == KVPULL_LINK_WAIT)
-			at_ns = link->retry.at_ns;
-		else if (link->state == KVPULL_LINK_CONNECTING ||
-			 link->state == KVPULL_LINK_GREETED)
-			at_ns = link->greeted_ns;
+		if (link->has_reads && link->peer.state != KVPULL_PEER_UP)
+			link->has_reads =
+				kvpull_share_reader_peer_remove(
+					share->reader, link->reader) != 0;
+		at_ns = kvpull_peer_run(&share->peers, &link->peer, now_ns);
 		if (at_ns < due_ns)
 			due_ns = at_ns;
 	}

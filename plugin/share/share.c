@@ -107,8 +107,6 @@ static int tables_take(struct kvpull_reader *share)
 				   KVPULL_READER_PEERS_MAX;
 	share->links = kvpull_arena_take(arena, share->links_max,
 					 sizeof(*share->links));
-	share->link_of = kvpull_arena_take(arena, share->routes.peer_count,
-					   sizeof(*share->link_of));
 	share->message = kvpull_arena_take(arena, 1, KVPULL_MESSAGE_BYTES_MAX);
 	share->callers = (struct kvpull_callers){
 		.owner = &kvpull_share_callers_owner,
@@ -119,6 +117,15 @@ static int tables_take(struct kvpull_reader *share)
 					 sizeof(*share->callers.all)),
 		.message = share->message,
 		.refused = &share->refused,
+	};
+	share->peers = (struct kvpull_peers){
+		.owner = &kvpull_share_peers_owner,
+		.own = share,
+		.log = &share->log,
+		.config = &share->config,
+		.of_handle = kvpull_arena_take(arena, share->routes.peer_count,
+					       sizeof(*share->peers.of_handle)),
+		.message = share->message,
 	};
 	share->hello = kvpull_arena_take(arena, 1, sizeof(*share->hello));
 	share->welcome = kvpull_arena_take(arena, 1, sizeof(*share->welcome));
@@ -572,13 +579,13 @@ static void event_take(struct kvpull_reader *share,
 {
 	switch (event->kind) {
 	case KVPULL_EVENT_PEER_DOWN:
-		/* Before the link is told, which may free the peer. */
+		/* Before the link hears of it, which may free the peer. */
 		kvpull_share_reader_take(share->reader, route->transport,
 					 event);
-		kvpull_share_link_event(share, route, event, now_ns);
+		kvpull_peers_event(&share->peers, route, event, now_ns);
 		break;
 	case KVPULL_EVENT_PEER_MESSAGE:
-		kvpull_share_link_event(share, route, event, now_ns);
+		kvpull_peers_event(&share->peers, route, event, now_ns);
 		break;
 	case KVPULL_EVENT_READ_DONE:
 	case KVPULL_EVENT_CHECK_DONE:
@@ -599,7 +606,7 @@ static void event_take(struct kvpull_reader *share,
 /* Links and deadlines; the routes' own is in what they wait for. */
 static uint64_t due_ns(const struct kvpull_reader *share)
 {
-	const uint64_t links_ns = kvpull_share_links_due_ns(share);
+	const uint64_t links_ns = share->links_due_ns;
 	const uint64_t reads_ns = kvpull_share_reader_due_ns(share->reader);
 	const uint64_t spills_ns = kvpull_share_spills_due_ns(&share->spills);
 	const uint64_t asks_ns = reads_ns < spills_ns ? reads_ns : spills_ns;
@@ -629,7 +636,7 @@ int kvpull_share_poll(struct kvpull_reader *share,
 			event_take(share, route, &events[at], now_ns);
 		left -= (uint32_t)came;
 	}
-	kvpull_share_links_run(share, now_ns);
+	share->links_due_ns = kvpull_share_links_run(share, now_ns);
 	kvpull_share_reader_work(share->reader, now_ns);
 	worked = kvpull_share_spills_run(&share->spills, now_ns);
 	count = kvpull_share_ends(share, records, capacity, record_bytes);

@@ -4,7 +4,7 @@
  *
  * share.c    open, the owner's memory, poll
  * callers.c  readers of our share, and their handshake
- * links.c    peers whose share we read: handshake, reconnects
+ * links.c    peers whose share we read: our hello, their welcome
  * asks.c     probes, reads and spills of an engine, and their ends
  * spill.c    chunks on their way into slots
  * sleep.c    the descriptor that an engine sleeps on
@@ -20,7 +20,7 @@
 #include "plugin/bytes/share.h"
 #include "plugin/route/route.h"
 #include "plugin/session/callers.h"
-#include "plugin/session/retry.h"
+#include "plugin/session/peers.h"
 #include "plugin/share/reader.h"
 #include "plugin/share/share.h"
 #include "plugin/share/spill.h"
@@ -28,28 +28,13 @@
 #include "shm/file.h"
 #include "shm/segment.h"
 
-enum kvpull_share_link_state {
-	KVPULL_LINK_FREE = 0,
-	KVPULL_LINK_WAIT,       /* connects at retry.at_ns */
-	KVPULL_LINK_CONNECTING, /* until greeted_ns, as the next */
-	KVPULL_LINK_GREETED,
-	KVPULL_LINK_UP,
-	KVPULL_LINK_LOST, /* the ends of its reads are not all told */
-	KVPULL_LINK_GONE  /* given up: code */
-};
-
+/* A peer whose share we read. */
 struct kvpull_share_link {
-	enum kvpull_share_link_state state;
-	int32_t code;
-	int32_t error;       /* the last failure, since it was up; shown */
-	uint32_t handle;     /* the route's, CONNECTING to UP */
-	uint32_t reader;     /* the reader's peer, UP and LOST */
-	uint32_t is_removed; /* its number is free when it is down */
-	struct kvpull_retry retry;
-	uint64_t greeted_ns;
-	const struct kvpull_route *route;
-	const char *why; /* that route: static text */
-	uint8_t nonce[KVPULL_NONCE_BYTES];
+	struct kvpull_peer peer;
+	int32_t error;      /* the last failure, since it was up; shown */
+	uint32_t has_reads; /* UP, or ends of its reads are still to be told */
+	uint32_t reader;    /* the reader's peer, while it has reads */
+	uint32_t reserved;
 	struct kvpull_reader_peer shown;
 };
 
@@ -103,7 +88,8 @@ struct kvpull_reader {
 	struct kvpull_share_link *links; /* [links_max] */
 	uint32_t links_max;
 	uint32_t reserved;
-	struct kvpull_share_link **link_of; /* peer_first + handle -> */
+	struct kvpull_peers peers;
+	uint64_t links_due_ns; /* they have something due by themselves */
 	struct kvpull_share_ask asks[KVPULL_SHARE_READER_READS_MAX];
 
 	/* An engine that sleeps. */
@@ -116,12 +102,9 @@ extern const struct kvpull_callers_owner kvpull_share_callers_owner;
 void kvpull_share_callers_drop(struct kvpull_reader *share);
 
 /* links.c */
-void kvpull_share_link_event(struct kvpull_reader *share,
-			     const struct kvpull_route *route,
-			     const struct kvpull_event *event, uint64_t now_ns);
-void kvpull_share_links_run(struct kvpull_reader *share, uint64_t now_ns);
-/* When they have something due by themselves; UINT64_MAX: never. */
-uint64_t kvpull_share_links_due_ns(const struct kvpull_reader *share);
+extern const struct kvpull_peers_owner kvpull_share_peers_owner;
+/* Return: when they have something due by themselves; UINT64_MAX: never. */
+uint64_t kvpull_share_links_run(struct kvpull_reader *share, uint64_t now_ns);
 /* 0 and the reader's number of a peer, or why it cannot be asked. */
 int KVPULL_MUST_CHECK kvpull_share_link_find(const struct kvpull_reader *share,
 					     uint32_t peer, uint32_t *reader);

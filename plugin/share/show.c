@@ -129,29 +129,20 @@ static struct kvpull_status_peer *row_of(const struct kvpull_reader *share,
 void kvpull_share_show_link(struct kvpull_reader *share,
 			    const struct kvpull_share_link *link)
 {
-	static const uint32_t shown[] = {
-		[KVPULL_LINK_FREE] = KVPULL_SHOWN_PEER_FREE,
-		[KVPULL_LINK_WAIT] = KVPULL_SHOWN_PEER_WAIT,
-		[KVPULL_LINK_CONNECTING] = KVPULL_SHOWN_PEER_CONNECTING,
-		[KVPULL_LINK_GREETED] = KVPULL_SHOWN_PEER_GREETED,
-		[KVPULL_LINK_UP] = KVPULL_SHOWN_PEER_UP,
-		[KVPULL_LINK_LOST] = KVPULL_SHOWN_PEER_WAIT,
-		[KVPULL_LINK_GONE] = KVPULL_SHOWN_PEER_GONE,
-	};
 	struct kvpull_status_peer *row;
 
 	if (!is_shown(share))
 		return;
 	row = row_of(share, link);
-	if (kvpull_status_get(&row->state) != shown[link->state])
+	if (kvpull_status_get(&row->state) != link->peer.state)
 		kvpull_status_set(&row->since_ns, share->run_ns);
-	if (link->state == KVPULL_LINK_FREE)
+	if (link->peer.state == KVPULL_PEER_FREE)
 		kvpull_status_set(&row->incarnation, 0);
-	kvpull_status_set(&row->retries, link->state == KVPULL_LINK_UP ?
+	kvpull_status_set(&row->retries, link->peer.state == KVPULL_PEER_UP ?
 						 0 :
-						 link->retry.attempts);
+						 link->peer.retry.attempts);
 	kvpull_status_set(&row->error, link->error);
-	kvpull_status_set(&row->state, shown[link->state]);
+	kvpull_status_set(&row->state, link->peer.state);
 }
 
 void kvpull_share_show_link_new(struct kvpull_reader *share,
@@ -163,7 +154,7 @@ void kvpull_share_show_link_new(struct kvpull_reader *share,
 		return;
 	row = row_of(share, link);
 	kvpull_status_peer_new(row, link->shown.route, link->shown.address,
-			       link->why);
+			       link->peer.why);
 	kvpull_share_show_link(share, link);
 }
 
@@ -181,7 +172,7 @@ void kvpull_share_show_link_up(struct kvpull_reader *share,
 	row->pid = pid;
 	kvpull_status_text(row->engine_id, sizeof(row->engine_id),
 			   link->shown.engine_id);
-	kvpull_status_text(row->why, sizeof(row->why), link->why);
+	kvpull_status_text(row->why, sizeof(row->why), link->peer.why);
 	note(share, KVPULL_DID_UP, (uint32_t)(link - share->links),
 	     link->shown.incarnation, 0);
 }

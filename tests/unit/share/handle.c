@@ -215,16 +215,15 @@ struct kvpull_share_link *handle_link(struct handle_world *world)
 {
 	struct kvpull_share_link *link = &world->reader->links[world->peer];
 
-	link->retry.at_ns = 0;
+	link->peer.retry.at_ns = 0;
 	return link;
 }
 
-void handle_until(struct handle_world *world,
-		  enum kvpull_share_link_state state)
+void handle_until(struct handle_world *world, enum kvpull_peer_state state)
 {
 	const uint64_t until = kvpull_clock_ns() + HANDLE_WAIT_NS;
 
-	while (handle_link(world)->state != state) {
+	while (handle_link(world)->peer.state != state) {
 		assert_int_equal(handle_turn(world, NULL), 0);
 		assert_true(kvpull_clock_ns() < until);
 	}

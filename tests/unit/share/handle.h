@@ -78,8 +78,7 @@ void handle_await(struct handle_world *world, uint64_t id,
 		  struct kvpull_reader_record *record);
 /* The link of world->peer, and its waits cut short. */
 struct kvpull_share_link *handle_link(struct handle_world *world);
-void handle_until(struct handle_world *world,
-		  enum kvpull_share_link_state state);
+void handle_until(struct handle_world *world, enum kvpull_peer_state state);
 
 /* The owner's chunk is written and put. Return: its generation. */
 uint64_t handle_fill(struct handle_world *world, uint32_t chunk, uint64_t key);

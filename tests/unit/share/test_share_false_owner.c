@@ -246,11 +246,11 @@ UNIT_TEST_WITH(descriptors_that_are_not_sealed_are_not_taken, setup, teardown)
 			serve->entries_fd = plain;
 		/* The route serves other readers from here on. */
 		side_close(&world.world.p);
-		handle_until(&world, KVPULL_LINK_WAIT);
+		handle_until(&world, KVPULL_PEER_WAIT);
 		side_open(&world.world.p, &params);
 		route = world.world.p.transport;
 		assert_int_equal(route->ops->serve(route, serve), 0);
-		handle_until(&world, KVPULL_LINK_CONNECTING);
+		handle_until(&world, KVPULL_PEER_CONNECTING);
 		{
 			struct kvpull_share_welcome welcome;
 
@@ -372,7 +372,7 @@ UNIT_TEST_WITH(after_its_share_an_owner_has_nothing_to_say, setup, teardown)
 		handle_await(&world, id, &record);
 		assert_true(codes[0] == 0 || codes[0] == KVPULL_EPEER);
 		assert_int_equal(record.count, codes[0] == 0);
-		handle_until(&world, KVPULL_LINK_CONNECTING);
+		handle_until(&world, KVPULL_PEER_CONNECTING);
 		(void)false_event(&world, KVPULL_EVENT_CALLER_DOWN);
 	}
 	false_connect(&world);
@@ -428,9 +428,9 @@ static void connects_again(uint32_t attempts)
 {
 	const uint64_t until = kvpull_clock_ns() + HANDLE_WAIT_NS;
 
-	while (handle_link(&world)->state != KVPULL_LINK_GONE &&
-	       (handle_link(&world)->state != KVPULL_LINK_CONNECTING ||
-		handle_link(&world)->retry.attempts != attempts)) {
+	while (handle_link(&world)->peer.state != KVPULL_PEER_GONE &&
+	       (handle_link(&world)->peer.state != KVPULL_PEER_CONNECTING ||
+		handle_link(&world)->peer.retry.attempts != attempts)) {
 		assert_true(kvpull_clock_ns() < until);
 		(void)handle_turn(&world, NULL);
 	}
@@ -448,8 +448,8 @@ static void refused_for_long(int32_t code)
 			false_event(&world, KVPULL_EVENT_CALLER_UP).index;
 		false_refuse(&world, code);
 		(void)false_event(&world, KVPULL_EVENT_CALLER_DOWN);
-		handle_until(&world, KVPULL_LINK_CONNECTING);
-		assert_int_equal(handle_link(&world)->retry.attempts, 0);
+		handle_until(&world, KVPULL_PEER_CONNECTING);
+		assert_int_equal(handle_link(&world)->peer.retry.attempts, 0);
 	}
 }
 
@@ -474,7 +474,7 @@ UNIT_TEST_WITH(an_owner_that_says_nothing_is_given_up, setup_hasty, teardown)
 {
 	uint32_t calls = 0;
 
-	while (handle_link(&world)->state != KVPULL_LINK_GONE) {
+	while (handle_link(&world)->peer.state != KVPULL_PEER_GONE) {
 		if (calls % 2) {
 			false_challenge(&world);
 			false_hello(&world);
@@ -501,7 +501,7 @@ UNIT_TEST_WITH(an_owner_that_is_up_for_moments_is_given_up, setup, teardown)
 {
 	uint32_t calls = 0;
 
-	while (handle_link(&world)->state != KVPULL_LINK_GONE) {
+	while (handle_link(&world)->peer.state != KVPULL_PEER_GONE) {
 		false_connect(&world);
 		assert_true(calls++ < CALLS_MAX);
 		owner_drops();
@@ -518,9 +518,9 @@ UNIT_TEST_WITH(one_that_lasted_has_all_its_attempts_again, setup, teardown)
 	for (calls = 0; calls < 20; calls++) {
 		false_connect(&world);
 		/* As if connect_ms had passed. */
-		handle_link(&world)->retry.up_ns = 0;
+		handle_link(&world)->peer.retry.up_ns = 0;
 		owner_drops();
-		handle_until(&world, KVPULL_LINK_CONNECTING);
+		handle_until(&world, KVPULL_PEER_CONNECTING);
 	}
 	false_connect(&world);
 }
@@ -542,7 +542,7 @@ UNIT_TEST_WITH(an_owner_that_goes_right_after_its_challenge_is_called_again,
 					 bytes, sizeof(bytes), world.nonce)),
 			 0);
 	route->ops->drop(route, event.index);
-	handle_until(&world, KVPULL_LINK_WAIT);
+	handle_until(&world, KVPULL_PEER_WAIT);
 	/* Without a turn of the reader, whose next call may come first. */
 	while (event.kind != KVPULL_EVENT_CALLER_DOWN)
 		(void)route->ops->poll(route, kvpull_clock_ns(), &event, 1);
@@ -558,13 +558,14 @@ UNIT_TEST_WITH(an_owner_of_another_user_is_told_nothing, setup, teardown)
 				      .uid = geteuid() + 1 };
 	uint8_t bytes[256];
 
-	handle_until(&world, KVPULL_LINK_CONNECTING);
-	event.index = handle_link(&world)->handle;
+	handle_until(&world, KVPULL_PEER_CONNECTING);
+	event.index = handle_link(&world)->peer.handle;
 	event.data = bytes;
 	event.data_bytes = kvpull_handshake_put_challenge(bytes, sizeof(bytes),
 							  world.nonce);
-	kvpull_share_link_event(world.reader, handle_link(&world)->route,
-				&event, kvpull_clock_ns());
+	kvpull_peers_event(&world.reader->peers,
+			   handle_link(&world)->peer.route, &event,
+			   kvpull_clock_ns());
 	expect_gone(KVPULL_EAUTH);
 	assert_non_null(strstr(world.said[1], "is not asked: its user"));
 	(void)false_event(&world, KVPULL_EVENT_CALLER_UP);
@@ -580,18 +581,20 @@ UNIT_TEST_WITH(what_was_said_after_a_refusal_is_not_heard, setup, teardown)
 	struct kvpull_refusal refusal;
 	uint8_t bytes[2048];
 
-	handle_until(&world, KVPULL_LINK_CONNECTING);
-	event.index = handle_link(&world)->handle;
+	handle_until(&world, KVPULL_PEER_CONNECTING);
+	event.index = handle_link(&world)->peer.handle;
 	event.data = bytes;
 	kvpull_refusal_texts(&refusal, KVPULL_EREJECTED, "mood", "bad", "good");
 	event.data_bytes =
 		kvpull_handshake_put_refusal(bytes, sizeof(bytes), &refusal);
-	kvpull_share_link_event(world.reader, handle_link(&world)->route,
-				&event, kvpull_clock_ns());
+	kvpull_peers_event(&world.reader->peers,
+			   handle_link(&world)->peer.route, &event,
+			   kvpull_clock_ns());
 	event.data_bytes = kvpull_handshake_put_challenge(bytes, sizeof(bytes),
 							  world.nonce);
-	kvpull_share_link_event(world.reader, handle_link(&world)->route,
-				&event, kvpull_clock_ns());
+	kvpull_peers_event(&world.reader->peers,
+			   handle_link(&world)->peer.route, &event,
+			   kvpull_clock_ns());
 	expect_gone(KVPULL_EREJECTED);
 }
 

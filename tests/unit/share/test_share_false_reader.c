@@ -464,7 +464,7 @@ UNIT_TEST_WITH(readers_are_let_go_when_the_share_ends, setup, teardown)
 	assert_int_equal(next_event(KVPULL_EVENT_PEER_DOWN).index, in);
 	assert_int_equal(world.owner->callers.in_count, 0);
 	/* The readers call again, and get the reason. */
-	handle_until(&world, KVPULL_LINK_GONE);
+	handle_until(&world, KVPULL_PEER_GONE);
 	assert_int_equal(handle_settle(&world), KVPULL_EPEER);
 	assert_non_null(strstr(world.said[1], "share is ended there"));
 	/* And so is who was asked before. */

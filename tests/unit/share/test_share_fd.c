@@ -300,12 +300,13 @@ static int check_after_death(int is_lent)
 	handle_add(&world, address);
 	assert_int_equal(handle_settle(&world), 0);
 	link = handle_link(&world);
-	transport = link->route->transport;
-	assert_int_equal(
-		transport->ops->check_start(transport, link->handle, &read), 1);
+	transport = link->peer.route->transport;
+	assert_int_equal(transport->ops->check_start(transport,
+						     link->peer.handle, &read),
+			 1);
 	assert_int_equal(kill(pid, SIGKILL), 0);
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
-	code = transport->ops->check_start(transport, link->handle, &read);
+	code = transport->ops->check_start(transport, link->peer.handle, &read);
 	assert_int_equal(handle_peer(&world, world.peer).code, 0);
 	(void)snprintf(socket_path, sizeof(socket_path), "%s/%s",
 		       world.world.folder, strchr(address, ':') + 1);

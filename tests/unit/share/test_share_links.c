@@ -87,7 +87,7 @@ static uint64_t phase_begin(enum phase phase)
 		return 0;
 	}
 	if (phase == CONNECTING) {
-		handle_until(&world, KVPULL_LINK_CONNECTING);
+		handle_until(&world, KVPULL_PEER_CONNECTING);
 		return 0;
 	}
 	if (phase == GREETED) {
@@ -102,9 +102,13 @@ static uint64_t phase_begin(enum phase phase)
 		assert_int_equal(handle_turn(&world, NULL), 0);
 	if (phase == LOST) {
 		owner_drops();
-		for (turn = 0; turn < 64; turn++)
+		handle_until(&world, KVPULL_PEER_WAIT);
+		for (turn = 0; turn < 64; turn++) {
 			assert_int_equal(handle_turn(&world, NULL), 0);
-		assert_int_equal(handle_link(&world)->state, KVPULL_LINK_LOST);
+			assert_int_equal(handle_link(&world)->peer.state,
+					 KVPULL_PEER_WAIT);
+		}
+		assert_int_equal(handle_link(&world)->has_reads, 1);
 	}
 	return id;
 }
@@ -181,7 +185,9 @@ UNIT_TEST_WITH(a_peer_is_removed_in_each_state, setup, teardown)
 		assert_int_equal(handle_turn(&world, &record), 0);
 		for (at = 0; at < PIECES; at++)
 			assert_int_equal(codes[at], POISON);
-		assert_int_equal(handle_link(&world)->state, KVPULL_LINK_FREE);
+		assert_int_equal(handle_link(&world)->peer.state,
+				 KVPULL_PEER_FREE);
+		assert_int_equal(handle_link(&world)->has_reads, 0);
 		assert_int_equal(world.reader->counts.peers_live, 0);
 		assert_int_equal(world.reader->counts.asks_live, 0);
 	}
@@ -197,33 +203,41 @@ UNIT_TEST_WITH(a_peer_that_is_removed_is_not_answered, setup, teardown)
 
 	(void)phase_begin(CONNECTING);
 	link = handle_link(&world);
-	event.index = link->handle;
+	event.index = link->peer.handle;
 	event.data = bytes;
 	event.data_bytes = kvpull_handshake_put_challenge(bytes, sizeof(bytes),
 							  world.nonce);
 	assert_int_equal(world.ops->peer_remove(world.reader, world.peer), 0);
-	kvpull_share_link_event(world.reader, link->route, &event,
-				kvpull_clock_ns());
-	assert_int_equal(link->state, KVPULL_LINK_CONNECTING);
+	kvpull_peers_event(&world.reader->peers, link->peer.route, &event,
+			   kvpull_clock_ns());
+	assert_int_equal(link->peer.state, KVPULL_PEER_CONNECTING);
 	owner_forgets();
-	assert_int_equal(link->state, KVPULL_LINK_FREE);
+	assert_int_equal(link->peer.state, KVPULL_PEER_FREE);
 }
 
 /* Both are asked at once; the numbers do not touch each other's. */
 UNIT_TEST_WITH(a_number_is_not_used_again_before_its_reads_have_ended, setup,
 	       teardown)
 {
-	const uint64_t id = phase_begin(READING);
-	const uint32_t old = world.peer;
+	static const enum phase phases[] = { READING, LOST };
+	uint32_t at;
 
-	assert_int_equal(world.ops->peer_remove(world.reader, old), 0);
-	handle_add(&world, "shm:false");
-	assert_int_not_equal(world.peer, old);
-	assert_int_equal(handle_peer(&world, old).code, KVPULL_EINVAL);
-	assert_int_equal(handle_peer(&world, world.peer).code, KVPULL_EAGAIN);
-	(void)expect_end(id);
-	owner_forgets();
-	assert_int_equal(world.ops->peer_remove(world.reader, world.peer), 0);
+	for (at = 0; at < 2; at++) {
+		const uint64_t id = phase_begin(phases[at]);
+		const uint32_t old = world.peer;
+
+		assert_int_equal(world.ops->peer_remove(world.reader, old), 0);
+		handle_add(&world, "shm:false");
+		assert_int_not_equal(world.peer, old);
+		assert_int_equal(handle_peer(&world, old).code, KVPULL_EINVAL);
+		assert_int_equal(handle_peer(&world, world.peer).code,
+				 KVPULL_EAGAIN);
+		(void)expect_end(id);
+		owner_forgets();
+		assert_int_equal(
+			world.ops->peer_remove(world.reader, world.peer), 0);
+		owner_forgets();
+	}
 }
 
 UNIT_TEST_WITH(other_weights_are_set_in_each_state, setup, teardown)
@@ -265,7 +279,7 @@ UNIT_TEST_WITH(other_weights_are_set_in_each_state, setup, teardown)
 	}
 	/* The hello tells what is set as it is said. */
 	handle_add(&world, "shm:false");
-	handle_until(&world, KVPULL_LINK_CONNECTING);
+	handle_until(&world, KVPULL_PEER_CONNECTING);
 	naming = handle_naming(&model, "w2");
 	assert_int_equal(world.ops->guard_bump_all(world.reader, &naming, NULL),
 			 0);

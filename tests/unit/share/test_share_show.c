@@ -269,7 +269,7 @@ UNIT_TEST(an_owner_that_left_is_shown_with_the_last_error)
 	memcpy(path, world.owner->status.path, sizeof(path));
 	world.ops->close(world.owner);
 	world.owner = NULL;
-	handle_until(&world, KVPULL_LINK_WAIT);
+	handle_until(&world, KVPULL_PEER_WAIT);
 	look(world.reader->status.path, &shown);
 	peer = part(&shown, KVPULL_STATUS_PEERS);
 	thread = part(&shown, KVPULL_STATUS_ENGINE);
