@@ -266,7 +266,12 @@ static void rank_run(struct kvpull_progress *progress, uint32_t id,
 		return;
 	remote = &progress->remotes[rank->peer];
 	if (kvpull_give_wants(remote, rank)) {
-		if (claim->releasing && has_word(claim, rank)) {
+		/*
+		 * A refusal is final, so the ticket's users are not waited for:
+		 * they may stand in the engine's queue for minutes.
+		 */
+		if (remote->peer.state == KVPULL_PEER_GONE ||
+		    (claim->releasing && has_word(claim, rank))) {
 			list_add(progress, &remote->to_say, id);
 			progress->give_ns = now_ns;
 		}

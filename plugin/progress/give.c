@@ -4,10 +4,11 @@
  * let us in.
  *
  * A release needs a connection, and a producer that refuses us gives none. So a
- * ticket whose last user is done is given back by its tag, in a call of its
- * own: it says slot, generation and tag of each ticket, and ends. That is done
- * where either side refused (GONE). It is done as well where the producer turned
- * us away until the waits are the longest (WAIT), and never heard of the claim.
+ * ticket is given back by its tag, in a call of its own: it says slot, generation
+ * and tag of each ticket, and ends. That is done at once where either side refused
+ * (GONE), whoever still waits to use the ticket. It is done when the last user of
+ * the ticket is done where the producer turned us away until the waits are the
+ * longest (WAIT), and never heard of the claim.
  *
  * Ranks to be given back wait in their peer's to_say, as those do that wait for
  * room for a note. A call that failed by a shortage is made again until the

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Worker half, progress side, consumer's role: a pull from its command to its
- * outcome.
+ * Progress side of a consumer: a pull from its command to its outcome.
  *
  * state    goes on when                              to
  * CONNECT  every rank of the ticket is connected     WRITTEN, or READ
@@ -16,7 +15,6 @@
  * An error, an abort and the deadline lead to DRAIN from anywhere. So a pull
  * ends once, and when it ends, nothing writes into its blocks any more. An
  * entry is read only after the data of *all* peers of the pull came.
- *
  * A connection that a route cuts to end one pull's reads is no fault of its
  * peer: the others go to AGAIN, and their deadlines bound how often.
  */
@@ -225,6 +223,8 @@ static int peers_ready(const struct kvpull_progress *progress,
 			return KVPULL_EPEER;
 		if (peer_fails(remote))
 			return remote->peer.code;
+		if (rank->state == KVPULL_RANK_RELEASED) /* given back */
+			return KVPULL_EREJECTED;
 		/* One that is closed to make room is called again. */
 		if (remote->peer.state != KVPULL_PEER_UP || remote->closing_ns)
 			code = KVPULL_EAGAIN;

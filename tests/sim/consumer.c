@@ -44,6 +44,8 @@ static int is_fresh(struct sim_instance *instance,
 	uint32_t at;
 
 	user->used_life = instance->incarnation;
+	if (is_first)
+		user->used_ns = instance->world->now_ns;
 	for (at = 0; at < SIM_REQUESTS && !is_first; at++) {
 		const struct sim_request *other = &instance->requests[at];
 

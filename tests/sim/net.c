@@ -34,12 +34,6 @@ static struct sim_proc *proc_at(struct sim_world *world, const char *address)
 	return world->instances[index].procs[rank];
 }
 
-static uint32_t rank_bit(const struct sim_proc *proc)
-{
-	/* A big world has more than bits: there somebody always dies. */
-	return (proc->instance->index * SIM_RANKS_MAX + proc->rank) % 64;
-}
-
 static int serves(const struct sim_proc *proc)
 {
 	return proc && proc->alive && proc->transport.serve &&
@@ -134,7 +128,8 @@ static int sim_attach(struct kvpull_transport *transport, uint32_t peer,
 	    remote->regions[0].base !=
 		    conn->server->transport.serve->regions[0].base)
 		return KVPULL_EPROTO;
-	conn->client->unanswered &= ~(UINT64_C(1) << rank_bit(conn->server));
+	conn->client->unanswered &=
+		~(UINT64_C(1) << sim_rank_bit(conn->server));
 	if (conn->client->refuses >> conn->server->rank & 1)
 		return KVPULL_EUNSUPPORTED;
 	conn->attached = 1;
@@ -150,7 +145,7 @@ static void unanswered_note(const struct sim_conn *conn)
 	    proc->world->now_ns >=
 		    conn->called_ns + proc->instance->config.connect_ms *
 					      KVPULL_NS_PER_MS)
-		proc->unanswered |= UINT64_C(1) << rank_bit(conn->server);
+		proc->unanswered |= UINT64_C(1) << sim_rank_bit(conn->server);
 }
 
 /* Some connections have their memory lent, others have not. */

@@ -19,6 +19,9 @@ void sim_refusal_note(struct sim_proc *proc, const struct sim_conn *conn,
 		sim_fail(proc->world, "process %u refuses without a reason",
 			 proc->index);
 	proc->crowded |= said.code == KVPULL_EFULL;
+	if (said.code != KVPULL_EFULL && said.code != KVPULL_EAGAIN &&
+	    said.code != KVPULL_ENOMEM)
+		conn->client->turned_away |= UINT64_C(1) << sim_rank_bit(proc);
 	proc->world->counts.refused++;
 	sim_trace(proc->world, "process %lu refuses process %lu, code %ld",
 		  proc->index, conn->client->index,

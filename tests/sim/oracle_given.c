@@ -113,6 +113,14 @@ static int is_reading(const struct sim_proc *proc, uint64_t key)
 	return 0;
 }
 
+/* Either side refused the other for good: no request is served any more. */
+static int is_turned_away(const struct sim_proc *client,
+			  const struct sim_proc *server)
+{
+	return client->misfit || client->refuses >> server->rank & 1 ||
+	       client->turned_away >> sim_rank_bit(server) & 1;
+}
+
 /* A consumer gives nothing back that its engine may still use. */
 static void word_check(const struct sim_conn *conn, struct sim_hold *hold)
 {
@@ -137,6 +145,7 @@ static void word_check(const struct sim_conn *conn, struct sim_hold *hold)
 				(unsigned long long)request->key);
 		if (request->state == SIM_WAITING && request->fresh &&
 		    !request->wrong && !request->changed &&
+		    !is_turned_away(conn->client, conn->server) &&
 		    !instance->restarts && !instance->stranger &&
 		    user->ended_life != instance->incarnation)
 			sim_fail(
@@ -278,19 +287,6 @@ static int is_refused(const struct sim_instance *instance, uint32_t server_rank)
 	return 1;
 }
 
-static int has_user(const struct sim_instance *instance,
-		    const struct sim_hold *hold)
-{
-	uint32_t at;
-
-	for (at = 0; at < SIM_REQUESTS; at++)
-		if (instance->requests[at].state != SIM_IDLE &&
-		    &instance->world->holds[instance->requests[at].hold] ==
-			    hold)
-			return 1;
-	return 0;
-}
-
 /* No consumer claimed the hold: did one that is refused keep its ticket? */
 void sim_oracle_stranded(struct sim_proc *proc, const struct sim_hold *hold)
 {
@@ -304,10 +300,9 @@ void sim_oracle_stranded(struct sim_proc *proc, const struct sim_hold *hold)
 		const struct sim_instance *instance =
 			&world->instances[user->instance];
 
-		if (user->left_ns && user->used_life == instance->incarnation &&
+		if (user->used_ns && user->used_life == instance->incarnation &&
 		    is_refused(instance, proc->rank) &&
-		    !has_user(instance, hold) &&
-		    world->now_ns > user->left_ns + refusal_ns(world))
+		    world->now_ns > user->used_ns + refusal_ns(world))
 			sim_fail(
 				world,
 				"hold %llu expired on process %u, and instance %u, which is refused, did not give its ticket back",

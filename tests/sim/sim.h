@@ -206,9 +206,10 @@ struct sim_proc {
 	uint64_t mute_ns;   /* last time that two leases without one ended */
 	uint64_t block_key[SIM_BLOCKS]; /* consumer: whose pull may write */
 	uint32_t known;                 /* to its scheduler half */
-	uint64_t unanswered; /* bit a rank: silent for connect_ms, last */
-	uint64_t went_ns;    /* it learned last that it had to make room */
-	uint32_t unsaid;     /* result bytes were lost, records were not */
+	uint64_t unanswered;  /* bit a rank: silent for connect_ms, last */
+	uint64_t turned_away; /* bit a rank: refused this process for good */
+	uint64_t went_ns;     /* it learned last that it had to make room */
+	uint32_t unsaid;      /* result bytes were lost, records were not */
 	struct sim_queue steps;
 	struct sim_queue strays; /* steps that come again, late */
 	struct sim_queue gifts;  /* give-back messages of anybody */
@@ -360,6 +361,7 @@ struct sim_user {
 	uint64_t used_life;    /* it saw the ticket */
 	uint64_t ended_life;   /* a pull of it is over */
 	uint64_t copied_life;  /* a copy of it was refused */
+	uint64_t used_ns;      /* a request of that life first showed it */
 	uint64_t left_ns;      /* its last request ended, or was rejected */
 	uint64_t expired_life; /* it knows of its expiry, and since when */
 	uint64_t expired_ns;
@@ -554,6 +556,12 @@ struct sim_packet *sim_queue_due_at(const struct sim_queue *queue,
 struct sim_packet *sim_queue_unlink(struct sim_queue *queue); /* the first */
 /* Loses what the dead sender had not got out yet, from some point on. */
 void sim_queue_cut(struct sim_world *world, struct sim_queue *queue);
+
+static inline uint32_t sim_rank_bit(const struct sim_proc *proc)
+{
+	/* A big world has more than bits: there somebody always dies. */
+	return (proc->instance->index * SIM_RANKS_MAX + proc->rank) % 64;
+}
 
 /* read.c */
 int sim_read_start(struct kvpull_transport *transport, uint32_t peer,

@@ -256,7 +256,7 @@ static void gave(const struct world *world, uint32_t at, uint64_t serial,
 	assert_int_equal(world->give.words[at].tag, serial * 10 + rank);
 }
 
-TEST(refused_consumer_gives_its_ticket_back_when_its_user_is_done)
+TEST(refused_consumer_gives_its_ticket_back_at_once)
 {
 	struct world *world = *state;
 
@@ -265,20 +265,57 @@ TEST(refused_consumer_gives_its_ticket_back_when_its_user_is_done)
 	world_poll(world, 1);
 	refused(world, "1-0", KVPULL_EREJECTED);
 	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EREJECTED);
-	world_pass(world, 100 * WORLD_MS);
-	/* The claim waits: a user of the ticket may pull again. */
-	assert_int_equal(world->gives, 0);
-	assert_int_equal(world->worker->claim_map.count, 1);
-	released(world, 101);
+	world_poll(world, 1);
+	/* Requests that wait in the engine's queue are not waited for. */
 	assert_int_equal(world->gives, 1);
 	assert_int_equal(world->give.word_count, 1);
 	gave(world, 0, 101, 0);
 	heard(world, "1-0", 0);
-	assert_int_equal(world->worker->claim_map.count, 0);
 	assert_int_equal(counted(world, "gives_said"), 1);
-	assert_int_equal(counted(world, "releases_queued"), 0);
+	assert_int_equal(world->worker->claim_map.count, 1);
 	assert_non_null(strstr(world->warning, "were given back"));
 	assert_non_null(strstr(world->warning, "cmpl-7"));
+	/* Such a request is told why when its turn comes. */
+	world_pull(world, 10, 101, 0);
+	world_poll(world, 2);
+	world_reported(world, 10, KVPULL_POLL_FAILED, KVPULL_EREJECTED);
+	released(world, 101);
+	assert_int_equal(world->gives, 1);
+	assert_int_equal(world->worker->claim_map.count, 0);
+	assert_int_equal(counted(world, "releases_queued"), 0);
+}
+
+TEST(ticket_is_given_back_while_its_request_waits_in_a_queue)
+{
+	struct world *world = *state;
+
+	world_claim(world, 101, 1);
+	world_claim(world, 102, 1);
+	world_poll(world, 1);
+	refused(world, "1-0", KVPULL_EREJECTED);
+	world_poll(world, 1);
+	assert_int_equal(world->gives, 1);
+	assert_int_equal(world->give.word_count, 2);
+	heard(world, "1-0", 0);
+	assert_int_equal(counted(world, "gives_said"), 2);
+}
+
+TEST(ticket_that_was_given_back_is_not_pulled_from_a_producer_that_takes_us_now)
+{
+	struct world *world = *state;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	refused(world, "1-0", KVPULL_EREJECTED);
+	world_poll(world, 1);
+	heard(world, "1-0", 0);
+	world_pass(world, 1100 * WORLD_MS);
+	world_claim(world, 102, 1);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	world_pull(world, 9, 101, 0);
+	world_poll(world, 2);
+	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EREJECTED);
 }
 
 TEST(each_rank_that_refuses_gets_its_own_word)
@@ -415,15 +452,11 @@ TEST(consumer_that_refuses_a_welcome_says_why_and_gives_its_ticket_back)
 	assert_int_equal(world->worker->claim_map.count, 0);
 }
 
-TEST(ticket_of_a_producer_that_stays_full_is_given_back)
+/* The producer answers each call that it is full, until the waits are longest. */
+static void stays_full(struct world *world)
 {
-	struct world *world = *state;
-	uint32_t connects;
 	uint32_t turn;
 
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
-	released(world, 101);
 	for (turn = 0; turn < FULL_TURNS; turn++) {
 		const uint32_t peer = world_peer_at(world, "1-0");
 
@@ -437,6 +470,17 @@ TEST(ticket_of_a_producer_that_stays_full_is_given_back)
 			world_pass(world, 200 * WORLD_MS);
 	}
 	world_poll(world, 1);
+}
+
+TEST(ticket_of_a_producer_that_stays_full_is_given_back)
+{
+	struct world *world = *state;
+	uint32_t connects;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	released(world, 101);
+	stays_full(world);
 	assert_int_equal(world->gives, 1);
 	gave(world, 0, 101, 0);
 	/* The producer has one call of ours at a time. */
@@ -445,6 +489,19 @@ TEST(ticket_of_a_producer_that_stays_full_is_given_back)
 	assert_int_equal(world->connects, connects);
 	heard(world, "1-0", 0);
 	assert_int_equal(world->worker->claim_map.count, 0);
+}
+
+TEST(ticket_of_a_full_producer_is_kept_while_its_request_waits)
+{
+	struct world *world = *state;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	stays_full(world);
+	world_pass(world, 200 * WORLD_MS);
+	assert_int_equal(world->gives, 0);
+	(void)world_up(world, "1-0", 0, 1);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 1);
 }
 
 /* The hold waits for that rank's own release, which D keeps to say. */
