@@ -321,6 +321,7 @@ void kvpull_show_release(struct kvpull_progress *progress,
 			 const struct kvpull_claim *claim,
 			 const struct kvpull_claim_rank *rank);
 void kvpull_show_pull(struct kvpull_progress *progress, uint32_t index);
+/* Sets the pull's row and adds the event; KVPULL_DID_NOTHING adds none. */
 void kvpull_show_pull_state(struct kvpull_progress *progress, uint32_t index,
 			    enum kvpull_status_what what);
 /* Failed pulls that have no line of their own have one together, when it is due. */

@@ -207,7 +207,8 @@ void kvpull_show_pull_state(struct kvpull_progress *progress, uint32_t index,
 		return;
 	kvpull_status_set(&row->state,
 			  pull->state | (uint64_t)claim->ranks[0].peer << 32);
-	pull_note(progress, index, what, progress->run_ns);
+	if (what != KVPULL_DID_NOTHING)
+		pull_note(progress, index, what, progress->run_ns);
 }
 
 /* Whose fault it may be: a peer that is not there, else the first. */

@@ -434,6 +434,14 @@ static int parts_check(struct kvpull_progress *progress,
 	return 0;
 }
 
+static int enter(struct kvpull_progress *progress, uint32_t index,
+		 enum kvpull_pull_state state, enum kvpull_status_what what)
+{
+	progress->pulls[index].state = state;
+	kvpull_show_pull_state(progress, index, what);
+	return 0;
+}
+
 static int step_connect(struct kvpull_progress *progress, uint32_t index)
 {
 	struct kvpull_pull *pull = &progress->pulls[index];
@@ -446,14 +454,11 @@ static int step_connect(struct kvpull_progress *progress, uint32_t index)
 	if (code)
 		return code;
 	pull->phases.connected_ns = kvpull_facts_now(progress->facts);
-	if (pull->order->flags & KVPULL_FLAG_READY) {
-		pull->state = KVPULL_PULL_WRITTEN;
-	} else {
-		pull->state = KVPULL_PULL_READ;
-		pull->phases.asked_ns = pull->phases.connected_ns;
-	}
-	kvpull_show_pull_state(progress, index, KVPULL_DID_READ);
-	return 0;
+	if (pull->order->flags & KVPULL_FLAG_READY)
+		return enter(progress, index, KVPULL_PULL_WRITTEN,
+			     KVPULL_DID_NOTHING);
+	pull->phases.asked_ns = pull->phases.connected_ns;
+	return enter(progress, index, KVPULL_PULL_READ, KVPULL_DID_READ);
 }
 
 /* A part that is written waits in PART_LIVE until all are. */
@@ -474,9 +479,8 @@ static int step_written(struct kvpull_progress *progress, uint32_t index)
 		return code ? code : KVPULL_EAGAIN;
 	for (at = 0; at < pull->part_count; at++)
 		part_of(progress, pull, at)->state = PART_NEW;
-	pull->state = KVPULL_PULL_READ;
 	pull->phases.asked_ns = kvpull_facts_now(progress->facts);
-	return 0;
+	return enter(progress, index, KVPULL_PULL_READ, KVPULL_DID_READ);
 }
 
 static int step_read(struct kvpull_progress *progress, uint32_t index)
@@ -492,10 +496,8 @@ static int step_read(struct kvpull_progress *progress, uint32_t index)
 		return code;
 	if (!parts_all(progress, pull, PART_READ))
 		return KVPULL_EAGAIN;
-	pull->state = KVPULL_PULL_CHECK;
 	pull->phases.came_ns = kvpull_facts_now(progress->facts);
-	kvpull_show_pull_state(progress, index, KVPULL_DID_CAME);
-	return 0;
+	return enter(progress, index, KVPULL_PULL_CHECK, KVPULL_DID_CAME);
 }
 
 static int step_check(struct kvpull_progress *progress, uint32_t index)
@@ -561,13 +563,11 @@ void kvpull_pull_new(struct kvpull_progress *progress, uint32_t index,
 	pull->serial = serial;
 	pull->state = KVPULL_PULL_CONNECT;
 	pull->code = 0;
-	pull->bytes = 0;
+	pull->bytes = pull->first_ns = pull->done_ranks = 0;
 	pull->part_count = pull->parts_open = 0;
-	pull->done_ranks = 0;
 	pull->live_at = progress->live_count;
 	progress->live[progress->live_count++] = index;
 	pull->uses_claim = 0;
-	pull->first_ns = 0;
 	pull->phases = (struct kvpull_pull_phases){
 		.begun_ns = kvpull_facts_now(progress->facts),
 	};

@@ -134,3 +134,41 @@ TEST(pull_is_shown_in_the_state_that_it_is_in)
 	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
 	pull_is_shown(world, KVPULL_PULL_FREE);
 }
+
+/* How often that happened, by the events of the progress thread. */
+static uint32_t events_of(const struct world *world,
+			  enum kvpull_status_what what)
+{
+	const struct kvpull_status_side *side = &world->worker->status.progress;
+	uint32_t count = 0;
+	uint64_t at;
+
+	for (at = 0; at < side->thread->event_count; at++) {
+		const uint64_t word = kvpull_status_get(
+			&side->events[at % KVPULL_STATUS_EVENTS].what);
+
+		count += ((word >> 32) & 0xffff) == (uint32_t)what;
+	}
+	return count;
+}
+
+TEST(pull_that_waits_for_its_blocks_is_shown_to_read_when_it_reads)
+{
+	struct world *world = *state;
+
+	world->check_code = 0;
+	world_claim(world, 101, 1);
+	world_pull(world, KEY, 101, KVPULL_FLAG_READY);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	world_poll(world, 1);
+	pull_is_shown(world, KVPULL_PULL_WRITTEN);
+	assert_int_equal(events_of(world, KVPULL_DID_READ), 0);
+	world->entry.ready = 101;
+	world_done(world, 0, 0);
+	pull_is_shown(world, KVPULL_PULL_READ);
+	assert_int_equal(events_of(world, KVPULL_DID_READ), 1);
+	world_done(world, 0, 0);
+	pull_is_shown(world, KVPULL_PULL_CHECK);
+	assert_int_equal(events_of(world, KVPULL_DID_READ), 1);
+}
