@@ -21,6 +21,8 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 SEEDS=${MUTANT_SEEDS:-200}
 LIMIT=5 # seconds of a test, beside five times what it took without a mutant
+# Tests that the Makefile links with --wrap.
+WRAPPED='^out/unit/(test_share_verbs|test_slots)$'
 root=$PWD
 work=$root/build/mutants
 workers=$(nproc 2>/dev/null || echo 2)
@@ -80,13 +82,15 @@ now() { # seconds, with a point
 }
 
 # In a copy: one build folder, no optimization that costs time. A drawn mutant asks
-# all tests: these are linked once, to a library that is made anew.
+# all tests: these are linked once, to a library that is made anew. A test that
+# wraps a function of the library is linked to the archive, with each mutant.
 build() { # target...
-	local shared=()
+	local libs=libtested.so shared=()
 
+	[[ $1 =~ $WRAPPED ]] && libs=libkvpull.a
 	[ ${#tables[@]} -eq 0 ] ||
 		shared=(CFLAGS=-fvisibility=default LDFLAGS="-Wl,-rpath,$PWD/out"
-			TEST_LIBS="out/libfake.a out/libtested.so")
+			TEST_LIBS="out/libfake.a out/$libs")
 	make --no-print-directory VARIANT=debug B=out "${shared[@]}" "$@"
 }
 
@@ -95,7 +99,8 @@ unit_caught() { # name, log: by which test; 1: by none, 2: it does not compile
 
 	for test in ${tests_of[$1]}; do
 		wanted=out/unit/$test
-		[ ${#tables[@]} -eq 0 ] || wanted=out/libtested.so
+		[ ${#tables[@]} -eq 0 ] || [[ $wanted =~ $WRAPPED ]] ||
+			wanted=out/libtested.so
 		if [ "$wanted" != "$built" ] && ! build "$wanted" >"$2" 2>&1; then
 			echo "does not compile"
 			return 2
@@ -157,16 +162,20 @@ judge() { # name, log
 
 # As it is the tree must pass what the mutants have to fail.
 as_it_is() { # log
-	local targets=() test
+	local targets=() wrapped=() test
 	local tests
 
 	tests=$(printf '%s\n' "${tests_of[@]}" | tr ' ' '\n' | sort -u)
 	[ $sim_only -eq 0 ] || tests=
 	for test in $tests; do
-		targets+=("out/unit/$test")
+		if [[ out/unit/$test =~ $WRAPPED ]]; then
+			wrapped+=("out/unit/$test")
+		else
+			targets+=("out/unit/$test")
+		fi
 	done
-	if ! build "-j$workers" "${targets[@]}" out/kvpull_sim \
-		>"$1" 2>&1; then
+	if ! build out/kvpull_sim "-j$workers" "${targets[@]}" >"$1" 2>&1 ||
+		! build "${wrapped[@]:-out/kvpull_sim}" "-j$workers" >>"$1" 2>&1; then
 		tail -n 40 "$1"
 		echo "the tree does not compile"
 		return 1

@@ -36,8 +36,6 @@ sys.path.insert(0, str(HERE.parent))
 import mutants  # pylint: disable=wrong-import-position
 
 ROOT = mutants.ROOT
-# The linker gives these functions of their own in the place of the library's.
-WRAPPED = {"test_slots", "test_share_verbs"}
 QUIET = re.compile(r"kvpull_(debug|info|warn|error|check|log|detail_set)\b|assert")
 OPEN = {"(": ")", "[": "]", "{": "}"}
 FLAGS = (
@@ -222,8 +220,7 @@ def tests_of(folder):
     folder = {"progress": "worker"}.get(folder, folder)
     paths = sorted((ROOT / "tests" / "unit").glob("*/test_*.c"))
     paths.sort(key=lambda path: path.parent.name != folder)
-    names = [path.stem for path in paths]
-    return [name for name in names if name not in WRAPPED]
+    return [path.stem for path in paths]
 
 
 def places_of(rooms):
