@@ -285,18 +285,15 @@ static void device_fill(struct kvpull_fabric *table)
 
 /*
  * A descriptor for the program's life: tests do not look at the closing of
- * devices.
+ * devices. It blocks, as the kernel's does.
  */
 static int async_fd_of(uint32_t device)
 {
 	static int fds[FAKE_VERBS_DEVICES_MAX] = { -1, -1, -1, -1 };
-	eventfd_t ignored;
 
-	if (fds[device] < 0)
-		fds[device] =
-			eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
-	while (!eventfd_read(fds[device], &ignored))
-		;
+	if (fds[device] >= 0)
+		(void)close(fds[device]);
+	fds[device] = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
 	return fds[device];
 }
 

@@ -500,6 +500,8 @@ UNIT_TEST_WITH(one_that_is_cancelled_is_told_and_its_slot_kept, setup, teardown)
 	assert_int_equal(spill_begin(0, 1, 0, &id), 0);
 	assert_int_equal(
 		world.ops->poll(world.owner, &record, 1, sizeof(record)), 0);
+	assert_int_equal(world.ops->cancel(world.owner, UINT32_MAX),
+			 KVPULL_EINVAL);
 	assert_int_equal(world.ops->cancel(world.owner, id), 0);
 	assert_int_equal(world.ops->cancel(world.owner, id), KVPULL_EINVAL);
 	owner_await(id, &record);

@@ -3,6 +3,8 @@
 #include "plugin/progress/progress_state.h"
 #include "tests/unit/worker/peer.h"
 
+#include <inttypes.h>
+
 #define INSTANCE 21u
 
 /* Names of two processes, and of a later life of the first. */
@@ -122,11 +124,18 @@ TEST(consumer_of_another_incarnation_is_refused)
 TEST(consumer_of_another_wire_layout_is_refused)
 {
 	struct world *world = *state;
-	const struct world_hello who = {
-		.wire_layout = kvpull_handshake_layout(KVPULL_WIRE_VERSION) + 1
-	};
+	const uint64_t layout = kvpull_handshake_layout(KVPULL_WIRE_VERSION);
+	const struct world_hello who = { .wire_layout = layout + 1 };
+	const struct kvpull_refusal *refusal = &world->callers[1].refusal;
+	char text[48];
 
 	refused_for(world, who, KVPULL_EVERSION, "wire layout");
+	(void)snprintf(text, sizeof(text), "version %u of %" PRIx64,
+		       KVPULL_WIRE_VERSION, layout);
+	assert_string_equal(refusal->ours, text);
+	(void)snprintf(text, sizeof(text), "version %u of %" PRIx64,
+		       KVPULL_WIRE_VERSION, layout + 1);
+	assert_string_equal(refusal->theirs, text);
 }
 
 TEST(consumer_of_another_model_is_refused)

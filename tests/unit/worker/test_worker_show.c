@@ -135,9 +135,9 @@ TEST(pull_is_shown_in_the_state_that_it_is_in)
 	pull_is_shown(world, KVPULL_PULL_FREE);
 }
 
-/* How often that happened, by the events of the progress thread. */
+/* How often that happened, by the events of the progress thread; where last. */
 static uint32_t events_of(const struct world *world,
-			  enum kvpull_status_what what)
+			  enum kvpull_status_what what, uint32_t *slot)
 {
 	const struct kvpull_status_side *side = &world->worker->status.progress;
 	uint32_t count = 0;
@@ -147,7 +147,10 @@ static uint32_t events_of(const struct world *world,
 		const uint64_t word = kvpull_status_get(
 			&side->events[at % KVPULL_STATUS_EVENTS].what);
 
-		count += ((word >> 32) & 0xffff) == (uint32_t)what;
+		if (((word >> 32) & 0xffff) != (uint32_t)what)
+			continue;
+		*slot = (uint32_t)word;
+		count++;
 	}
 	return count;
 }
@@ -155,6 +158,7 @@ static uint32_t events_of(const struct world *world,
 TEST(pull_that_waits_for_its_blocks_is_shown_to_read_when_it_reads)
 {
 	struct world *world = *state;
+	uint32_t slot;
 
 	world->check_code = 0;
 	world_claim(world, 101, 1);
@@ -163,12 +167,23 @@ TEST(pull_that_waits_for_its_blocks_is_shown_to_read_when_it_reads)
 	(void)world_up(world, "1-0", 0, 1);
 	world_poll(world, 1);
 	pull_is_shown(world, KVPULL_PULL_WRITTEN);
-	assert_int_equal(events_of(world, KVPULL_DID_READ), 0);
+	assert_int_equal(events_of(world, KVPULL_DID_READ, &slot), 0);
 	world->entry.ready = 101;
 	world_done(world, 0, 0);
 	pull_is_shown(world, KVPULL_PULL_READ);
-	assert_int_equal(events_of(world, KVPULL_DID_READ), 1);
+	assert_int_equal(events_of(world, KVPULL_DID_READ, &slot), 1);
 	world_done(world, 0, 0);
 	pull_is_shown(world, KVPULL_PULL_CHECK);
-	assert_int_equal(events_of(world, KVPULL_DID_READ), 1);
+	assert_int_equal(events_of(world, KVPULL_DID_READ, &slot), 1);
+}
+
+TEST(claimed_ticket_is_an_event_for_each_rank)
+{
+	struct world *world = *state;
+	uint32_t slot = 0;
+
+	world_claim(world, 105, 2);
+	world_poll(world, 1);
+	assert_int_equal(events_of(world, KVPULL_DID_CLAIM_TICKET, &slot), 2);
+	assert_int_equal(slot, 5);
 }

@@ -101,6 +101,25 @@ UNIT_TEST_WITH(small_pull_is_done_in_the_next_poll, world_setup, world_teardown)
 	assert_int_equal(world->records[0].bytes, 2 * WORLD_BLOCK_BYTES);
 }
 
+/* The engine's thread copies it, so nothing else wakes that thread. */
+UNIT_TEST_WITH(small_pull_wakes_an_engine_that_sleeps, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+
+	(void)one_up(world);
+	world_pull_command(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
+	worker->facts.config.progress = KVPULL_PROGRESS_THREAD;
+	assert_int_equal(kvpull_wakeup_open(&worker->wakeup,
+					    worker->handover.engine_wake_fd),
+			 0);
+	kvpull_wakeup_clear(&worker->wakeup);
+	assert_int_equal(kvpull_worker_start_loads(worker), 0);
+	assert_int_equal(worker->wakeup.is_kept, 1);
+	worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
+}
+
 UNIT_TEST_WITH(small_pull_says_when_it_reached_each_phase, world_setup,
 	       world_teardown)
 {
