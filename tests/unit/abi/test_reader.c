@@ -430,6 +430,9 @@ UNIT_TEST_WITH(what_is_not_there_is_refused, setup, teardown)
 	/* The first id of a spill; this pool has no file. */
 	assert_int_equal(ops->cancel(reader, KVPULL_READER_OPEN_MAX),
 			 KVPULL_EINVAL);
+	assert_int_equal(
+		ops->peers(NULL, NULL, 0, sizeof(struct kvpull_reader_peer)),
+		KVPULL_EINVAL);
 	assert_int_equal(ops->poll(reader, NULL, 1, 24), KVPULL_EINVAL);
 	assert_int_equal(ops->poll(NULL, NULL, 0, 24), KVPULL_EINVAL);
 	naming.hash = NULL;

@@ -3,6 +3,7 @@
  * Every key by a table that repeats the promise of config.h, not config.c's.
  */
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -591,6 +592,38 @@ UNIT_TEST(json_key_file_hides_a_bad_one_of_the_environment)
 	assert_refused(load(&config, NULL), "key_file", "/nowhere/key");
 	assert_int_equal(unsetenv("KVPULL_KEY_FILE"), 0);
 	assert_int_equal(unlink(path), 0);
+}
+
+/* An engine that closed its standard input reads the key as descriptor 0. */
+UNIT_TEST(key_file_with_descriptor_0_is_read)
+{
+	struct kvpull_config config;
+	const int input = fcntl(0, F_DUPFD_CLOEXEC, 3);
+	char path[64];
+	int rc;
+
+	key_write(path, 32, 0600);
+	(void)close(0);
+	rc = load_key(&config, path);
+	if (input >= 0)
+		assert_int_equal(dup2(input, 0), 0);
+	assert_int_equal(rc, 0);
+	assert_int_equal(unlink(path), 0);
+}
+
+/* execve() passes any text on. */
+UNIT_TEST(variable_without_a_value_is_refused)
+{
+	static char nothing[] = "KVPULL_ROUTE\0shm";
+	char *variables[] = { nothing, NULL };
+	char **before = environ;
+	struct kvpull_config config;
+	int rc;
+
+	environ = variables;
+	rc = load(&config, NULL);
+	environ = before;
+	assert_refused(rc, "KVPULL_ROUTE", "unknown variable");
 }
 
 UNIT_TEST(key_file_open_to_others_is_refused)

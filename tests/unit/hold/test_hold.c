@@ -192,6 +192,21 @@ TEST(sixty_four_ranks_are_counted)
 	expect_report(f, 0, 1, KVPULL_END_RELEASED);
 }
 
+/* Early ones, of a generation that another one replaces. */
+TEST(claims_of_high_ranks_end_with_their_generation)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who first = { join(f, 1, 40, 64), 40 };
+	const struct who next = { join(f, 1, 41, 64), 41 };
+	char text[400];
+
+	claim(f, first, 0, 1);
+	claim(f, next, 0, 2);
+	take(f, 0, 2);
+	kvpull_holds_describe(f->holds, 0, f->now_ns, text, sizeof(text));
+	assert_non_null(strstr(text, " of 64 owing 1 "));
+}
+
 /* A.8, A.2: revoked at the end, reported after the fence, once for ever. */
 TEST(report_waits_for_publish)
 {

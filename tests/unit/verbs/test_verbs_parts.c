@@ -25,6 +25,24 @@ UNIT_TEST(address_is_printed_as_it_was_read)
 	}
 }
 
+/* Of a device: an IPv4 address is mapped into the GID. */
+UNIT_TEST(gid_is_the_address_that_it_stands_for)
+{
+	static const uint8_t four[16] = { [10] = 0xff, 0xff, 10, 0, 0, 1 };
+	static const uint8_t six[16] = { 0xfd, [15] = 5 };
+	struct kvpull_verbs_address address;
+	char text[KVPULL_ADDRESS_BYTES_MAX];
+
+	kvpull_verbs_address_of_gid(four, &address);
+	kvpull_verbs_address_set_port(&address, 1);
+	kvpull_verbs_address_print(&address, text);
+	assert_string_equal(text, "10.0.0.1:1");
+	kvpull_verbs_address_of_gid(six, &address);
+	kvpull_verbs_address_set_port(&address, 2);
+	kvpull_verbs_address_print(&address, text);
+	assert_string_equal(text, "[fd00::5]:2");
+}
+
 UNIT_TEST(text_that_is_no_address_is_refused)
 {
 	static const char *const texts[] = {

@@ -226,6 +226,23 @@ TEST(commands_for_a_predecessor_are_not_run)
 	assert_int_equal(result_of(world).gap, 0);
 }
 
+/* What is missing may be on its way: the half is asked before it is passed over. */
+TEST(commands_after_a_gap_are_run_once_the_half_was_told)
+{
+	struct world *world = *state;
+
+	world->ack_incarnation = world->worker->facts.incarnation;
+	world->ack = 1;
+	world->sequence = 5;
+	world_send(world, &hold, 1);
+	assert_int_equal(holds_live(world), 0);
+	assert_int_equal(result_of(world).gap, 1);
+	world->sequence = 5;
+	world_send(world, &hold, 1);
+	assert_int_equal(holds_live(world), 1);
+	assert_int_equal(result_of(world).gap, 0);
+}
+
 /* A.8: once by each rank, whoever its worker was. */
 TEST(what_a_predecessor_reported_is_not_reported_again)
 {

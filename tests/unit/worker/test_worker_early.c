@@ -5,6 +5,9 @@
  */
 #include "tests/unit/worker/peer.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #define KEY 5u
 #define SERIAL 700u
 
@@ -200,4 +203,20 @@ UNIT_TEST_WITH(memory_that_is_served_stays_what_it_is, world_setup,
 		kvpull_worker_memory_alloc(world->worker, 4096, 0, &more),
 		KVPULL_EINVAL);
 	world->memory[0] = 1;
+}
+
+/* The descriptor that wakes the engine is the first that open() takes. */
+UNIT_TEST(engine_that_closed_its_standard_input_opens)
+{
+	const int input = fcntl(0, F_DUPFD_CLOEXEC, 3);
+	void *opened = NULL;
+	const struct world *world;
+
+	(void)close(0);
+	assert_int_equal(world_setup(&opened), 0);
+	world = opened;
+	assert_int_equal(world->worker->handover.engine_wake_fd, 0);
+	assert_int_equal(world_teardown(&opened), 0);
+	if (input >= 0)
+		assert_int_equal(dup2(input, 0), 0);
 }
