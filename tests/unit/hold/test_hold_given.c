@@ -5,6 +5,8 @@
  */
 #include "tests/unit/hold/world.h"
 
+#include "plugin/hold/hold_state.h"
+
 uint32_t world_has_marks = 1;
 
 static void give(struct fixture *f, uint32_t slot, uint64_t generation)
@@ -27,6 +29,23 @@ TEST(hold_given_back_ends_where_nobody_claimed_it)
 	assert_int_equal(counts_of(f).given_back, 1);
 	assert_int_equal(counts_of(f).live, 1);
 	assert_int_equal(counts_of(f).revoked, 0);
+}
+
+/* A half with more slots names one; memory behind the table looks like a hold. */
+TEST(mark_beyond_the_table_changes_nothing)
+{
+	struct fixture *f = fixture_of(state);
+	struct hold *beyond = &f->holds->holds[SLOTS];
+	const struct hold before = *beyond;
+	struct hold after;
+
+	beyond->state = HOLD_HELD;
+	beyond->generation = 5;
+	beyond->is_given = 0;
+	give(f, SLOTS, 5);
+	after = *beyond;
+	*beyond = before;
+	assert_int_equal(after.is_given, 0);
 }
 
 TEST(mark_of_another_generation_or_slot_ends_nothing)

@@ -145,6 +145,18 @@ TEST(file_says_who_writes_it)
 	assert_int_equal(header.closed, 0);
 }
 
+TEST(file_is_read_by_the_group_that_is_configured)
+{
+	struct world *world = *state;
+	struct stat status;
+
+	world->config.status_group = geteuid() ? getegid() : 1;
+	assert_int_equal(open_as(world, &world->status, 0x1234), 0);
+	assert_int_equal(stat(world->status.path, &status), 0);
+	assert_int_equal(status.st_mode & 0777, 0440);
+	assert_int_equal(status.st_gid, world->config.status_group);
+}
+
 TEST(events_are_kept_in_a_circle)
 {
 	struct world *world = *state;
