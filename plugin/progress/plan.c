@@ -135,11 +135,12 @@ static int check_counts(const struct kvpull_plan_side *side, uint32_t index,
 	return 0;
 }
 
-/* Ranks that hold the same heads; 1 unless there are more ranks than heads. */
+/*
+ * Ranks that hold the same heads, where heads are not replicated; 1 unless there
+ * are more ranks than heads.
+ */
 static uint32_t copies_of(const struct kvpull_plan_side *side)
 {
-	if (side->replicated)
-		return side->tp_size;
 	return side->tp_size > side->head_total ?
 		       side->tp_size / side->head_total :
 		       1;
