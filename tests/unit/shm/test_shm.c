@@ -125,6 +125,27 @@ UNIT_TEST(memory_with_descriptor_0_is_served)
 	}
 }
 
+UNIT_TEST(event_of_an_earlier_peer_ends_no_other)
+{
+	struct world world;
+	struct kvpull_shm_peers *peers;
+	const struct kvpull_shm_peer *peer;
+	struct kvpull_wait_token token = { .kind = KVPULL_WAIT_PEER_DEATH };
+
+	world_open(&world);
+	world_connect(&world);
+	peers = &kvpull_shm_of(world.d.transport)->peers;
+	peer = kvpull_shm_peer_at(peers, world.peer);
+	token.index = world.peer;
+	token.generation = peer->generation - 1;
+	kvpull_shm_peers_ready(peers, &token, NULL);
+	assert_int_equal(peer->state, KVPULL_SHM_PEER_ATTACHED);
+	token.generation = peer->generation;
+	kvpull_shm_peers_ready(peers, &token, NULL);
+	assert_int_equal(peer->state, KVPULL_SHM_PEER_LOST);
+	world_close(&world);
+}
+
 UNIT_TEST(full_ring_says_again_and_loses_nothing)
 {
 	struct world world;
