@@ -2,7 +2,6 @@
 #include "base/cause.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,8 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+#include "base/text_file.h"
 
 #define STACK_BYTES ((uint64_t)8 << 20) /* where ulimit -s has no limit */
 #define STATUS_BYTES 4096u
@@ -82,22 +83,11 @@ static const char *advice_of(enum kvpull_call call, int error)
 	return NULL;
 }
 
-/* A small file of /proc; "" if it cannot be read. */
-static void text_read(const char *path, char *text, size_t text_bytes)
-{
-	const int fd = open(path, O_RDONLY | O_CLOEXEC);
-	const ssize_t got = fd < 0 ? -1 : read(fd, text, text_bytes - 1);
-
-	text[got > 0 ? got : 0] = '\0';
-	if (fd >= 0)
-		(void)close(fd);
-}
-
 static unsigned long long number_read(const char *path)
 {
 	char text[32];
 
-	text_read(path, text, sizeof(text));
+	kvpull_text_read(path, text, sizeof(text));
 	return strtoull(text, NULL, 10);
 }
 
@@ -150,7 +140,7 @@ static int map_explain(char *text, size_t text_bytes, enum kvpull_call call,
 	char status[STATUS_BYTES];
 	uint64_t limit_bytes = 0;
 
-	text_read("/proc/self/status", status, sizeof(status));
+	kvpull_text_read("/proc/self/status", status, sizeof(status));
 	if (is_over(RLIMIT_AS, status_bytes(status, "VmSize:"), bytes,
 		    &limit_bytes))
 		return snprintf(

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/users.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+#include "base/text_file.h"
 
 #define OVERFLOW_UID 65534u
 /* As many as there are, without the one that is none (-1). */
@@ -41,25 +42,14 @@ void kvpull_users_parse(struct kvpull_users *users, const char *uid_map,
 	users->has_unknown = mapped_count(uid_map) < UIDS_ALL;
 }
 
-/* A small file as text, "" if it cannot be read: one read() has all of it. */
-static void text_read(const char *path, char *text, size_t text_bytes)
-{
-	const int fd = open(path, O_RDONLY | O_CLOEXEC);
-	const ssize_t got = fd < 0 ? -1 : read(fd, text, text_bytes - 1);
-
-	text[got > 0 ? got : 0] = '\0';
-	if (fd >= 0)
-		(void)close(fd);
-}
-
 void kvpull_users_look(struct kvpull_users *users)
 {
 	char uid_map[MAP_BYTES_MAX];
 	char overflow_uid[32];
 
-	text_read("/proc/self/uid_map", uid_map, sizeof(uid_map));
-	text_read("/proc/sys/kernel/overflowuid", overflow_uid,
-		  sizeof(overflow_uid));
+	kvpull_text_read("/proc/self/uid_map", uid_map, sizeof(uid_map));
+	kvpull_text_read("/proc/sys/kernel/overflowuid", overflow_uid,
+			 sizeof(overflow_uid));
 	kvpull_users_parse(users, uid_map, overflow_uid);
 }
 
