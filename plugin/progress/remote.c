@@ -351,7 +351,7 @@ static void failed(struct kvpull_progress *progress,
 	kvpull_count_add(&progress->counts->peer_failures, 1);
 	if (was != KVPULL_PEER_WAIT) {
 		kvpull_lend_end(progress, index);
-		/* Its entry may be what claims wait for. */
+		/* Claims may wait for the entry of this peer. */
 		progress->room_ns = progress->run_ns;
 		kvpull_show_peer_down(progress, index, code);
 	}

@@ -2,7 +2,7 @@
 /*
  * The oracle, where consumers_max is reached: the consumer that was heard
  * longest ago makes room, with its instance, if none of its ranks has a claim.
- * Nobody else is sent away, and nobody without a claim keeps others out.
+ * No other consumer is sent away, and none without a claim keeps others out.
  */
 #include "plugin/bytes/handshake.h"
 #include "tests/sim/oracle.h"

@@ -48,7 +48,7 @@ static void line_take(void *context, uint32_t level, const char *message)
 		(void)snprintf(said, sizeof(said), "%s", message);
 }
 
-/* Which of them does not say it: 0, all do. */
+/* Return 0: each opening names the limit; 77: it cannot be tried; else which does not. */
 static int openings_look(void)
 {
 	static const struct kvpull_host host = { .struct_size = sizeof(host),

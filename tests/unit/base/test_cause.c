@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernel refused is told with its true cause, and what to do. */
+/* A refusal of the kernel is told with its true cause, and the remedy. */
 #include <errno.h>
 #include <string.h>
 #include <sys/resource.h>

@@ -22,7 +22,7 @@ static int read_only_mount(const char *path)
 		       0;
 }
 
-/* What is said where no socket, or no folder, can be made: 0, it is all there. */
+/* Return 0: each line on a socket or a folder that cannot be made is complete. */
 static int read_only_look(struct world *world)
 {
 	const char *const words[] = {

@@ -25,7 +25,7 @@ UNIT_TEST(address_is_printed_as_it_was_read)
 	}
 }
 
-/* Of a device: an IPv4 address is mapped into the GID. */
+/* A device's GID has an IPv4 address mapped into it. */
 UNIT_TEST(gid_is_the_address_that_it_stands_for)
 {
 	static const uint8_t four[16] = { [10] = 0xff, 0xff, 10, 0, 0, 1 };

@@ -172,3 +172,30 @@ struct world_caller *world_hello(struct world *world, uint32_t index,
 	world_poll(world, 1);
 	return caller;
 }
+
+void world_hold(struct world *world, uint64_t key, uint32_t slot,
+		uint64_t generation)
+{
+	const struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_HOLD,
+		.slot = slot,
+		.key = key,
+		.generation = generation,
+	};
+
+	world_send(world, &command, 1);
+}
+
+void world_say(struct world *world, struct world_caller *caller, uint32_t kind,
+	       uint32_t slot, uint64_t generation)
+{
+	const struct kvpull_record record = {
+		.kind = kind,
+		.slot = slot,
+		.generation = generation,
+		.tag = kvpull_ticket_tag(world->worker->secret, slot,
+					 generation),
+	};
+
+	assert_in_range(kvpull_ring_push(&caller->writer, &record), 0, 1);
+}

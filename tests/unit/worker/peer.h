@@ -50,4 +50,11 @@ struct world_caller *world_hello(struct world *world, uint32_t index,
 struct world_caller *world_hello_put(struct world *world, uint32_t index,
 				     const struct world_hello *who);
 
+/* The scheduler half has the worker hold a request's blocks. */
+void world_hold(struct world *world, uint64_t key, uint32_t slot,
+		uint64_t generation);
+/* The caller writes a note on a hold of this worker's into its ring. */
+void world_say(struct world *world, struct world_caller *caller, uint32_t kind,
+	       uint32_t slot, uint64_t generation);
+
 #endif /* KVPULL_TESTS_UNIT_WORKER_PEER */

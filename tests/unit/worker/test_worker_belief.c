@@ -226,7 +226,7 @@ TEST(commands_for_a_predecessor_are_not_run)
 	assert_int_equal(result_of(world).gap, 0);
 }
 
-/* What is missing may be on its way: the half is asked before it is passed over. */
+/* Missing commands may be on their way: the half is asked before they are skipped. */
 TEST(commands_after_a_gap_are_run_once_the_half_was_told)
 {
 	struct world *world = *state;

@@ -25,14 +25,7 @@ uint32_t world_holds = ALL_HOLDS;
 
 static void hold_next(struct world *world, uint32_t index)
 {
-	const struct kvpull_command command = {
-		.kind = KVPULL_COMMAND_HOLD,
-		.slot = SLOT + index,
-		.key = KEY + index,
-		.generation = GENERATION,
-	};
-
-	world_send(world, &command, 1);
+	world_hold(world, KEY + index, SLOT + index, GENERATION);
 }
 
 static void hold(struct world *world)
@@ -57,15 +50,7 @@ static struct world_caller *consumer(struct world *world, uint32_t index,
 
 static void say(struct world *world, struct world_caller *caller, uint32_t kind)
 {
-	const struct kvpull_record record = {
-		.kind = kind,
-		.slot = SLOT,
-		.generation = GENERATION,
-		.tag = kvpull_ticket_tag(world->worker->secret, SLOT,
-					 GENERATION),
-	};
-
-	assert_in_range(kvpull_ring_push(&caller->writer, &record), 0, 1);
+	world_say(world, caller, kind, SLOT, GENERATION);
 }
 
 /* Polls often, so that nothing is taken for a stall. */

@@ -14,28 +14,12 @@
 
 static void hold(struct world *world)
 {
-	const struct kvpull_command command = {
-		.kind = KVPULL_COMMAND_HOLD,
-		.slot = SLOT,
-		.key = KEY,
-		.generation = GENERATION,
-	};
-
-	world_send(world, &command, 1);
+	world_hold(world, KEY, SLOT, GENERATION);
 }
 
 static void say(struct world *world, uint32_t index, uint32_t kind)
 {
-	const struct kvpull_record record = {
-		.kind = kind,
-		.slot = SLOT,
-		.generation = GENERATION,
-		.tag = kvpull_ticket_tag(world->worker->secret, SLOT,
-					 GENERATION),
-	};
-
-	assert_in_range(
-		kvpull_ring_push(&world->callers[index].writer, &record), 0, 1);
+	world_say(world, &world->callers[index], kind, SLOT, GENERATION);
 }
 
 static struct world_caller *call(struct world *world, uint32_t index,
@@ -124,7 +108,7 @@ TEST(instance_with_a_new_rank_does_not_keep_the_others_places)
 	assert_int_equal(call(world, 1, 0x12, 0, 1)->state, 2);
 	assert_int_equal(call(world, 2, 0x13, 0, 1)->state, 2);
 	world_pass(world, 200 * WORLD_MS);
-	/* Its sibling was silent for longest, and cannot go alone. */
+	/* The sibling of caller 3 was silent for longest, and cannot go alone. */
 	assert_int_equal(call(world, 3, 0x11, 1, 2)->state, 2);
 	one_more(world, 1);
 	assert_int_equal(dropped(world), 1u << 1);

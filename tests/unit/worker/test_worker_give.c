@@ -16,12 +16,7 @@
 
 static void hold(struct world *world)
 {
-	const struct kvpull_command command = { .kind = KVPULL_COMMAND_HOLD,
-						.slot = SLOT,
-						.key = KEY,
-						.generation = GENERATION };
-
-	world_send(world, &command, 1);
+	world_hold(world, KEY, SLOT, GENERATION);
 }
 
 static struct kvpull_give_word word_of(const struct world *world, uint32_t slot,
@@ -92,14 +87,7 @@ static struct world_caller *consumer(struct world *world, uint32_t index)
 
 static void say(struct world *world, struct world_caller *caller, uint32_t kind)
 {
-	const struct kvpull_record record = {
-		.kind = kind,
-		.slot = SLOT,
-		.generation = GENERATION,
-		.tag = word_of(world, SLOT, GENERATION).tag,
-	};
-
-	assert_in_range(kvpull_ring_push(&caller->writer, &record), 0, 1);
+	world_say(world, caller, kind, SLOT, GENERATION);
 }
 
 TEST(caller_that_is_not_let_in_gives_a_ticket_back)

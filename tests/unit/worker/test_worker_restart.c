@@ -35,15 +35,7 @@ static void hold(struct world *world, uint64_t generation, uint64_t key)
 static void say(struct world *world, struct world_caller *caller, uint32_t kind,
 		uint32_t slot)
 {
-	const struct kvpull_record note = {
-		.kind = kind,
-		.slot = slot,
-		.generation = GENERATION,
-		.tag = kvpull_ticket_tag(world->worker->secret, slot,
-					 GENERATION),
-	};
-
-	assert_in_range(kvpull_ring_push(&caller->writer, &note), 0, 1);
+	world_say(world, caller, kind, slot, GENERATION);
 }
 
 /* A caller as one of the two ranks of an instance. */

@@ -409,7 +409,7 @@ TEST(pulls_have_their_turn_in_order)
 		goes_to(world, WAITED + at, WORLD_PEERS + at);
 }
 
-/* Which producers' peers drain: bit n of producer n. */
+/* Return: bit n is set where the peers of producer n drain. */
 static uint32_t draining(const struct world *world)
 {
 	uint32_t producers = 0;

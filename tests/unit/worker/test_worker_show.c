@@ -21,14 +21,7 @@ static uint64_t shown(const struct world *world, size_t row)
 
 static void hold(struct world *world)
 {
-	const struct kvpull_command command = {
-		.kind = KVPULL_COMMAND_HOLD,
-		.slot = SLOT,
-		.key = KEY,
-		.generation = GENERATION,
-	};
-
-	world_send(world, &command, 1);
+	world_hold(world, KEY, SLOT, GENERATION);
 }
 
 static struct world_caller *consumer(struct world *world)
@@ -44,15 +37,7 @@ static struct world_caller *consumer(struct world *world)
 
 static void say(struct world *world, struct world_caller *caller, uint32_t kind)
 {
-	const struct kvpull_record record = {
-		.kind = kind,
-		.slot = SLOT,
-		.generation = GENERATION,
-		.tag = kvpull_ticket_tag(world->worker->secret, SLOT,
-					 GENERATION),
-	};
-
-	assert_in_range(kvpull_ring_push(&caller->writer, &record), 0, 1);
+	world_say(world, caller, kind, SLOT, GENERATION);
 }
 
 TEST(step_shows_what_it_counted)

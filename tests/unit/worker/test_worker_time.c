@@ -41,14 +41,7 @@ static void thread_runs(struct world *world)
 
 static void hold(struct world *world)
 {
-	const struct kvpull_command command = {
-		.kind = KVPULL_COMMAND_HOLD,
-		.slot = SLOT,
-		.key = KEY,
-		.generation = GENERATION,
-	};
-
-	world_send(world, &command, 1);
+	world_hold(world, KEY, SLOT, GENERATION);
 }
 
 /* Return: milliseconds after which a poll reported the hold, polled at a pace. */
