@@ -118,21 +118,29 @@ int kvpull_verbs_addresses_parse(const char *text,
 	return more;
 }
 
+void kvpull_verbs_address_print_ip(const struct kvpull_verbs_address *address,
+				   char text[KVPULL_ADDRESS_BYTES_MAX])
+{
+	const int is_v6 = address->socket.any.sa_family == AF_INET6;
+	const void *ip = is_v6 ? (const void *)&address->socket.v6.sin6_addr :
+				 (const void *)&address->socket.v4.sin_addr;
+
+	memcpy(text, "?", 2);
+	(void)inet_ntop(is_v6 ? AF_INET6 : AF_INET, ip, text,
+			KVPULL_ADDRESS_BYTES_MAX);
+}
+
 void kvpull_verbs_address_print(const struct kvpull_verbs_address *address,
 				char text[KVPULL_ADDRESS_BYTES_MAX])
 {
-	char ip[INET6_ADDRSTRLEN] = "?";
+	const int is_v6 = address->socket.any.sa_family == AF_INET6;
+	char ip[KVPULL_ADDRESS_BYTES_MAX];
 
-	if (address->socket.any.sa_family == AF_INET6) {
-		(void)inet_ntop(AF_INET6, &address->socket.v6.sin6_addr, ip,
-				sizeof(ip));
-		(void)snprintf(text, KVPULL_ADDRESS_BYTES_MAX, "[%s]:%u", ip,
-			       ntohs(address->socket.v6.sin6_port));
-		return;
-	}
-	(void)inet_ntop(AF_INET, &address->socket.v4.sin_addr, ip, sizeof(ip));
-	(void)snprintf(text, KVPULL_ADDRESS_BYTES_MAX, "%s:%u", ip,
-		       ntohs(address->socket.v4.sin_port));
+	kvpull_verbs_address_print_ip(address, ip);
+	(void)snprintf(text, KVPULL_ADDRESS_BYTES_MAX,
+		       is_v6 ? "[%.*s]:%u" : "%.*s:%u", INET6_ADDRSTRLEN, ip,
+		       ntohs(is_v6 ? address->socket.v6.sin6_port :
+				     address->socket.v4.sin_port));
 }
 
 void kvpull_verbs_address_set_port(struct kvpull_verbs_address *address,

@@ -63,6 +63,9 @@ kvpull_verbs_addresses_parse(const char *text,
 /* Text as parse() takes it; a scope is not written: it is the host's own. */
 void kvpull_verbs_address_print(const struct kvpull_verbs_address *address,
 				char text[KVPULL_ADDRESS_BYTES_MAX]);
+/* Likewise without the port and brackets, as the configuration names it. */
+void kvpull_verbs_address_print_ip(const struct kvpull_verbs_address *address,
+				   char text[KVPULL_ADDRESS_BYTES_MAX]);
 void kvpull_verbs_address_set_port(struct kvpull_verbs_address *address,
 				   uint16_t port);
 /* The address that a GID stands for on RoCE: IPv4-mapped, or IPv6. */

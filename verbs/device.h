@@ -1,20 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The device, port and GID that a rail goes by, chosen once at open, said in
- * the log with the reason, and never changed behind the user's back.
- *
- * Order: what the configuration names; RoCE v2 with an IPv4 address, RoCE v2
- * with a routable IPv6 address, InfiniBand (needs `address`), link-local last;
- * then the faster link, then one near to CPUs that this process may use, then
- * the first. RoCE v1 only if its GID is named. Rails that are not named go by
- * different ports.
+ * The device, port and GID that a rail goes by: chosen at open (search.h), said
+ * in the log with the reason, and never changed behind the user's back. Rails
+ * that are not named go by different ports.
  */
 #ifndef KVPULL_VERBS_DEVICE_H
 #define KVPULL_VERBS_DEVICE_H
 
 #include "verbs/address.h"
 #include "verbs/fabric.h"
-#include "verbs/verbs.h"
+#include "verbs/search.h"
 
 #define KVPULL_VERBS_CHOICE_BYTES 256u
 
@@ -45,15 +40,7 @@ struct kvpull_verbs_device {
 };
 
 /*
- * The level of a line that says that there is no RDMA as asked for: an error
- * where the route is required, a warning where a device or an address is named.
- */
-uint32_t kvpull_verbs_absence_level(const struct kvpull_verbs_params *params,
-				    uint32_t otherwise);
-/* Rails that are asked for: by number, or by naming them. */
-uint32_t kvpull_verbs_rails_wanted(const struct kvpull_verbs_params *params);
-/*
- * Rail `rail` of them, unlike devices[0 .. device_count), into
+ * Rail `rail` of those that are asked for, unlike devices[0 .. device_count), into
  * devices[device_count]. 0, KVPULL_EUNSUPPORTED (nothing fits),
  * KVPULL_ECONFIG, KVPULL_EDEVICE.
  */

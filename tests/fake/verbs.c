@@ -23,6 +23,7 @@ static int may_make(void)
 		return 0;
 	}
 	fake.live++;
+	fake.made++;
 	return 1;
 }
 
@@ -66,9 +67,11 @@ static const char *get_device_name(struct ibv_device *device)
 static int query_device(struct ibv_context *context,
 			struct ibv_device_attr *attr)
 {
-	(void)context;
+	const uint32_t index = fake_verbs_index(context);
+
 	*attr = (struct ibv_device_attr){
-		.phys_port_cnt = 1,
+		.phys_port_cnt =
+			fake.shapes ? fake_verbs_shape_ports(index) : 1,
 		.max_qp_wr = fake_verbs_knobs.queue_max ?
 				     fake_verbs_knobs.queue_max :
 				     (int)QUEUE_MAX,
@@ -88,12 +91,13 @@ static int query_port(struct ibv_context *context, uint8_t port,
 {
 	struct ibv_port_attr *attr = (struct ibv_port_attr *)(void *)compat;
 
-	(void)port;
 	attr->state = IBV_PORT_ACTIVE;
 	attr->active_mtu = fake_verbs_mtu(context);
 	attr->gid_tbl_len = fake_verbs_knobs.second_address ? 3 : 2;
 	attr->active_width = 1;
 	attr->active_speed = 32;
+	if (fake.shapes)
+		fake_verbs_shape_port(fake_verbs_index(context), port, attr);
 	return 0;
 }
 
@@ -107,11 +111,13 @@ static int query_gid(struct ibv_context *context, uint32_t port,
 		{ 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 66, 1, 1 },
 	};
 
-	(void)port;
 	(void)flags;
 	(void)bytes;
 	if (fake_verbs_knobs.gid_error)
 		return fake_verbs_knobs.gid_error;
+	if (fake.shapes)
+		return fake_verbs_shape_gid(fake_verbs_index(context), port,
+					    gid_index, entry);
 	if (gid_index == 1 && fake.absent >> fake_verbs_index(context) & 1)
 		return ENOENT;
 	if (gid_index == 2 && !fake_verbs_knobs.second_address)
@@ -289,9 +295,9 @@ static void device_fill(struct kvpull_fabric *table)
  */
 static int async_fd_of(uint32_t device)
 {
-	static int fds[FAKE_VERBS_DEVICES_MAX] = { -1, -1, -1, -1 };
+	static int fds[FAKE_VERBS_DEVICES_MAX]; /* 0: not made yet */
 
-	if (fds[device] >= 0)
+	if (fds[device] > 0)
 		(void)close(fds[device]);
 	fds[device] = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
 	return fds[device];

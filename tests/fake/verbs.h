@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A fake RDMA fabric in this process: the table of verbs/fabric.h over one
- * device or up to four whose queue pairs read each other's memory with memcpy. It delays,
+ * device or up to ten whose queue pairs read each other's memory with memcpy. It delays,
  * fails and counts as a test says. Every object is counted, so that a test can
  * see that none is left.
  */
@@ -11,7 +11,7 @@
 #include "verbs/fabric.h"
 
 #define FAKE_VERBS_ADDRESS "10.66.0.1" /* the second: 10.66.1.1 */
-#define FAKE_VERBS_DEVICES_MAX 4u
+#define FAKE_VERBS_DEVICES_MAX 10u
 
 enum fake_verbs_kind {
 	FAKE_VERBS_READ = 0, /* RDMA READ of more than an entry's bytes */
@@ -91,6 +91,8 @@ uint32_t fake_verbs_registrations(void);
 uint32_t fake_verbs_deregistrations(void);
 /* Objects that were made and not destroyed. */
 uint32_t fake_verbs_live(void);
+/* Objects that were made since the reset. */
+uint32_t fake_verbs_made(void);
 /* Work requests of a kind that were carried out since the reset. */
 uint32_t fake_verbs_count(enum fake_verbs_kind kind);
 /* Likewise, by one device. */

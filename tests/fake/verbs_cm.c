@@ -156,14 +156,33 @@ static int is_absent(const struct sockaddr_in *address)
 		(ip & 0xff) != 1u + fake.moved[index]);
 }
 
+static int shape_bind(struct rdma_cm_id *id, const struct sockaddr *address)
+{
+	if (fake_verbs_shape_bind(id, address))
+		return -1;
+	if (address->sa_family == AF_INET)
+		id->route.addr.src_sin =
+			*(const struct sockaddr_in *)(const void *)address;
+	else
+		id->route.addr.src_sin6 =
+			*(const struct sockaddr_in6 *)(const void *)address;
+	/* Of both families at the same place. */
+	if (!id->route.addr.src_sin.sin_port)
+		id->route.addr.src_sin.sin_port = htons(++fake.next_port);
+	return 0;
+}
+
 static int bind_addr(struct rdma_cm_id *id, struct sockaddr *address)
 {
+	if (fake.shapes)
+		return shape_bind(id, address);
 	if (is_absent((struct sockaddr_in *)(void *)address)) {
 		errno = EADDRNOTAVAIL;
 		return -1;
 	}
 	id->route.addr.src_sin = *(struct sockaddr_in *)(void *)address;
 	id->verbs = fake_verbs_context(&id->route.addr.src_sin);
+	id->port_num = 1;
 	if (fake_verbs_knobs.port_taken &&
 	    id->route.addr.src_sin.sin_port == fake_verbs_knobs.port_taken) {
 		errno = EADDRINUSE;
@@ -424,7 +443,8 @@ static struct ibv_context **get_devices(int *count)
 		return NULL;
 	*count = 0;
 	for (i = 0; i < fake.device_count; i++)
-		if (!(fake.removed >> i & 1))
+		if (!(fake.removed >> i & 1) &&
+		    !(fake.shapes && fake.shapes[i].hidden))
 			list[(*count)++] = &fake.contexts[i];
 	return list;
 }

@@ -9,6 +9,11 @@ uint32_t fake_verbs_live(void)
 	return fake.live;
 }
 
+uint32_t fake_verbs_made(void)
+{
+	return fake.made;
+}
+
 uint32_t fake_verbs_registrations(void)
 {
 	return fake.registrations;

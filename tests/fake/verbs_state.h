@@ -4,6 +4,7 @@
 #define KVPULL_TESTS_FAKE_VERBS_STATE_H
 
 #include "tests/fake/verbs.h"
+#include "tests/fake/verbs_shape.h"
 
 #define QUEUE_MAX 2048u /* what a device says that it can */
 #define PARTS_MAX 32
@@ -83,11 +84,13 @@ struct fake_verbs {
 	struct ibv_device devices[FAKE_VERBS_DEVICES_MAX];
 	struct ibv_context contexts[FAKE_VERBS_DEVICES_MAX];
 	uint32_t device_count;
+	const struct fake_verbs_shape *shapes; /* NULL: the fake's own */
 	struct ibv_async_event asyncs[FAKE_VERBS_DEVICES_MAX];
 	struct fake_id *ids[IDS_MAX];
 	struct fake_qp *qps[IDS_MAX];
 	struct fake_region *regions[REGIONS_MAX]; /* by key, modulo */
 	uint32_t live;
+	uint32_t made;
 	uint32_t registrations;
 	uint32_t deregistrations;
 	uint32_t counts[FAKE_VERBS_DEVICES_MAX][FAKE_VERBS_KINDS];
@@ -116,5 +119,13 @@ int fake_verbs_unmake(void *object);
 void fake_verbs_queue_ops(struct ibv_context *context);
 void fake_verbs_queue_fill(struct kvpull_fabric *table);
 void fake_verbs_cm_fill(struct kvpull_fabric *table);
+/* Of a machine that a test describes. */
+uint8_t fake_verbs_shape_ports(uint32_t device);
+void fake_verbs_shape_port(uint32_t device, uint32_t port,
+			   struct ibv_port_attr *attr);
+int fake_verbs_shape_gid(uint32_t device, uint32_t port, uint32_t index,
+			 struct ibv_gid_entry *entry);
+int fake_verbs_shape_bind(struct rdma_cm_id *id,
+			  const struct sockaddr *address);
 
 #endif /* KVPULL_TESTS_FAKE_VERBS_STATE_H */

@@ -619,9 +619,9 @@ UNIT_TEST_WITH(a_route_without_memory_for_probes_leads_nowhere, setup, teardown)
 	owner_open();
 	address_of(owner, address);
 	route = "auto";
-	objects = fake_verbs_live();
+	objects = fake_verbs_made();
 	reader = open_one("reader");
-	objects = fake_verbs_live() - objects;
+	objects = fake_verbs_made() - objects;
 	ops->close(reader);
 	fake_verbs_knobs.make_at = objects; /* the last one that it makes */
 	reader = open_one("reader");

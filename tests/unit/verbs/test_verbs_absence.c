@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A host without the RDMA that was asked for: who is told, and how loudly. */
 #include "tests/unit/verbs/world.h"
-#include "verbs/device.h"
+#include "verbs/search.h"
 
 static uint32_t last_level;
 static char last_line[KVPULL_LOG_LINE_BYTES];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/verbs/world.h"
 
-#include <ifaddrs.h>
+#include "tests/fake/verbs_shape.h"
 
 struct world world;
 uint32_t world_lines;
@@ -9,12 +9,18 @@ uint64_t world_began_ns;
 
 /*
  * In the place of libc's, for the library that is linked to this program: no
- * interface has an address of the fake devices, whatever this machine's have.
+ * interface has an address of the fake devices, but of those that a test
+ * describes, whatever this machine's have.
  */
 int getifaddrs(struct ifaddrs **list)
 {
-	*list = NULL;
+	*list = fake_verbs_interfaces();
 	return 0;
+}
+
+void freeifaddrs(struct ifaddrs *list)
+{
+	(void)list;
 }
 
 /* As the engine's thread does. */
@@ -88,6 +94,9 @@ struct kvpull_verbs_params world_params(struct world_side *side)
 		.device = world.device,
 		.address = world.address,
 		.listen_port = world.listen_port,
+		.port = world.device_port,
+		.gid_index = world.gid_index,
+		.local_rank = world.local_rank,
 		.mr_shift = world.mr_shift,
 		.given = { .take = give_keep, .context = side },
 	};

@@ -67,6 +67,8 @@ struct world {
 	uint32_t credits;             /* likewise */
 	const char *device, *address; /* as configured */
 	uint32_t listen_port;
+	uint32_t device_port, gid_index; /* as in struct kvpull_verbs_params */
+	uint32_t local_rank;
 	uint32_t mr_shift;
 	uint64_t now_ns;
 	uint32_t peer;

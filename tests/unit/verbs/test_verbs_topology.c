@@ -1,0 +1,617 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table of topologies: for each machine and configuration the device, port,
+ * GID and address of every rail, and the line that says why. The machine is a
+ * fake one; the kernel's files about it are a folder that the test makes.
+ */
+#include <fcntl.h>
+#include <ftw.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/fake/verbs_shape.h"
+#include "tests/unit/verbs/world.h"
+
+#define LINES_MAX 12u
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* ---- the kernel's files ---- */
+
+static char root[64]; /* stands for "/" where a path begins with /sys/ */
+static uint64_t cpus_allowed; /* of this process, by bit */
+
+static void file_make(const char *text, const char *format, ...)
+{
+	char path[256];
+	va_list words;
+	size_t used = (size_t)snprintf(path, sizeof(path), "%s", root);
+	char *slash;
+	FILE *file;
+
+	va_start(words, format);
+	(void)vsnprintf(path + used, sizeof(path) - used, format, words);
+	va_end(words);
+	for (slash = path + used + 1; (slash = strchr(slash, '/')); slash++) {
+		*slash = '\0';
+		(void)mkdir(path, 0700);
+		*slash = '/';
+	}
+	file = fopen(path, "we");
+	assert_non_null(file);
+	assert_true(fputs(text, file) >= 0);
+	assert_int_equal(fclose(file), 0);
+}
+
+static int entry_remove(const char *path, const struct stat *stat, int type,
+			struct FTW *ftw)
+{
+	(void)stat;
+	(void)type;
+	(void)ftw;
+	return remove(path);
+}
+
+static void tree_make(void)
+{
+	(void)snprintf(root, sizeof(root), "/tmp/kvpull-topology-XXXXXX");
+	assert_non_null(mkdtemp(root));
+	file_make("0-3\n", "/sys/devices/system/node/node0/cpulist");
+	file_make("4-7\n", "/sys/devices/system/node/node1/cpulist");
+}
+
+static void tree_remove(void)
+{
+	assert_int_equal(nftw(root, entry_remove, 8, FTW_DEPTH | FTW_PHYS), 0);
+	root[0] = '\0';
+}
+
+/* Device name, its node and its ports' rate. */
+static void files_of(const char *device, const char *node, const char *rate)
+{
+	file_make(node, "/sys/class/infiniband/%s/device/numa_node", device);
+	file_make(rate, "/sys/class/infiniband/%s/ports/1/rate", device);
+	file_make(rate, "/sys/class/infiniband/%s/ports/2/rate", device);
+}
+
+/* In the place of libc's. */
+__attribute__((visibility("default"))) int open(const char *path, int flags,
+						...)
+{
+	char under[256];
+	mode_t mode = 0;
+	va_list more;
+
+	va_start(more, flags);
+	if (flags & (O_CREAT | O_TMPFILE))
+		mode = va_arg(more, mode_t);
+	va_end(more);
+	if (strncmp(path, "/sys/", 5) != 0)
+		return openat(AT_FDCWD, path, flags, mode);
+	(void)snprintf(under, sizeof(under), "%s%s", root, path);
+	return openat(AT_FDCWD, under, flags, mode);
+}
+
+/* Likewise. */
+__attribute__((visibility("default"))) int
+sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *cpus)
+{
+	size_t cpu;
+
+	(void)pid;
+	CPU_ZERO_S(bytes, cpus);
+	for (cpu = 0; cpu < 64; cpu++)
+		if (cpus_allowed >> cpu & 1)
+			CPU_SET_S(cpu, bytes, cpus);
+	return 0;
+}
+
+/* ---- lines ---- */
+
+static char lines[LINES_MAX][KVPULL_LOG_LINE_BYTES];
+static uint32_t line_count;
+
+static void line_keep(void *context, uint32_t level, const char *line)
+{
+	(void)context;
+	(void)level;
+	/* What peers may call is not what this table is about. */
+	if (strstr(line, "verbs: no interface has"))
+		return;
+	assert_true(line_count < LINES_MAX);
+	(void)snprintf(lines[line_count++], sizeof(lines[0]), "%s", line);
+}
+
+/* ---- machines ---- */
+
+static const struct fake_verbs_shape one_hca[] = {
+	{ .name = "mlx5_0", .places = { { "fe80::1" }, { "10.0.0.1" } } },
+};
+
+static const struct fake_verbs_shape two_ib_ports[] = {
+	{ .name = "mlx5_0",
+	  .link = FAKE_VERBS_INFINIBAND,
+	  .port_count = 2,
+	  .places = { { "10.1.0.1", .port = 1 }, { "10.1.1.1", .port = 2 } } },
+};
+
+static const struct fake_verbs_shape first_ib_port_down[] = {
+	{ .name = "mlx5_0",
+	  .link = FAKE_VERBS_INFINIBAND,
+	  .port_count = 2,
+	  .down = 1,
+	  .places = { { "10.1.0.1", .port = 1 }, { "10.1.1.1", .port = 2 } } },
+};
+
+static const struct fake_verbs_shape two_ib_hcas[] = {
+	{ .name = "mlx5_0",
+	  .link = FAKE_VERBS_INFINIBAND,
+	  .places = { { "10.2.0.1" } } },
+	{ .name = "mlx5_1",
+	  .link = FAKE_VERBS_INFINIBAND,
+	  .places = { { "fe80::2" }, { "10.2.0.2" } } },
+};
+
+static const struct fake_verbs_shape ib_without_ip[] = {
+	{ .name = "mlx5_0", .link = FAKE_VERBS_INFINIBAND },
+};
+
+static const struct fake_verbs_shape two_roce_hcas[] = {
+	{ .name = "mlx5_0", .places = { { "10.2.0.1" } } },
+	{ .name = "mlx5_1", .places = { { "10.2.0.2" } } },
+};
+
+static const struct fake_verbs_shape eight_hcas[] = {
+	{ .name = "mlx5_0", .places = { { "10.4.0.1" } } },
+	{ .name = "mlx5_1", .places = { { "10.4.1.1" } } },
+	{ .name = "mlx5_2", .places = { { "10.4.2.1" } } },
+	{ .name = "mlx5_3", .places = { { "10.4.3.1" } } },
+	{ .name = "mlx5_4", .places = { { "10.4.4.1" } } },
+	{ .name = "mlx5_5", .places = { { "10.4.5.1" } } },
+	{ .name = "mlx5_6", .places = { { "10.4.6.1" } } },
+	{ .name = "mlx5_7", .places = { { "10.4.7.1" } } },
+	/* For storage. */
+	{ .name = "mlx5_8", .places = { { "10.4.8.1" } } },
+};
+
+static const struct fake_verbs_shape bond[] = {
+	{ .name = "mlx5_bond_0", .places = { { "fe80::1" }, { "10.5.0.1" } } },
+	/* Its other half has the bond's GID, too, and is no way to it. */
+	{ .name = "mlx5_1", .places = { { "10.5.0.1", .away = 1 } } },
+};
+
+static const struct fake_verbs_shape functions[] = {
+	{ .name = "mlx5_0", .places = { { "10.6.0.1", .away = 1 } } },
+	{ .name = "mlx5_2", .places = { { "10.6.0.2", .away = 1 } } },
+	{ .name = "mlx5_3", .places = { { "10.6.0.3" } } },
+};
+
+static const struct fake_verbs_shape every_gid[] = {
+	{ .name = "mlx5_0",
+	  .places = { { "10.7.0.1", .v1 = 1 },
+		      { "fe80::1" },
+		      { "fd00::1" },
+		      { "10.7.0.1" },
+		      { "10.7.0.2" } } },
+};
+
+static const struct fake_verbs_shape ipv6_and_ipv4[] = {
+	{ .name = "mlx5_0", .places = { { "fe80::1" }, { "fd00::1" } } },
+	{ .name = "mlx5_1", .places = { { "fe80::2" }, { "10.7.0.1" } } },
+	{ .name = "mlx5_2", .places = { { "fe80::3" } } },
+};
+
+static const struct fake_verbs_shape ipv6_alone[] = {
+	{ .name = "mlx5_0", .places = { { "fe80::1" }, { "fd00::1" } } },
+};
+
+static const struct fake_verbs_shape link_local_alone[] = {
+	{ .name = "mlx5_0", .places = { { "fe80::1" } } },
+};
+
+static const struct fake_verbs_shape iwarp_alone[] = {
+	{ .name = "siw0",
+	  .link = FAKE_VERBS_IWARP,
+	  .places = { { "10.8.0.1" } } },
+};
+
+static const struct fake_verbs_shape iwarp_and_roce[] = {
+	{ .name = "irdma0",
+	  .link = FAKE_VERBS_IWARP,
+	  .places = { { "10.8.0.1" } } },
+	{ .name = "mlx5_0", .places = { { "10.8.0.2" } } },
+};
+
+static const struct fake_verbs_shape down_alone[] = {
+	{ .name = "mlx5_0", .down = 1, .places = { { "10.9.0.1" } } },
+};
+
+#define MACHINE(shapes) shapes, COUNT(shapes)
+
+/* ---- the table ---- */
+
+struct row {
+	const char *name;
+	const struct fake_verbs_shape *machine;
+	uint32_t device_count;
+	/* the configuration */
+	const char *device, *address;
+	uint32_t rails, port, gid, rank;
+	uint64_t cpus; /* 0: all */
+	/* what must come of it */
+	const char *serves; /* NULL: it does not open */
+	int code;
+	const char *lines[9];
+};
+
+#define EIGHT(n, gbps)                                                         \
+	"mlx5_" #n " port 1 gid 0, RoCE v2 IPv4 10.4." #n ".1, " #gbps         \
+	" Mb/s, MTU 4096"
+#define RANK_OF_8(who, n)                                                      \
+	{                                                                      \
+		.name = "NIC a GPU, rank " #who, MACHINE(eight_hcas),          \
+		.rank = who, .serves = "10.4." #n ".1:7471",                   \
+		.lines = {                                                     \
+			"verbs: rail 0 of 1: " EIGHT(                          \
+				n, 400000) ": for local rank " #who            \
+					   " one of 8 equal ports of 9",       \
+		},                                                             \
+	}
+#define RAIL_OF_8(rail, n, left)                                               \
+	"verbs: rail " #rail " of 8: " EIGHT(n, 400000) ": " left
+
+static const struct row rows[] = {
+	{
+		.name = "one HCA",
+		MACHINE(one_hca),
+		.serves = "10.0.0.1:7471",
+		.lines = {
+			"verbs: rail 0 of 1: mlx5_0 port 1 gid 1, RoCE v2 IPv4 10.0.0.1, 25000 Mb/s, MTU 4096: the only port",
+		},
+	},
+	{
+		.name = "two IB ports of one HCA, rank 0",
+		MACHINE(two_ib_ports),
+		.serves = "10.1.0.1:7471",
+		.lines = {
+			"verbs: rail 0 of 1: mlx5_0 port 1 gid 0, InfiniBand 10.1.0.1, 25000 Mb/s, MTU 4096: for local rank 0 one of 2 equal ports of 2",
+		},
+	},
+	{
+		.name = "two IB ports of one HCA, rank 1",
+		MACHINE(two_ib_ports),
+		.rank = 1,
+		.serves = "10.1.1.1:7471",
+		.lines = {
+			"verbs: rail 0 of 1: mlx5_0 port 2 gid 0, InfiniBand 10.1.1.1, 25000 Mb/s, MTU 4096: for local rank 1 one of 2 equal ports of 2",
+		},
+	},
+	{
+		.name = "two IB ports of one HCA, the second one's address",
+		MACHINE(two_ib_ports),
+		.address = "10.1.1.1",
+		.serves = "10.1.1.1:7471",
+		.lines = {
+			"verbs: rail 0 of 1: mlx5_0 port 2 gid 0, InfiniBand 10.1.1.1, 25000 Mb/s, MTU 4096: the only port that the configuration leaves",
+		},
+	},
+	{
+		.name = "two IB ports of one HCA, the second one's number",
+		MACHINE(two_ib_ports),
+		.port = 2,
+		.serves = "10.1.1.1:7471",
+		.lines = {
+			"verbs: rail 0 of 1: mlx5_0 port 2 gid 0, InfiniBand 10.1.1.1, 25000 Mb/s, MTU 4096: the only port that the configuration leaves",
+		},
+	},
+	{
+		.name = "two IB ports of one HCA, both as rails",
+		MACHINE(two_ib_ports),
+		.rails = 2,
+		.serves = "10.1.0.1:7471,10.1.1.1:7471",
+		.lines = {
+			"verbs: rail 0 of 2: mlx5_0 port 1 gid 0, InfiniBand 10.1.0.1, 25000 Mb/s, MTU 4096: for local rank 0 one of 2 equal ports of 2",
+			"verbs: rail 1 of 2: mlx5_0 port 2 gid 0, InfiniBand 10.1.1.1, 25000 Mb/s, MTU 4096: the only port",
+		},
+	},
+	{
+		.name = "two IB ports of one HCA, the first one without a link",
+		MACHINE(first_ib_port_down),
+		.serves = "10.1.1.1:7471",
+		.lines = {
+			"verbs: rail 0 of 1: mlx5_0 port 2 gid 0, InfiniBand 10.1.1.1, 25000 Mb/s, MTU 4096: the only port; ports without a link: 1",
+		},
+	},
+	{
+		.name = "two IB ports of one HCA, the first one's address and the second one's number",
+		MACHINE(two_ib_ports),
+		.address = "10.1.0.1",
+		.port = 2,
+		.code = KVPULL_ECONFIG,
+		.lines = {
+			"verbs: rail 0: port 2 address 10.1.0.1 is refused: the address is on mlx5_0 port 1; this host has mlx5_0 port 1 10.1.0.1; mlx5_0 port 2 10.1.1.1",
+		},
+	},
+	{
+		.name = "two IB HCAs on one subnet, the second one's address",
+		MACHINE(two_ib_hcas),
+		.address = "10.2.0.2",
+		.serves = "10.2.0.2:7471",
+		.lines = {
+			"verbs: rail 0 of 1: mlx5_1 port 1 gid 0, InfiniBand 10.2.0.2, 25000 Mb/s, MTU 4096: the only port that the configuration leaves",
+		},
+	},
+	{
+		.name = "two IB HCAs on one subnet, the second one's name",
+		MACHINE(two_ib_hcas),
+		.device = "mlx5_1",
+		.serves = "10.2.0.2:7471",
+		.lines = {
+			"verbs: rail 0 of 1: mlx5_1 port 1 gid 0, InfiniBand 10.2.0.2, 25000 Mb/s, MTU 4096: the only port that the configuration leaves",
+		},
+	},
+	{
+		.name = "two IB HCAs on one subnet, both addresses",
+		MACHINE(two_ib_hcas),
+		.address = "10.2.0.2,10.2.0.1",
+		.serves = "10.2.0.2:7471,10.2.0.1:7471",
+		.lines = {
+			"verbs: rail 0 of 2: mlx5_1 port 1 gid 0, InfiniBand 10.2.0.2, 25000 Mb/s, MTU 4096: the only port that the configuration leaves",
+			"verbs: rail 1 of 2: mlx5_0 port 1 gid 0, InfiniBand 10.2.0.1, 25000 Mb/s, MTU 4096: the only port that the configuration leaves",
+		},
+	},
+	{
+		.name = "two IB HCAs on one subnet, one's name and the other one's address",
+		MACHINE(two_ib_hcas),
+		.device = "mlx5_0",
+		.address = "10.2.0.2",
+		.code = KVPULL_ECONFIG,
+		.lines = {
+			"verbs: rail 0: device mlx5_0 address 10.2.0.2 is refused: the address is on mlx5_1 port 1; this host has mlx5_0 port 1 10.2.0.1; mlx5_1 port 1 fe80::2 10.2.0.2",
+		},
+	},
+	{
+		.name = "two IB HCAs on one subnet, nobody's address",
+		MACHINE(two_ib_hcas),
+		.address = "10.2.0.9",
+		.code = KVPULL_EUNSUPPORTED,
+		.lines = {
+			"verbs: rail 0: no port that can be used is address 10.2.0.9; this host has mlx5_0 port 1 10.2.0.1; mlx5_1 port 1 fe80::2 10.2.0.2",
+		},
+	},
+	{
+		.name = "IB HCA without an address",
+		MACHINE(ib_without_ip),
+		.code = KVPULL_EUNSUPPORTED,
+		.lines = {
+			"verbs: rail 0: no port that can be used; this host has mlx5_0 port 1 no address",
+		},
+	},
+	{
+		.name = "two RoCE HCAs on one subnet, one's name and the other one's address",
+		MACHINE(two_roce_hcas),
+		.device = "mlx5_0",
+		.address = "10.2.0.2",
+		.code = KVPULL_ECONFIG,
+		.lines = {
+			"verbs: rail 0: device mlx5_0 address 10.2.0.2 is refused: the address is on mlx5_1 port 1; this host has mlx5_0 port 1 10.2.0.1; mlx5_1 port 1 10.2.0.2",
+		},
+	},
+	{
+		.name = "two RoCE HCAs on one subnet, both addresses",
+		MACHINE(two_roce_hcas),
+		.address = "10.2.0.1,10.2.0.2",
+		.serves = "10.2.0.1:7471,10.2.0.2:7471",
+		.lines = {
+			"verbs: rail 0 of 2: mlx5_0 port 1 gid 0, RoCE v2 IPv4 10.2.0.1, 25000 Mb/s, MTU 4096: the only port that the configuration leaves",
+			"verbs: rail 1 of 2: mlx5_1 port 1 gid 0, RoCE v2 IPv4 10.2.0.2, 25000 Mb/s, MTU 4096: the only port that the configuration leaves",
+		},
+	},
+	{
+		.name = "bond",
+		MACHINE(bond),
+		.serves = "10.5.0.1:7471",
+		.lines = {
+			"verbs: rail 0 of 1: mlx5_bond_0 port 1 gid 1, RoCE v2 IPv4 10.5.0.1, 25000 Mb/s, MTU 4096: the only port; GIDs whose address leads elsewhere: 1",
+		},
+	},
+	{
+		.name = "SR-IOV, a pod with one function of three",
+		MACHINE(functions),
+		.serves = "10.6.0.3:7471",
+		.lines = {
+			"verbs: rail 0 of 1: mlx5_3 port 1 gid 0, RoCE v2 IPv4 10.6.0.3, 25000 Mb/s, MTU 4096: the only port; GIDs whose address leads elsewhere: 2",
+		},
+	},
+	{
+		.name = "RoCE with every kind of GID",
+		MACHINE(every_gid),
+		.serves = "10.7.0.1:7471",
+		.lines = {
+			"verbs: rail 0 of 1: mlx5_0 port 1 gid 3, RoCE v2 IPv4 10.7.0.1, 25000 Mb/s, MTU 4096: the only port",
+		},
+	},
+	{
+		.name = "RoCE with every kind of GID, the address of IPv6",
+		MACHINE(every_gid),
+		.address = "fd00::1",
+		.serves = "[fd00::1]:7471",
+		.lines = {
+			"verbs: rail 0 of 1: mlx5_0 port 1 gid 2, RoCE v2 IPv6 fd00::1, 25000 Mb/s, MTU 4096: the only port that the configuration leaves",
+		},
+	},
+	{
+		.name = "RoCE with every kind of GID, version 1 by its index",
+		MACHINE(every_gid),
+		.gid = 1,
+		.serves = "10.7.0.1:7471",
+		.lines = {
+			"verbs: rail 0 of 1: mlx5_0 port 1 gid 0, RoCE v1 10.7.0.1, 25000 Mb/s, MTU 4096: the only port that the configuration leaves",
+		},
+	},
+	{
+		.name = "RoCE with IPv6 on one HCA and IPv4 on another",
+		MACHINE(ipv6_and_ipv4),
+		.serves = "10.7.0.1:7471",
+		.lines = {
+			"verbs: rail 0 of 1: mlx5_1 port 1 gid 1, RoCE v2 IPv4 10.7.0.1, 25000 Mb/s, MTU 4096: the best kind of address of 3",
+		},
+	},
+	{
+		.name = "RoCE with IPv6",
+		MACHINE(ipv6_alone),
+		.serves = "[fd00::1]:7471",
+		.lines = {
+			"verbs: rail 0 of 1: mlx5_0 port 1 gid 1, RoCE v2 IPv6 fd00::1, 25000 Mb/s, MTU 4096: the only port",
+		},
+	},
+	{
+		.name = "RoCE with a link-local GID",
+		MACHINE(link_local_alone),
+		.serves = "[fe80::1]:7471",
+		.lines = {
+			"verbs: rail 0 of 1: mlx5_0 port 1 gid 0, RoCE v2 link-local fe80::1, 25000 Mb/s, MTU 4096: the only port",
+			"verbs: only a link-local address: peers on other links cannot be reached",
+		},
+	},
+	{
+		.name = "iWARP",
+		MACHINE(iwarp_alone),
+		.code = KVPULL_EUNSUPPORTED,
+		.lines = {
+			"verbs: rail 0: no port that can be used; this host has siw0 iWARP, which is not supported",
+		},
+	},
+	{
+		.name = "iWARP by its address",
+		MACHINE(iwarp_alone),
+		.address = "10.8.0.1",
+		.code = KVPULL_EUNSUPPORTED,
+		.lines = {
+			"verbs: rail 0: no port that can be used is address 10.8.0.1; this host has siw0 iWARP, which is not supported",
+		},
+	},
+	{
+		.name = "iWARP and RoCE",
+		MACHINE(iwarp_and_roce),
+		.serves = "10.8.0.2:7471",
+		.lines = {
+			"verbs: rail 0 of 1: mlx5_0 port 1 gid 0, RoCE v2 IPv4 10.8.0.2, 25000 Mb/s, MTU 4096: the only port; devices of iWARP, which is not supported: 1",
+		},
+	},
+	{
+		.name = "port without a link",
+		MACHINE(down_alone),
+		.code = KVPULL_EUNSUPPORTED,
+		.lines = {
+			"verbs: rail 0: no port that can be used; this host has mlx5_0 port 1 no link",
+		},
+	},
+	RANK_OF_8(0, 0),
+	RANK_OF_8(1, 1),
+	RANK_OF_8(7, 7),
+	RANK_OF_8(11, 3),
+	{
+		.name = "NIC a GPU, rank 5 on the CPUs of node 1",
+		MACHINE(eight_hcas),
+		.rank = 5,
+		.cpus = 0xf0,
+		.serves = "10.4.5.1:7471",
+		.lines = {
+			"verbs: rail 0 of 1: " EIGHT(5, 400000) ": for local rank 5 one of 4 equal ports of 9",
+		},
+	},
+	{
+		.name = "NIC a GPU, rank 0 on the CPUs of node 1",
+		MACHINE(eight_hcas),
+		.cpus = 0xf0,
+		.serves = "10.4.4.1:7471",
+		.lines = {
+			"verbs: rail 0 of 1: " EIGHT(4, 400000) ": for local rank 0 one of 4 equal ports of 9",
+		},
+	},
+};
+
+/* Two CPUs' worth of NICs at 400 Gb/s, and one for storage. */
+static void eight_files_make(void)
+{
+	char name[16];
+	uint32_t at;
+
+	for (at = 0; at < 8; at++) {
+		(void)snprintf(name, sizeof(name), "mlx5_%u", at);
+		files_of(name, at < 4 ? "0\n" : "1\n", "400 Gb/sec (4X NDR)\n");
+	}
+	files_of("mlx5_8", "0\n", "100 Gb/sec (4X EDR)\n");
+}
+
+static void row_open(const struct row *row)
+{
+	world_init();
+	fake_verbs_shapes(row->machine, row->device_count);
+	world.device = row->device;
+	world.address = row->address;
+	world.rails = row->rails;
+	world.device_port = row->port;
+	world.gid_index = row->gid;
+	world.local_rank = row->rank;
+	world.listen_port = 7471;
+	world.p.log = (struct kvpull_log){ .write = line_keep,
+					   .level = KVPULL_LOG_INFO };
+	line_count = 0;
+}
+
+static int row_is_right(const struct row *row)
+{
+	uint32_t at;
+	int code;
+
+	row_open(row);
+	code = side_open(&world.p);
+	for (at = 0; at < COUNT(row->lines) && row->lines[at]; at++)
+		if (at >= line_count || strcmp(lines[at], row->lines[at]) != 0)
+			return 0;
+	if (at < line_count || code != row->code)
+		return 0;
+	return code || (!side_serve(&world.p) &&
+			!strcmp(world.p.route->ops->address(world.p.route),
+				row->serves));
+}
+
+static void row_print(const struct row *row)
+{
+	uint32_t at;
+
+	print_error("%s: address %s\n", row->name,
+		    world.p.route ? world.p.route->ops->address(world.p.route) :
+				    "none");
+	for (at = 0; at < line_count; at++)
+		print_error("  is:        %s\n", lines[at]);
+	for (at = 0; at < COUNT(row->lines) && row->lines[at]; at++)
+		print_error("  should be: %s\n", row->lines[at]);
+}
+
+UNIT_TEST(every_rail_goes_by_the_port_of_the_table)
+{
+	uint32_t wrong = 0;
+	uint32_t at;
+
+	for (at = 0; at < COUNT(rows); at++) {
+		const struct row *row = &rows[at];
+
+		tree_make();
+		if (row->machine == eight_hcas)
+			eight_files_make();
+		cpus_allowed = row->cpus ? row->cpus : 0xff;
+		if (!row_is_right(row)) {
+			row_print(row);
+			wrong++;
+		}
+		side_close(&world.p);
+		assert_int_equal(fake_verbs_live(), 0);
+		tree_remove();
+	}
+	assert_int_equal(wrong, 0);
+}
