@@ -186,8 +186,8 @@ endef
 UNIT_ALSO_route := tests/unit/verbs/world.c
 UNIT_ALSO_cuda := tests/fake/cuda/*.c
 UNIT_ALSO_share := tests/unit/pool/world.c tests/unit/shm/world.c tests/unit/shm/raw.c
-# Its device is the fake one.
-$(B)/unit/test_share_verbs: ALL_LDFLAGS += -Wl,--wrap=kvpull_fabric_load
+# Their device is the fake one.
+$(B)/unit/test_share_verbs $(B)/unit/test_route_ports: ALL_LDFLAGS += -Wl,--wrap=kvpull_fabric_load
 # The ring's results are the test's.
 $(B)/unit/test_slots: ALL_LDFLAGS += -Wl,--wrap=kvpull_uring_poll
 # Whatever lies in a room of tests/unit beside its tests is linked to all of them.

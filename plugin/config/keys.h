@@ -122,7 +122,9 @@ enum kvpull_route_mode {
 	X(verbs_gid_index, U32, "65535", 0, 65535, "index", \
 	  "GID of the port; 65535: kvpull chooses") \
 	X(verbs_listen_port, U32, "0", 0, 65535, "port", \
-	  "port that consumers on other machines connect to; 0: any free port") \
+	  "port that consumers on other machines connect to, plus the worker's verbs_local_rank; 0: any free port") \
+	X(verbs_local_rank, U32, "65535", 0, 65535, "rank", \
+	  "place of the worker among those of its node, from 0: it decides which of equal devices the worker takes, and is added to verbs_listen_port; 65535: its tensor-parallel rank") \
 	X(verbs_depth, U32, "256", 4, 16384, "work requests", \
 	  "READs in flight to a peer, a rail") \
 	X(verbs_batch, U32, "128", 1, 128, "work requests", \

@@ -65,6 +65,22 @@ static int shm_open_way(const struct kvpull_route_params *params,
 	return kvpull_shm_open(&shm, params->arena, transport);
 }
 
+/* Its key's largest value stands for the rank of the open. */
+static uint32_t local_rank(const struct kvpull_route_params *params)
+{
+	return params->config->verbs_local_rank == UINT16_MAX ?
+		       params->tp_rank :
+		       params->config->verbs_local_rank;
+}
+
+/* Workers of one node share a configuration, and no port. 0: any. */
+static uint32_t listen_port(const struct kvpull_route_params *params)
+{
+	const uint32_t port = params->config->verbs_listen_port;
+
+	return port ? port + local_rank(params) : 0;
+}
+
 /* On a host without RDMA nothing of it is left but address space of the arena. */
 static int verbs_open_way(const struct kvpull_route_params *params,
 			  struct kvpull_transport **transport)
@@ -81,7 +97,8 @@ static int verbs_open_way(const struct kvpull_route_params *params,
 		.gid_index = config->verbs_gid_index == UINT16_MAX ?
 				     0 :
 				     config->verbs_gid_index + 1,
-		.listen_port = config->verbs_listen_port,
+		.listen_port = listen_port(params),
+		.local_rank = local_rank(params),
 		.peers_max = kvpull_config_peer_entries(config),
 		.callers_max = config->consumers_max,
 		.ring_records = config->ring_records,
@@ -101,8 +118,17 @@ static int verbs_open_way(const struct kvpull_route_params *params,
 		.connect_ns = config->connect_ms * KVPULL_NS_PER_MS,
 		.flush_ns = config->flush_after_ms * KVPULL_NS_PER_MS,
 	};
-	const int code = kvpull_verbs_open(&verbs, params->arena, transport);
+	int code;
 
+	if (verbs.listen_port > UINT16_MAX) {
+		kvpull_error(
+			params->log,
+			"verbs: verbs_listen_port %u and local rank %u make port %u: the largest is 65535",
+			config->verbs_listen_port, verbs.local_rank,
+			verbs.listen_port);
+		return KVPULL_ECONFIG;
+	}
+	code = kvpull_verbs_open(&verbs, params->arena, transport);
 	if (!code && !config->key_set)
 		kvpull_warn(
 			params->log,

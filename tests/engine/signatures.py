@@ -52,9 +52,10 @@ REACHED = {
         "mm_encoder_fp8_scale_path mm_processor_cache_gb"
     ),
     "vllm.config.parallel.ParallelConfig": (
-        "data_parallel_rank decode_context_parallel_size nnodes_within_dp "
+        "data_parallel_rank data_parallel_rank_local "
+        "decode_context_parallel_size nnodes_within_dp "
         "pipeline_parallel_size prefill_context_parallel_size rank "
-        "tensor_parallel_size"
+        "tensor_parallel_size world_size"
     ),
     "vllm.config.vllm.VllmConfig": (
         "attention_config cache_config device_config ec_transfer_config "

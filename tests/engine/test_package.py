@@ -7,6 +7,7 @@ test_package.py: prints the result line of the other test programs.
 from __future__ import annotations
 
 import ctypes
+import json
 import logging
 import os
 import re
@@ -385,6 +386,31 @@ def refusal_names_the_key_and_the_library_says_it() -> None:
         assert error.code == CONST["KVPULL_ECONFIG"]
     else:
         raise AssertionError("not refused")
+
+
+@test
+def worker_has_the_place_of_its_gpu_on_the_node() -> None:
+    """Equal devices are shared out by it, and so are ports."""
+
+    def place(rank: int, here: int | None, nodes: int = 1) -> int:
+        return settings.local_rank(
+            SimpleNamespace(
+                world_size=4,
+                nnodes_within_dp=nodes,
+                data_parallel_rank=3,
+                data_parallel_rank_local=here,
+                rank=rank,
+            )
+        )
+
+    assert [place(rank, 0) for rank in range(4)] == [0, 1, 2, 3]
+    assert place(1, 1) == 5  # the second engine of the node
+    assert place(1, None) == 13  # nobody says which: all have one number
+    assert place(3, 0, nodes=2) == 1  # two of four ranks a node
+    own = settings.read({"model": "tiny"}, True)
+    assert json.loads(own.config_json_at(5))["verbs_local_rank"] == 5
+    own = settings.read({"model": "tiny", "verbs_local_rank": 7}, True)
+    assert json.loads(own.config_json_at(5))["verbs_local_rank"] == 7
 
 
 @test

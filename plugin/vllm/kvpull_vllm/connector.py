@@ -128,7 +128,9 @@ def _opening(
         for group in layout.groups(kv_cache_config)
     ]
     return Opening(
-        config_json=own.config_json,
+        config_json=own.config_json_at(settings.local_rank(parallel))
+        if is_worker
+        else own.config_json,
         model=_model(vllm_config, kv_cache_config, own),
         engine_id=vllm_config.kv_transfer_config.engine_id,
         tp_size=parallel.tensor_parallel_size,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,6 +51,13 @@ class Settings:
     def config_json(self) -> str:
         """The library's keys as it reads them."""
         return json.dumps(self.config)
+
+    def config_json_at(self, local_rank: int) -> str:
+        """Return the library's keys for one of the workers of a node."""
+        config = dict(self.config)
+        if "KVPULL_VERBS_LOCAL_RANK" not in os.environ:
+            config.setdefault("verbs_local_rank", local_rank)
+        return json.dumps(config)
 
 
 def check_spelling(
@@ -95,6 +103,16 @@ def read(extra: dict[str, Any], prefix_caching: bool) -> Settings:
             "--enable-prefix-caching"
         )
     return Settings(config=config, **own)
+
+
+def local_rank(parallel: Any) -> int:
+    """Return a worker's place among those of its node, as its GPU's."""
+    nodes = inside.option(parallel, "nnodes_within_dp", 1)
+    here = inside.option(parallel, "data_parallel_rank_local", None)
+    if here is None:
+        here = parallel.data_parallel_rank
+    size = max(parallel.world_size // nodes, 1)
+    return int(here * size + parallel.rank % size)
 
 
 def check_engine(vllm_config: Any) -> None:
