@@ -393,8 +393,8 @@ claim 'device that is not there' 0 'device none_"0' '^ +5 +0 ' -- \
 	"$tool" $small --device 'none_"0' "$sockets"
 claim 'GID that is not there' 0 'no RDMA device can be used here' '^ +5 +0 ' -- \
 	"$tool" $small --gid-index 60000 "$sockets"
-claim 'long device' 1 'verbs_device .*at most 191 bytes' -- \
-	"$tool" $small --device "$(printf '%0192d' 0)" "$sockets"
+claim 'long device' 1 'verbs_device .*at most 511 bytes' -- \
+	"$tool" $small --device "$(printf '%0512d' 0)" "$sockets"
 claim 'long lease' 0 '^ +5 +0 ' -- "$tool" $small --lease 600000 "$sockets"
 claim 'log level' 0 'connected by shm' -- \
 	env KVPULL_LOG_LEVEL=info "$tool" $small "$sockets"

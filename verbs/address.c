@@ -27,6 +27,25 @@ int kvpull_verbs_item_next(const char **list, char *item, size_t item_bytes_max)
 	return 1;
 }
 
+int kvpull_verbs_rank_list(const char *list, uint32_t rank, char *out,
+			   size_t capacity)
+{
+	uint32_t part_count = 1;
+	size_t bytes;
+	const char *at;
+
+	for (at = list; *at; at++)
+		part_count += *at == ';';
+	for (rank %= part_count; rank; rank--)
+		list = strchr(list, ';') + 1;
+	bytes = strcspn(list, ";");
+	if (bytes >= capacity)
+		return KVPULL_EINVAL;
+	memcpy(out, list, bytes);
+	out[bytes] = '\0';
+	return 0;
+}
+
 static int ip_parse(const char *text, size_t text_bytes,
 		    struct kvpull_verbs_address *address)
 {
@@ -119,7 +138,7 @@ int kvpull_verbs_addresses_parse(const char *text,
 }
 
 void kvpull_verbs_address_print_ip(const struct kvpull_verbs_address *address,
-				   char text[KVPULL_ADDRESS_BYTES_MAX])
+				   char text[KVPULL_VERBS_IP_BYTES])
 {
 	const int is_v6 = address->socket.any.sa_family == AF_INET6;
 	const void *ip = is_v6 ? (const void *)&address->socket.v6.sin6_addr :
@@ -127,18 +146,18 @@ void kvpull_verbs_address_print_ip(const struct kvpull_verbs_address *address,
 
 	memcpy(text, "?", 2);
 	(void)inet_ntop(is_v6 ? AF_INET6 : AF_INET, ip, text,
-			KVPULL_ADDRESS_BYTES_MAX);
+			KVPULL_VERBS_IP_BYTES);
 }
 
 void kvpull_verbs_address_print(const struct kvpull_verbs_address *address,
 				char text[KVPULL_ADDRESS_BYTES_MAX])
 {
 	const int is_v6 = address->socket.any.sa_family == AF_INET6;
-	char ip[KVPULL_ADDRESS_BYTES_MAX];
+	char ip[KVPULL_VERBS_IP_BYTES];
 
 	kvpull_verbs_address_print_ip(address, ip);
 	(void)snprintf(text, KVPULL_ADDRESS_BYTES_MAX,
-		       is_v6 ? "[%.*s]:%u" : "%.*s:%u", INET6_ADDRSTRLEN, ip,
+		       is_v6 ? "[%s]:%u" : "%s:%u", ip,
 		       ntohs(is_v6 ? address->socket.v6.sin6_port :
 				     address->socket.v4.sin_port));
 }

@@ -13,6 +13,7 @@
 #include "base/transport.h"
 
 #define KVPULL_NETWORKS_MAX 16u
+#define KVPULL_VERBS_IP_BYTES 46u /* text of an address, with NUL */
 
 struct kvpull_verbs_address {
 	union {
@@ -40,6 +41,12 @@ struct kvpull_networks {
  */
 int KVPULL_MUST_CHECK kvpull_verbs_item_next(const char **list, char *item,
 					     size_t item_bytes_max);
+/*
+ * The part of a list "a,b;c,d" that is a local rank's, into out[capacity]: with
+ * fewer parts than ranks they begin again. 0, or KVPULL_EINVAL: no room.
+ */
+int KVPULL_MUST_CHECK kvpull_verbs_rank_list(const char *list, uint32_t rank,
+					     char *out, size_t capacity);
 /* An address with its port, 1 .. 65535. 0 or KVPULL_EINVAL. */
 int KVPULL_MUST_CHECK
 kvpull_verbs_address_parse(const char *text,
@@ -49,7 +56,7 @@ int KVPULL_MUST_CHECK
 kvpull_verbs_address_parse_ip(const char *text,
 			      struct kvpull_verbs_address *address);
 /* "ADDRESS,ADDRESS": where one process is reached, a rail each. */
-#define KVPULL_VERBS_RAILS_MAX 4u
+#define KVPULL_VERBS_RAILS_MAX 8u
 
 struct kvpull_verbs_addresses {
 	uint32_t count; /* 1 .. KVPULL_VERBS_RAILS_MAX */
@@ -65,7 +72,7 @@ void kvpull_verbs_address_print(const struct kvpull_verbs_address *address,
 				char text[KVPULL_ADDRESS_BYTES_MAX]);
 /* Likewise without the port and brackets, as the configuration names it. */
 void kvpull_verbs_address_print_ip(const struct kvpull_verbs_address *address,
-				   char text[KVPULL_ADDRESS_BYTES_MAX]);
+				   char text[KVPULL_VERBS_IP_BYTES]);
 void kvpull_verbs_address_set_port(struct kvpull_verbs_address *address,
 				   uint16_t port);
 /* The address that a GID stands for on RoCE: IPv4-mapped, or IPv6. */

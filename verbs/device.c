@@ -22,7 +22,7 @@ static void choice_say(struct kvpull_verbs_device *device,
 		       const struct kvpull_verbs_params *params,
 		       const struct kvpull_verbs_port *port, const char *why)
 {
-	char address[KVPULL_ADDRESS_BYTES_MAX];
+	char address[KVPULL_VERBS_IP_BYTES];
 
 	kvpull_verbs_address_print_ip(&port->address, address);
 	(void)snprintf(

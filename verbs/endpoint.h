@@ -77,6 +77,8 @@ struct kvpull_verbs_shared {
 	const struct kvpull_log *log;
 	const struct kvpull_fabric *fabric;
 	struct kvpull_verbs_params params; /* defaults are filled in */
+	char devices_named[KVPULL_VERBS_NAMES_BYTES];   /* of our local rank */
+	char addresses_named[KVPULL_VERBS_NAMES_BYTES]; /* likewise */
 	/* Own rails: each its device, and all memory registered with it. */
 	struct kvpull_verbs_device devices[KVPULL_VERBS_RAILS_MAX];
 	struct kvpull_verbs_regions regions[KVPULL_VERBS_RAILS_MAX];

@@ -373,7 +373,7 @@ static void why_print(const struct search *search,
 	else if (choice->equal_count > 1)
 		text_add(why, "for local rank %u one of %u equal ports of %u",
 			 search->seek->params->local_rank, choice->equal_count,
-			 choice->free_count);
+			 search->port_count);
 	else
 		text_add(why, "%s %u", respects[choice->respect],
 			 choice->free_count);
@@ -395,7 +395,7 @@ static void port_print(struct search *search, struct ibv_context *context,
 {
 	const size_t before = text->used;
 	const struct kvpull_verbs_own *own;
-	char address[KVPULL_ADDRESS_BYTES_MAX];
+	char address[KVPULL_VERBS_IP_BYTES];
 	struct ibv_port_attr attr;
 	uint32_t at;
 
@@ -498,19 +498,23 @@ static int nothing_say(struct search *search)
 	return KVPULL_EUNSUPPORTED;
 }
 
-/* The nth of a list "a,b,c"; "" behind its end. 0 or KVPULL_ECONFIG. */
+/*
+ * The nth of a list "a,b,c"; behind its end the last one if it is a pattern,
+ * else "". 0 or KVPULL_ECONFIG.
+ */
 static int item_take(const char *list, uint32_t index, char item[NAME_BYTES])
 {
-	int more = 1;
+	int more = given(list);
 
 	item[0] = '\0';
-	if (!list || !list[0])
-		return 0;
-	for (index++; index && more > 0; index--)
+	for (index++; index && more > 0; index--) {
 		more = kvpull_verbs_item_next(&list, item, NAME_BYTES);
-	if (!more)
+		if (more && !item[0])
+			return KVPULL_ECONFIG;
+	}
+	if (!more && !strpbrk(item, "*?["))
 		item[0] = '\0';
-	return more < 0 || (more && !item[0]) ? KVPULL_ECONFIG : 0;
+	return more < 0 ? KVPULL_ECONFIG : 0;
 }
 
 /*

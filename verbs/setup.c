@@ -41,6 +41,32 @@ void kvpull_verbs_setup_defaults(struct kvpull_verbs_params *params)
 		params->parts_max = KVPULL_SLICE_PARTS_MAX;
 }
 
+static int names_take(struct kvpull_verbs_shared *shared, const char **list,
+		      char names[KVPULL_VERBS_NAMES_BYTES])
+{
+	if (!*list)
+		return 0;
+	if (kvpull_verbs_rank_list(*list, shared->params.local_rank, names,
+				   KVPULL_VERBS_NAMES_BYTES)) {
+		kvpull_error(shared->log,
+			     "verbs: %.60s...: more than %u bytes for a rank",
+			     *list, KVPULL_VERBS_NAMES_BYTES - 1);
+		return KVPULL_ECONFIG;
+	}
+	*list = names;
+	return 0;
+}
+
+int kvpull_verbs_setup_names(struct kvpull_verbs_shared *shared)
+{
+	const int code = names_take(shared, &shared->params.device,
+				    shared->devices_named);
+
+	return code ? code :
+		      names_take(shared, &shared->params.address,
+				 shared->addresses_named);
+}
+
 /* Every device takes 2 GiB a message, soft-RoCE of 6.1 takes 8 MiB. */
 #define MESSAGE_BYTES_MAX (UINT64_C(8) << 20)
 

@@ -10,6 +10,11 @@
 
 void kvpull_verbs_setup_defaults(struct kvpull_verbs_params *params);
 /*
+ * Takes our local rank's part of the lists of names. 0 or KVPULL_ECONFIG.
+ */
+int KVPULL_MUST_CHECK
+kvpull_verbs_setup_names(struct kvpull_verbs_shared *shared);
+/*
  * Opens the devices: at least one; missing ones are logged. 0, or as
  * kvpull_verbs_device_open().
  */

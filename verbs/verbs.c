@@ -651,13 +651,14 @@ int kvpull_verbs_open(const struct kvpull_verbs_params *params,
 	verbs->watch.connect = &verbs->connect;
 	verbs->watch.fd = verbs->watch.timer_fd = -1;
 	kvpull_verbs_setup_defaults(&verbs->shared.params);
+	code = kvpull_verbs_setup_names(&verbs->shared);
 	verbs->shared.fabric = params->fabric;
-	if (!params->fabric) {
+	if (!code && !params->fabric) {
 		code = kvpull_fabric_load(
 			&verbs->fabric, params->log,
 			kvpull_verbs_absence_level(params, KVPULL_LOG_DEBUG));
 		verbs->shared.fabric = &verbs->fabric;
-	} else {
+	} else if (params->fabric) {
 		verbs->fabric = *params->fabric;
 	}
 	if (!code)

@@ -17,7 +17,7 @@ struct kvpull_fabric; /* verbs/fabric.h */
 struct kvpull_verbs_params {
 	const struct kvpull_log *log;
 	const struct kvpull_fabric *fabric; /* the host's libraries */
-	const char *device;                 /* chosen; "a,b": one a rail */
+	const char *device; /* chosen; "a,b;c,d": a part a rank, a name a rail */
 	const char *address;   /* own IP; that of the chosen GID; likewise */
 	const char *networks;  /* peers and callers allowed; the own subnet */
 	uint32_t required;     /* a host without RDMA is an error, said so */
@@ -47,6 +47,8 @@ struct kvpull_verbs_params {
 	uint64_t connect_ns;           /* 5 s; handshake must end within this */
 	uint64_t flush_ns; /* 100 ms; a cancelled read's last chance */
 };
+
+#define KVPULL_VERBS_NAMES_BYTES 512u /* of a list of devices or addresses */
 
 /* Counts since open, for stats and tests. */
 struct kvpull_verbs_counts {

@@ -35,7 +35,7 @@
 #include "base/revocation.h"
 #include "kvpull/connector.h"
 
-#define KVPULL_ADDRESS_BYTES_MAX 128    /* of one route, with NUL */
+#define KVPULL_ADDRESS_BYTES_MAX 256    /* of one route, with NUL */
 #define KVPULL_MESSAGE_BYTES_MAX 196608 /* handshake message */
 /*
  * A route's callers have indices below callers_max and this: who has not been

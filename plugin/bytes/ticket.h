@@ -23,7 +23,7 @@
 #define KVPULL_KEY_BYTES 32u
 #define KVPULL_ENGINE_ID_BYTES_MAX 64u /* with NUL */
 #define KVPULL_TICKET_ADDRESS_BYTES_MAX                                        \
-	256u /* all routes of a rank, with NUL */
+	384u /* all routes of a rank, with NUL */
 #define KVPULL_TICKET_READY_NEEDED 1u
 #define KVPULL_COMPAT_BYTES 16u
 #define KVPULL_SECRET_BYTES 16u

@@ -115,7 +115,8 @@ static int path_set(struct kvpull_config *config, const struct origin *origin,
 	if (key->type == KVPULL_KEY_FOLDER && bytes && value[0] != '/')
 		return value_refuse(origin);
 	for (c = value; *c; c++)
-		if (*c == ';' || iscntrl((unsigned char)*c))
+		if ((*c == ';' && key->type != KVPULL_KEY_TEXT) ||
+		    iscntrl((unsigned char)*c))
 			return value_refuse_as(
 				origin,
 				*c == ';' ? "" : "no control characters");
@@ -514,14 +515,14 @@ static int is_address(const char *text)
 	return !kvpull_verbs_address_parse_ip(text, &address);
 }
 
-/* "a,b,c", or "": each is one. */
+/* "a,b;c,d", or "": each is one. */
 static int is_list(const char *list, int (*is_one)(const char *item))
 {
 	char item[RAIL_NAME_BYTES];
 	size_t bytes;
 
-	for (; *list; list += bytes + (list[bytes] == ',')) {
-		bytes = strcspn(list, ",");
+	for (; *list; list += bytes + (list[bytes] != '\0')) {
+		bytes = strcspn(list, ",;");
 		if (bytes >= sizeof(item) || (list[bytes] && !list[bytes + 1]))
 			return 0;
 		memcpy(item, list, bytes);
@@ -560,10 +561,11 @@ static int together_check(const struct kvpull_config *config,
 				   "10.0.0.0/8,fd00::/8");
 	if (!is_list(config->verbs_device, is_device))
 		return text_refuse(detail, "verbs_device", config->verbs_device,
-				   "mlx5_0,mlx5_1");
+				   "mlx5_0,mlx5_1;mlx5_2,mlx5_3 or mlx5_*");
 	if (!is_list(config->verbs_address, is_address))
 		return text_refuse(detail, "verbs_address",
-				   config->verbs_address, "10.0.0.1,10.0.1.1");
+				   config->verbs_address,
+				   "10.0.0.1,10.0.1.1;10.0.2.1,10.0.3.1");
 	return 0;
 }
 

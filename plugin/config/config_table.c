@@ -53,8 +53,7 @@ void kvpull_config_key_range(const struct kvpull_config_key *key, char *text,
 		return;
 	case KVPULL_KEY_TEXT:
 		(void)snprintf(text, capacity,
-			       "text, at most %" PRIu64 " bytes, no ;",
-			       key->max - 1);
+			       "text, at most %" PRIu64 " bytes", key->max - 1);
 		return;
 	case KVPULL_KEY_UIDS:
 		(void)snprintf(text, capacity,

@@ -111,11 +111,11 @@ enum kvpull_route_mode {
 	/* the route between machines */ \
 	X(networks, TEXT, "", 0, 256, "", \
 	  "networks of peers on other machines, such as 10.0.0.0/8,fd00::/8; empty: the subnet of the own address") \
-	X(verbs_device, TEXT, "", 0, 192, "", \
-	  "RDMA devices, such as mlx5_0,mlx5_1, one a rail; empty: kvpull chooses, and logs the choice") \
-	X(verbs_address, TEXT, "", 0, 192, "", \
-	  "own IP addresses on those devices, one a rail; empty: kvpull chooses") \
-	X(verbs_rails, U32, "0", 0, 4, "rails", \
+	X(verbs_device, TEXT, "", 0, 512, "", \
+	  "RDMA devices, such as mlx5_0,mlx5_1, one a rail, or a pattern, such as mlx5_*. Local ranks may have a list each, with ; between them; with fewer lists they begin again. Empty: kvpull chooses, and logs the choice") \
+	X(verbs_address, TEXT, "", 0, 512, "", \
+	  "own IP addresses on those devices, one a rail, and a list a local rank likewise; empty: kvpull chooses") \
+	X(verbs_rails, U32, "0", 0, 8, "rails", \
 	  "devices or ports that a peer is read by at once; 0: as many as are named above, or 1") \
 	X(verbs_port, U32, "0", 0, 255, "port", \
 	  "port of the device, from 1; 0: kvpull chooses") \

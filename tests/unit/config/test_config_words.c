@@ -86,11 +86,12 @@ UNIT_TEST(level_that_is_set_is_told_from_the_default)
 /* Not first by the worker, which has a log line for it and no detail. */
 UNIT_TEST(lists_of_rails_must_be_some)
 {
-	static const char *const devices[] = { ",", "a,", ",a", "a,,b" };
-	static const char *const addresses[] = { "nonsense", "10.0.0",
-						 "10.0.0.1,",
-						 "10.0.0.1,,10.0.0.2",
-						 "10.0.0.1:7471" };
+	static const char *const devices[] = { ",",  "a,", ",a",   "a,,b",
+					       "a;", ";a", "a;;b", "a,;b" };
+	static const char *const addresses[] = {
+		"nonsense",  "10.0.0",     "10.0.0.1,",    "10.0.0.1,,10.0.0.2",
+		"10.0.0.1;", "10.0.0.1;x", "10.0.0.1:7471"
+	};
 	struct kvpull_config config;
 	char text[80] = "";
 	size_t i;
@@ -112,6 +113,9 @@ UNIT_TEST(lists_of_rails_must_be_some)
 		       "mlx5_0,mlx5_1");
 	assert_int_equal(
 		load_one(&config, "verbs_address", "\"10.0.0.1,fd00::1\""), 0);
+	assert_int_equal(load_one(&config, "verbs_address",
+				  "\"10.0.0.1,fd00::1;10.0.0.2\""),
+			 0);
 }
 
 int main(void)

@@ -300,7 +300,7 @@ static uint16_t listener_port(struct rdma_cm_id *id)
 	return UINT16_MAX;
 }
 
-/* Four rails of the longest addresses: a ticket has room for two of them. */
+/* Eight rails of the longest addresses: a ticket has room for five of them. */
 UNIT_TEST(rails_that_a_ticket_has_no_room_for_are_left_out)
 {
 	static const struct kvpull_log log = { 0 };
@@ -312,23 +312,23 @@ UNIT_TEST(rails_that_a_ticket_has_no_room_for_are_left_out)
 	};
 	static struct kvpull_verbs_shared shared = { .log = &log,
 						     .fabric = &fabric,
-						     .rail_count = 4 };
+						     .rail_count = 8 };
 	static struct kvpull_verbs_connect connect = { .shared = &shared };
 	struct kvpull_verbs_addresses addresses;
 	uint32_t i;
 
 	(void)state;
-	for (i = 0; i < 4; i++)
+	for (i = 0; i < 8; i++)
 		assert_int_equal(
 			kvpull_verbs_address_parse_ip(
 				"fd00:1111:2222:3333:4444:5555:6666:7777",
 				&shared.devices[i].address),
 			0);
 	assert_int_equal(kvpull_verbs_connect_listen(&connect), 0);
-	assert_int_equal(listener_count, 4);
+	assert_int_equal(listener_count, 8);
 	assert_int_equal(
 		kvpull_verbs_addresses_parse(connect.address, &addresses), 0);
-	assert_int_equal(addresses.count, 2);
+	assert_int_equal(addresses.count, 5);
 	assert_int_equal(connect.address_is_new, 0);
 }
 

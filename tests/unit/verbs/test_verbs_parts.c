@@ -84,7 +84,8 @@ UNIT_TEST(addresses_of_rails_are_a_list)
 		"10.0.0.1:1,,10.0.0.2:2",
 		"10.0.0.1:1, 10.0.0.2:2",
 		"10.0.0.1:1,10.0.0.2",
-		"1.1.1.1:1,1.1.1.1:1,1.1.1.1:1,1.1.1.1:1,1.1.1.1:1"
+		"1.1.1.1:1,1.1.1.1:1,1.1.1.1:1,1.1.1.1:1,1.1.1.1:1,"
+		"1.1.1.1:1,1.1.1.1:1,1.1.1.1:1,1.1.1.1:1"
 	};
 	struct kvpull_verbs_addresses addresses;
 	char text[KVPULL_ADDRESS_BYTES_MAX];
@@ -103,6 +104,37 @@ UNIT_TEST(addresses_of_rails_are_a_list)
 		assert_int_equal(
 			kvpull_verbs_addresses_parse(bad[i], &addresses),
 			KVPULL_EINVAL);
+}
+
+/* Part `rank` of a list is this, or does not fit into 8 bytes: NULL. */
+static void part_is(const char *list, uint32_t rank, const char *part)
+{
+	char out[8];
+
+	if (!part) {
+		assert_int_equal(
+			kvpull_verbs_rank_list(list, rank, out, sizeof(out)),
+			KVPULL_EINVAL);
+		return;
+	}
+	assert_int_equal(kvpull_verbs_rank_list(list, rank, out, sizeof(out)),
+			 0);
+	assert_string_equal(out, part);
+}
+
+UNIT_TEST(rank_has_its_part_of_a_list)
+{
+	part_is("", 0, "");
+	part_is("", 7, "");
+	part_is("a,b", 0, "a,b");
+	part_is("a,b", 3, "a,b");
+	part_is("a,b;c;d,e", 0, "a,b");
+	part_is("a,b;c;d,e", 1, "c");
+	part_is("a,b;c;d,e", 2, "d,e");
+	part_is("a,b;c;d,e", 3, "a,b");
+	part_is("a,b;c;d,e", UINT32_MAX, "a,b");
+	part_is("a;1234567", 1, "1234567");
+	part_is("a;12345678", 1, NULL);
 }
 
 UNIT_TEST(item_of_a_list_has_room_for_its_end)
@@ -185,11 +217,17 @@ UNIT_TEST(rails_are_counted_by_what_names_them)
 		const char *device, *address;
 		uint32_t rails, wanted;
 	} cases[] = {
-		{ NULL, NULL, 0, 1 },       { "", "", 0, 1 },
-		{ "a", "", 0, 1 },          { "a,b", "", 0, 2 },
-		{ "a", "1.1.1.1,2", 0, 2 }, { "a,b,c", "x,y", 0, 3 },
-		{ "", "", 3, 3 },           { "a,b", "", 1, 1 },
-		{ "a", "", 2, 2 },          { "a,b,c,d,e,f", "", 0, 4 },
+		{ NULL, NULL, 0, 1 },
+		{ "", "", 0, 1 },
+		{ "a", "", 0, 1 },
+		{ "a,b", "", 0, 2 },
+		{ "a", "1.1.1.1,2", 0, 2 },
+		{ "a,b,c", "x,y", 0, 3 },
+		{ "", "", 3, 3 },
+		{ "a,b", "", 1, 1 },
+		{ "a", "", 2, 2 },
+		{ "a,b,c,d,e,f", "", 0, 6 },
+		{ "a,b,c,d,e,f,g,h,i", "", 0, 8 },
 	};
 	size_t i;
 
