@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "verbs/check.h"
+#include "verbs/dial.h"
 #include "verbs/setup.h"
 
 static uint32_t gone_mask(const struct kvpull_verbs_shared *shared)
@@ -20,6 +21,18 @@ static uint32_t gone_mask(const struct kvpull_verbs_shared *shared)
 		mask |= (uint32_t)(shared->devices[at].gone !=
 				   KVPULL_VERBS_DEVICE_THERE)
 			<< at;
+	return mask;
+}
+
+/* Such as were in use, and are missed. */
+static uint32_t lost_mask(const struct kvpull_verbs_shared *shared)
+{
+	uint32_t mask = gone_mask(shared);
+	uint32_t at;
+
+	for (at = 0; at < shared->rail_count; at++)
+		if (!shared->devices[at].rank)
+			mask &= ~(1u << at);
 	return mask;
 }
 
@@ -37,7 +50,7 @@ static int is_used(const struct kvpull_verbs_connect *connect, uint32_t device)
 	return 0;
 }
 
-int kvpull_verbs_back_leave(const struct kvpull_verbs_back *back, uint32_t at)
+int kvpull_verbs_back_leave(struct kvpull_verbs_back *back, uint32_t at)
 {
 	struct kvpull_verbs_device *device = &back->shared->devices[at];
 
@@ -49,7 +62,22 @@ int kvpull_verbs_back_leave(const struct kvpull_verbs_back *back, uint32_t at)
 	kvpull_verbs_watch_leave(back->watch, at);
 	kvpull_verbs_device_close(device);
 	device->gone = KVPULL_VERBS_DEVICE_CLOSED;
+	back->closed_ns[at] = back->shared->now_ns;
 	return 0;
+}
+
+/*
+ * While its address is missing the port often has a lesser GID: it is taken only
+ * if it can be reached from other links, and the address stays away.
+ */
+static uint32_t rank_least(const struct kvpull_verbs_back *back, uint32_t at)
+{
+	const uint32_t rank = back->shared->devices[at].rank;
+	const uint64_t away_ns = back->shared->now_ns - back->closed_ns[at];
+
+	return rank > KVPULL_GID_INFINIBAND && away_ns >= KVPULL_VERBS_MOVE_NS ?
+		       KVPULL_GID_INFINIBAND :
+		       rank;
 }
 
 /*
@@ -58,7 +86,7 @@ int kvpull_verbs_back_leave(const struct kvpull_verbs_back *back, uint32_t at)
 static int device_find(const struct kvpull_verbs_back *back, uint32_t at)
 {
 	struct kvpull_verbs_shared *shared = back->shared;
-	int code = kvpull_verbs_setup_again(shared, at);
+	int code = kvpull_verbs_setup_again(shared, at, rank_least(back, at));
 
 	/* Not there yet, and that was said when it was lost. */
 	if (code)
@@ -95,9 +123,15 @@ static void device_judge(struct kvpull_verbs_back *back, uint32_t at, int code)
 	if (!code) {
 		device->gone = KVPULL_VERBS_DEVICE_THERE;
 		back->failures[at] = 0;
-		kvpull_warn(back->shared->log,
-			    "verbs: %s is back: pulls go by it again",
-			    device->choice);
+		if (device->is_late)
+			kvpull_info(back->shared->log,
+				    "verbs: rail %u came: %s: %s", device->rail,
+				    device->choice, device->why);
+		else
+			kvpull_warn(back->shared->log,
+				    "verbs: %s is back: pulls go by it again",
+				    device->choice);
+		kvpull_verbs_dial_again(back->connect);
 		return;
 	}
 	device->gone = KVPULL_VERBS_DEVICE_LOST;
@@ -138,11 +172,33 @@ void kvpull_verbs_back_look(const struct kvpull_verbs_back *back)
 	const struct kvpull_verbs_shared *shared = back->shared;
 	uint32_t at;
 
-	for (at = 0; at < shared->rail_count; at++)
-		if (!shared->devices[at].gone &&
-		    !kvpull_verbs_device_has_address(&shared->devices[at]))
+	for (at = 0; at < shared->rail_count; at++) {
+		if (shared->devices[at].gone)
+			continue;
+		if (!kvpull_verbs_device_has_address(&shared->devices[at]))
 			kvpull_verbs_connect_device_lost(
 				back->connect, at, "left without its address");
+		else if (kvpull_verbs_device_is_outdone(shared->devices,
+							shared->rail_count, at,
+							&shared->params))
+			kvpull_verbs_connect_device_lost(
+				back->connect, at,
+				"left for an address that other links reach");
+	}
+}
+
+int kvpull_verbs_back_is_idle(const struct kvpull_verbs_back *back)
+{
+	const struct kvpull_verbs_shared *shared = back->shared;
+	uint32_t at;
+
+	if (back->connect->active_count ||
+	    kvpull_verbs_back_due_ns(back) <= shared->now_ns)
+		return 0;
+	for (at = 0; at < shared->rail_count; at++)
+		if (shared->devices[at].gone != KVPULL_VERBS_DEVICE_CLOSED)
+			return 0;
+	return 1;
 }
 
 /* Where one that is there has none. Return: listeners that are missing. */
@@ -185,10 +241,10 @@ void kvpull_verbs_back_run(struct kvpull_verbs_back *back)
 			more = device_return(back, at);
 	missing = listeners_make(back);
 	back->gone = gone_mask(shared);
-	back->due_ns =
-		shared->now_ns + (more                 ? 0 :
-				  missing | back->gone ? KVPULL_VERBS_BACK_NS :
-							 KVPULL_VERBS_LOOK_NS);
+	back->due_ns = shared->now_ns + (more ? 0 :
+					 missing | lost_mask(shared) ?
+						KVPULL_VERBS_BACK_NS :
+						KVPULL_VERBS_LOOK_NS);
 }
 
 uint64_t kvpull_verbs_back_due_ns(const struct kvpull_verbs_back *back)

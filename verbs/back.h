@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Devices that were lost, and come back: taken away and given again, or their
- * address with them. One that is lost is closed when nothing uses it any more;
- * then it is looked for, as its rail was at open, until there is one no worse.
+ * Devices that were not there at open, and such that were lost and come back:
+ * taken away and given again, or their address with them. One that is lost is
+ * closed when nothing uses it any more. A closed one is looked for, as its rail
+ * was at open, until there is one no worse. After MOVE_NS without an address of
+ * the former kind any routable one will do.
  * Then all memory is registered with it, and it listens at the port it had, or,
  * where none was asked for and somebody else has that by now, at any other. A
  * device goes without a listener meanwhile: its own reads need none.
@@ -22,9 +24,11 @@
 
 /* How often it is looked for: a pull is to go on within 2 s of its return. */
 #define KVPULL_VERBS_BACK_NS (KVPULL_NS_PER_S / 2)
+#define KVPULL_VERBS_MOVE_NS KVPULL_NS_PER_S
 /*
- * How often those that are there are looked at: of two routes of this process
- * that share a context, one alone is told what the device says of itself.
+ * How often those that are there are looked at, and those that never were: of two
+ * routes of this process that share a context, one alone is told what the device
+ * says of itself.
  */
 #define KVPULL_VERBS_LOOK_NS KVPULL_NS_PER_S
 /*
@@ -44,6 +48,7 @@ struct kvpull_verbs_back {
 	uint32_t gone;              /* by device: at the last one */
 	/* By device: how often it was there and could not be used, in a row. */
 	uint32_t failures[KVPULL_VERBS_RAILS_MAX];
+	uint64_t closed_ns[KVPULL_VERBS_RAILS_MAX];
 	uint64_t rest_ns[KVPULL_VERBS_RAILS_MAX]; /* and is not looked for until */
 };
 
@@ -55,8 +60,9 @@ void kvpull_verbs_back_run(struct kvpull_verbs_back *back);
  * A piece of a device that nothing uses, one MR of memory at the most.
  * Return: 1 if there is more.
  */
-int kvpull_verbs_back_leave(const struct kvpull_verbs_back *back,
-			    uint32_t device);
+int kvpull_verbs_back_leave(struct kvpull_verbs_back *back, uint32_t device);
+/* No device is open, and it is not yet time to look for one. */
+int kvpull_verbs_back_is_idle(const struct kvpull_verbs_back *back);
 /* When there is something to do. */
 uint64_t kvpull_verbs_back_due_ns(const struct kvpull_verbs_back *back);
 

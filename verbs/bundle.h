@@ -64,6 +64,7 @@ struct kvpull_verbs_bundle {
 	uint32_t active_at; /* position among the active ones */
 	uint32_t first;     /* rail that frames go by */
 	struct kvpull_verbs_way ways[KVPULL_VERBS_RAILS_MAX]; /* peers */
+	struct kvpull_verbs_addresses addresses; /* peers: the other side's */
 	uint64_t token[2]; /* callers: drawn; peers: as it was told */
 	/* callers: where they call from, and since when */
 	struct kvpull_verbs_address from;

@@ -20,7 +20,7 @@ static int given(const char *text)
 
 static void choice_say(struct kvpull_verbs_device *device,
 		       const struct kvpull_verbs_params *params,
-		       const struct kvpull_verbs_port *port, const char *why)
+		       const struct kvpull_verbs_port *port)
 {
 	char address[KVPULL_VERBS_IP_BYTES];
 
@@ -32,7 +32,8 @@ static void choice_say(struct kvpull_verbs_device *device,
 		port->port, port->gid_index, kvpull_gid_rank_name(port->rank),
 		address, port->link_mbps, port->mtu_bytes);
 	kvpull_info(device->log, "verbs: rail %u of %u: %s: %s", device->rail,
-		    kvpull_verbs_rails_wanted(params), device->choice, why);
+		    kvpull_verbs_rails_wanted(params), device->choice,
+		    device->why);
 	if (port->rank == KVPULL_GID_LINK_LOCAL)
 		kvpull_warn(
 			device->log,
@@ -43,12 +44,14 @@ static int choose(struct kvpull_verbs_device *device,
 		  struct kvpull_verbs_seek *seek)
 {
 	const struct kvpull_verbs_params *params = seek->params;
-	char why[KVPULL_VERBS_WHY_BYTES];
 	struct kvpull_verbs_port port;
 	int device_count = 0;
 	int code;
 
+	errno = 0;
 	device->list = device->fabric->cm.get_devices(&device_count);
+	if (!device->list && errno == ENOMEM)
+		return KVPULL_ENOMEM;
 	if (!device->list || !device_count) {
 		kvpull_log(
 			device->log,
@@ -60,7 +63,7 @@ static int choose(struct kvpull_verbs_device *device,
 	}
 	seek->list = device->list;
 	seek->list_count = (uint32_t)device_count;
-	code = kvpull_verbs_search(seek, &port, why);
+	code = kvpull_verbs_search(seek, &port, device->why);
 	if (code)
 		return code;
 	device->context = port.context;
@@ -68,7 +71,7 @@ static int choose(struct kvpull_verbs_device *device,
 	device->port = port.port;
 	device->gid_index = port.gid_index;
 	device->rank = (uint32_t)port.rank;
-	choice_say(device, params, &port, why);
+	choice_say(device, params, &port);
 	return 0;
 }
 
@@ -150,7 +153,8 @@ int kvpull_verbs_device_open(struct kvpull_verbs_device *devices,
 
 int kvpull_verbs_device_open_again(struct kvpull_verbs_device *devices,
 				   uint32_t device_count, uint32_t index,
-				   const struct kvpull_verbs_params *params)
+				   const struct kvpull_verbs_params *params,
+				   uint32_t rank_least)
 {
 	struct kvpull_verbs_device *device = &devices[index];
 	const struct kvpull_verbs_device old = *device;
@@ -164,16 +168,45 @@ int kvpull_verbs_device_open_again(struct kvpull_verbs_device *devices,
 	taken_list(&seek, devices, device_count);
 	quiet.log = &silent;
 	code = device_open(device, &seek);
-	/* While its address is missing the port has a lesser GID only. */
-	if (!code && device->rank < old.rank) {
+	if (!code && device->rank < rank_least) {
 		kvpull_verbs_device_close(device);
 		code = KVPULL_EUNSUPPORTED;
 	}
 	if (code)
 		*device = old;
+	device->is_late = !old.rank;
 	device->gone = KVPULL_VERBS_DEVICE_CLOSED;
 	device->log = params->log;
 	return code;
+}
+
+int kvpull_verbs_device_is_outdone(const struct kvpull_verbs_device *devices,
+				   uint32_t device_count, uint32_t index,
+				   const struct kvpull_verbs_params *params)
+{
+	const struct kvpull_verbs_device *device = &devices[index];
+	const struct kvpull_log silent = { 0 };
+	struct kvpull_verbs_params quiet = *params;
+	struct kvpull_verbs_seek seek = { .fabric = device->fabric,
+					  .params = &quiet,
+					  .rail = device->rail };
+	char why[KVPULL_VERBS_WHY_BYTES];
+	struct kvpull_verbs_port port;
+	int count = 0;
+	int better;
+
+	if (device->rank != KVPULL_GID_LINK_LOCAL)
+		return 0;
+	quiet.log = &silent;
+	taken_list(&seek, devices, index);
+	taken_list(&seek, device + 1, device_count - index - 1);
+	seek.list = device->fabric->cm.get_devices(&count);
+	seek.list_count = (uint32_t)count;
+	better = seek.list && !kvpull_verbs_search(&seek, &port, why) &&
+		 port.rank > KVPULL_GID_LINK_LOCAL;
+	if (seek.list)
+		device->fabric->cm.free_devices(seek.list);
+	return better;
 }
 
 int kvpull_verbs_device_has_address(const struct kvpull_verbs_device *device)

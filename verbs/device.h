@@ -31,11 +31,12 @@ struct kvpull_verbs_device {
 	struct kvpull_networks subnets;      /* of the own address */
 	uint32_t port;
 	uint32_t gid_index;
-	uint32_t gone; /* enum kvpull_verbs_device_gone */
-	uint32_t rail; /* of those that are asked for */
-	uint32_t rank; /* enum kvpull_gid_rank */
-	uint32_t reserved;
+	uint32_t gone;    /* enum kvpull_verbs_device_gone */
+	uint32_t rail;    /* of those that are asked for */
+	uint32_t rank;    /* enum kvpull_gid_rank; NONE: it was never open */
+	uint32_t is_late; /* it was not there at open */
 	char choice[KVPULL_VERBS_CHOICE_BYTES];
+	char why[KVPULL_VERBS_WHY_BYTES]; /* that choice */
 	struct ibv_device_attr limits;
 };
 
@@ -49,11 +50,22 @@ kvpull_verbs_device_open(struct kvpull_verbs_device *devices,
 			 uint32_t device_count, uint32_t rail,
 			 const struct kvpull_fabric *fabric,
 			 const struct kvpull_verbs_params *params);
-/* Likewise, of one that is closed, into its own place; its log stays silent. */
+/*
+ * Likewise, of one that is closed, into its own place, by a GID of this rank or
+ * a better one; its log stays silent.
+ */
 int KVPULL_MUST_CHECK
 kvpull_verbs_device_open_again(struct kvpull_verbs_device *devices,
 			       uint32_t device_count, uint32_t index,
-			       const struct kvpull_verbs_params *params);
+			       const struct kvpull_verbs_params *params,
+			       uint32_t rank_least);
+/*
+ * The device goes by a link-local address, and there is a routable one by now that
+ * the configuration allows.
+ */
+int kvpull_verbs_device_is_outdone(const struct kvpull_verbs_device *devices,
+				   uint32_t device_count, uint32_t index,
+				   const struct kvpull_verbs_params *params);
 /* Does the device's GID still belong to its address? */
 int kvpull_verbs_device_has_address(const struct kvpull_verbs_device *device);
 /* MTU of the port now: enum ibv_mtu. */

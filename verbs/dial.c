@@ -63,37 +63,59 @@ err_end:
 	return KVPULL_EPEER;
 }
 
-/* By which own rail each of a peer's addresses is reached: the same subnet. */
-static void ways_find(const struct kvpull_verbs_shared *shared,
-		      const struct kvpull_verbs_addresses *addresses,
-		      struct kvpull_verbs_way ways[KVPULL_VERBS_RAILS_MAX])
+static int is_there(const struct kvpull_verbs_way *way,
+		    const struct kvpull_verbs_address *address)
 {
-	uint32_t used = 0;
+	return way->known && !memcmp(&way->address, address, sizeof(*address));
+}
+
+/* May this rail be the way to that address, which no other rail goes to? */
+static int may_go(const struct kvpull_verbs_bundle *bundle, uint32_t rail,
+		  const struct kvpull_verbs_address *address, int near)
+{
+	const struct kvpull_verbs_shared *shared = bundle->shared;
+	const struct kvpull_verbs_device *device = &shared->devices[rail];
+	uint32_t at;
+
+	for (at = 0; at < shared->rail_count; at++)
+		if (is_there(&bundle->ways[at], address))
+			return 0;
+	return !bundle->ways[rail].known &&
+	       device->address.socket.any.sa_family ==
+		       address->socket.any.sa_family &&
+	       kvpull_verbs_networks_allow(&shared->networks, address) &&
+	       (!near ||
+		kvpull_verbs_networks_allow(&device->subnets, address));
+}
+
+/* By which own rail each of a peer's addresses is reached: the same subnet. */
+static void ways_find(struct kvpull_verbs_bundle *bundle)
+{
+	const struct kvpull_verbs_addresses *addresses = &bundle->addresses;
+	const uint32_t rail_count = bundle->shared->rail_count;
 	uint32_t near;
 	uint32_t at;
 
 	/* First neighbours, then whatever is left. */
 	for (near = 2; near-- > 0;)
-		for (at = 0; at < shared->rail_count * addresses->count; at++) {
+		for (at = 0; at < rail_count * addresses->count; at++) {
 			const uint32_t rail = at / addresses->count;
-			const uint32_t other = at % addresses->count;
 			const struct kvpull_verbs_address *address =
-				&addresses->list[other];
-			const struct kvpull_verbs_device *device =
-				&shared->devices[rail];
+				&addresses->list[at % addresses->count];
 
-			if (ways[rail].known || used & 1u << other ||
-			    device->address.socket.any.sa_family !=
-				    address->socket.any.sa_family ||
-			    !kvpull_verbs_networks_allow(&shared->networks,
-							 address) ||
-			    (near && !kvpull_verbs_networks_allow(
-					     &device->subnets, address)))
+			if (!may_go(bundle, rail, address, (int)near))
 				continue;
-			ways[rail].known = 1;
-			ways[rail].address = *address;
-			used |= 1u << other;
+			bundle->ways[rail].known = 1;
+			bundle->ways[rail].address = *address;
 		}
+}
+
+void kvpull_verbs_dial_again(struct kvpull_verbs_connect *connect)
+{
+	uint32_t at;
+
+	for (at = 0; at < connect->active_count; at++)
+		ways_find(kvpull_verbs_connect_bundle(connect, at));
 }
 
 static int all_gone(const struct kvpull_verbs_shared *shared)
@@ -158,7 +180,8 @@ int kvpull_verbs_dial_start(struct kvpull_verbs_connect *connect,
 		return KVPULL_EFULL;
 	if (give)
 		bundle->give = *give;
-	ways_find(connect->shared, &addresses, bundle->ways);
+	bundle->addresses = addresses;
+	ways_find(bundle);
 	if (kvpull_verbs_dial_next(connect, bundle)) {
 		kvpull_verbs_connect_free(connect, bundle);
 		return KVPULL_EPEER;

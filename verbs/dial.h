@@ -23,6 +23,8 @@ kvpull_verbs_dial_start(struct kvpull_verbs_connect *connect, const char *text,
 int KVPULL_MUST_CHECK
 kvpull_verbs_dial_next(struct kvpull_verbs_connect *connect,
 		       struct kvpull_verbs_bundle *bundle);
+/* A device came: its rail may lead to an address that no other rail goes to. */
+void kvpull_verbs_dial_again(struct kvpull_verbs_connect *connect);
 /* IN: let rails join that are not there, when their time has come. */
 void kvpull_verbs_dial_join(struct kvpull_verbs_connect *connect,
 			    struct kvpull_verbs_bundle *bundle);

@@ -89,6 +89,7 @@ struct kvpull_verbs_shared {
 	struct kvpull_verbs_counts counts;
 	uint64_t now_ns; /* of the last poll */
 	uint64_t said_ns; /* of who was not let in: when an end was logged last */
+	uint32_t was_there;   /* devices that could be used so far */
 	uint32_t less_said;   /* by device: that it takes less was logged */
 	uint32_t listen_said; /* likewise: that its port is not to be had */
 };

@@ -26,8 +26,8 @@ kvpull_verbs_own_find(const struct kvpull_fabric *fabric,
 		      const struct kvpull_verbs_address *address,
 		      struct kvpull_verbs_own *own);
 /*
- * Those of all interfaces that lead to an RDMA device. Return: how many, or
- * KVPULL_EDEVICE with errno.
+ * Lists the addresses of all interfaces that lead to an RDMA device. Return: how
+ * many, or KVPULL_EDEVICE with errno.
  */
 int KVPULL_MUST_CHECK
 kvpull_verbs_own_list(const struct kvpull_fabric *fabric,

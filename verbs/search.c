@@ -227,7 +227,8 @@ static int is_bound(struct search *search, const struct kvpull_verbs_port *port)
 	}
 	if (own.context == port->context && own.port == port->port)
 		return 1;
-	search->away_count++;
+	/* A port has a link-local GID whether its interface has that or not. */
+	search->away_count += port->rank > KVPULL_GID_LINK_LOCAL;
 	return 0;
 }
 
@@ -246,7 +247,7 @@ static int roce_find(struct search *search, const struct ibv_gid_entry *entry,
 	return is_wanted(search, &port->address);
 }
 
-/* One GID of a port: the port goes by it if it is a better one. */
+/* A port goes by this GID of its own if it is a better one. */
 static void gid_look(struct search *search, struct kvpull_verbs_port *port,
 		     uint32_t gid_index)
 {
@@ -389,7 +390,7 @@ static void why_print(const struct search *search,
 			 search->away_count);
 }
 
-/* What a port has, for a line of the log. */
+/* Addresses of a port, for a line of the log. */
 static void port_print(struct search *search, struct ibv_context *context,
 		       uint32_t port, struct text *text)
 {
@@ -414,7 +415,7 @@ static void port_print(struct search *search, struct ibv_context *context,
 		text_add(text, " no address");
 }
 
-/* What each device of this host has. */
+/* Addresses of each device of this host. */
 static void host_print(struct search *search, struct text *text)
 {
 	const struct kvpull_verbs_seek *seek = search->seek;
@@ -441,7 +442,7 @@ static void host_print(struct search *search, struct text *text)
 	}
 }
 
-/* What the configuration names for this rail. */
+/* The configuration's names for this rail. */
 static void names_print(const struct search *search, struct text *text)
 {
 	const struct kvpull_verbs_params *params = search->seek->params;
@@ -480,7 +481,9 @@ static int nothing_say(struct search *search)
 	struct text names = { .bytes = bytes[1], .capacity = HAS_BYTES };
 	struct kvpull_verbs_own own;
 
-	host_print(search, &has);
+	/* A search that is repeated is silent, and nobody reads the list. */
+	if (params->log->write)
+		host_print(search, &has);
 	names_print(search, &names);
 	if (is_elsewhere(search, &own)) {
 		kvpull_error(

@@ -22,7 +22,7 @@
 struct kvpull_verbs_seek {
 	const struct kvpull_fabric *fabric;
 	const struct kvpull_verbs_params *params;
-	struct ibv_context *const *list; /* rdma_cm's devices */
+	struct ibv_context **list; /* rdma_cm's devices */
 	uint32_t list_count;
 	uint32_t rail;
 	struct kvpull_verbs_own

@@ -6,7 +6,11 @@
 #include "verbs/setup.h"
 
 #include "base/clock.h"
+#include "base/params.h"
 #include "verbs/read.h"
+
+/* Every device takes 2 GiB a message, soft-RoCE of 6.1 takes 8 MiB. */
+#define MESSAGE_BYTES_MAX (UINT64_C(8) << 20)
 
 static void set_u32(uint32_t *member, uint32_t value)
 {
@@ -39,6 +43,10 @@ void kvpull_verbs_setup_defaults(struct kvpull_verbs_params *params)
 		params->batch = KVPULL_VERBS_BATCH_MAX;
 	if (params->parts_max > KVPULL_SLICE_PARTS_MAX)
 		params->parts_max = KVPULL_SLICE_PARTS_MAX;
+	if (params->slice_bytes > MESSAGE_BYTES_MAX)
+		params->slice_bytes = MESSAGE_BYTES_MAX;
+	if (params->slice_bytes > params->window_bytes / 4)
+		params->slice_bytes = params->window_bytes / 4;
 }
 
 static int names_take(struct kvpull_verbs_shared *shared, const char **list,
@@ -67,9 +75,6 @@ int kvpull_verbs_setup_names(struct kvpull_verbs_shared *shared)
 				 shared->addresses_named);
 }
 
-/* Every device takes 2 GiB a message, soft-RoCE of 6.1 takes 8 MiB. */
-#define MESSAGE_BYTES_MAX (UINT64_C(8) << 20)
-
 static void least_u32(uint32_t *member, uint32_t most)
 {
 	if (*member > most)
@@ -94,36 +99,64 @@ static void limits_apply(struct kvpull_verbs_params *params,
 		least_u32(&params->depth, requests_max - frames);
 	if (completions_max > 2 * frames)
 		least_u32(&params->depth, completions_max - 2 * frames);
-	if (params->slice_bytes > MESSAGE_BYTES_MAX)
-		params->slice_bytes = MESSAGE_BYTES_MAX;
-	if (params->slice_bytes > params->window_bytes / 4)
-		params->slice_bytes = params->window_bytes / 4;
+}
+
+/* The first device that is there: who may read, and within which bounds. */
+static void first_say(struct kvpull_verbs_shared *shared)
+{
+	if (!shared->was_there++ && shared->params.keyless)
+		kvpull_warn(
+			shared->log,
+			"verbs without a key_file: every host of the networks may read all KV memory");
+}
+
+/* Can this host have a device later? Where rdma_cm is not loaded it cannot. */
+static int can_come(const struct kvpull_verbs_shared *shared)
+{
+	struct rdma_event_channel *channel =
+		shared->fabric->cm.create_event_channel();
+
+	if (channel)
+		shared->fabric->cm.destroy_event_channel(channel);
+	return channel != NULL;
 }
 
 int kvpull_verbs_setup_devices(struct kvpull_verbs_shared *shared)
 {
 	const uint32_t wanted = kvpull_verbs_rails_wanted(&shared->params);
+	int first_code = 0;
 	uint32_t rail;
-	int code = 0;
 
 	for (rail = 0; rail < wanted; rail++) {
-		code = kvpull_verbs_device_open(
+		struct kvpull_verbs_device *device = &shared->devices[rail];
+		const int code = kvpull_verbs_device_open(
 			shared->devices, shared->rail_count, rail,
 			shared->fabric, &shared->params);
+
 		if (code == KVPULL_ECONFIG)
 			return code;
+		/* A rail that is missing has its place, and is looked for. */
+		shared->rail_count++;
 		if (!code) {
-			limits_apply(&shared->params,
-				     &shared->devices[shared->rail_count]);
-			shared->rail_count++;
-		} else if (wanted > 1) {
+			limits_apply(&shared->params, device);
+			first_say(shared);
+			continue;
+		}
+		device->gone = KVPULL_VERBS_DEVICE_CLOSED;
+		if (!first_code)
+			first_code = code;
+		if (wanted > 1)
 			kvpull_warn(
 				shared->log,
-				"verbs: rail %u of %u is missing (error %d)",
-				rail, wanted, code);
-		}
+				"verbs: rail %u of %u is missing (%s), and used when it comes",
+				rail, wanted, kvpull_error_name(code));
 	}
-	return shared->rail_count ? 0 : code;
+	if (shared->was_there)
+		return 0;
+	return first_code != KVPULL_EUNSUPPORTED || shared->params.required ||
+			       !can_come(shared) ?
+		       first_code :
+		       0;
 }
 
 int kvpull_verbs_setup_networks(struct kvpull_verbs_shared *shared,
@@ -144,6 +177,8 @@ int kvpull_verbs_setup_networks(struct kvpull_verbs_shared *shared,
 	for (at = 0; at < shared->rail_count; at++) {
 		struct kvpull_verbs_device *device = &shared->devices[at];
 
+		if (!device->context)
+			continue;
 		kvpull_verbs_device_subnets(device, given ? KVPULL_LOG_DEBUG :
 							    KVPULL_LOG_WARN);
 		for (i = 0; !given && i < device->subnets.count &&
@@ -155,25 +190,45 @@ int kvpull_verbs_setup_networks(struct kvpull_verbs_shared *shared,
 	return 0;
 }
 
-int kvpull_verbs_setup_again(struct kvpull_verbs_shared *shared, uint32_t index)
+/*
+ * The bounds of a device that comes late are those of all, if it is the first;
+ * queues are as deep as they were made. 0 or KVPULL_EUNSUPPORTED.
+ */
+static int bounds_take(struct kvpull_verbs_shared *shared,
+		       const struct kvpull_verbs_device *device)
+{
+	struct kvpull_verbs_params *params = &shared->params;
+	struct kvpull_verbs_params bounds = *params;
+
+	limits_apply(&bounds, device);
+	if (bounds.depth < params->depth)
+		return KVPULL_EUNSUPPORTED;
+	if (!shared->was_there) {
+		params->parts_max = bounds.parts_max;
+		params->rd_atomic = bounds.rd_atomic;
+	}
+	return bounds.parts_max < params->parts_max ||
+			       bounds.rd_atomic < params->rd_atomic ?
+		       KVPULL_EUNSUPPORTED :
+		       0;
+}
+
+int kvpull_verbs_setup_again(struct kvpull_verbs_shared *shared, uint32_t index,
+			     uint32_t rank_least)
 {
 	struct kvpull_verbs_device *device = &shared->devices[index];
-	struct kvpull_verbs_params bounds = shared->params;
-	int code = kvpull_verbs_device_open_again(
-		shared->devices, shared->rail_count, index, &shared->params);
+	int code = kvpull_verbs_device_open_again(shared->devices,
+						  shared->rail_count, index,
+						  &shared->params, rank_least);
 
 	if (code)
 		return code;
-	limits_apply(&bounds, device);
-	if (bounds.parts_max < shared->params.parts_max ||
-	    bounds.rd_atomic < shared->params.rd_atomic ||
-	    bounds.depth < shared->params.depth ||
-	    bounds.slice_bytes < shared->params.slice_bytes)
-		code = KVPULL_EUNSUPPORTED;
+	code = bounds_take(shared, device);
 	if (!code)
 		code = kvpull_verbs_setup_networks(shared,
 						   shared->params.networks);
 	if (!code) {
+		first_say(shared);
 		shared->less_said &= ~(1u << index);
 		return 0;
 	}

@@ -15,17 +15,19 @@ void kvpull_verbs_setup_defaults(struct kvpull_verbs_params *params);
 int KVPULL_MUST_CHECK
 kvpull_verbs_setup_names(struct kvpull_verbs_shared *shared);
 /*
- * Opens the devices: at least one; missing ones are logged. 0, or as
+ * Opens the devices. Those that are missing are logged, and looked for later
+ * (back.h); where the route is required one must be there. 0, or as
  * kvpull_verbs_device_open().
  */
 int KVPULL_MUST_CHECK
 kvpull_verbs_setup_devices(struct kvpull_verbs_shared *shared);
 /*
- * Opens a closed device again if it is back with no lesser limits, and computes
- * the networks of all. 0, or why not.
+ * Opens a closed device if it came or is back, with no lesser limits and no
+ * lesser GID than this, and computes the networks of all. 0, or why not.
  */
 int KVPULL_MUST_CHECK
-kvpull_verbs_setup_again(struct kvpull_verbs_shared *shared, uint32_t index);
+kvpull_verbs_setup_again(struct kvpull_verbs_shared *shared, uint32_t index,
+			 uint32_t rank_least);
 /*
  * The networks of the configuration; without any, the subnets of the own
  * addresses: a ticket comes through clients, and must not make us call

@@ -414,6 +414,8 @@ static int verbs_poll(struct kvpull_transport *transport, uint64_t now_ns,
 					    .capacity = capacity };
 
 	verbs->shared.now_ns = now_ns;
+	if (kvpull_verbs_back_is_idle(&verbs->back))
+		return 0;
 	gone_free(verbs);
 	kvpull_verbs_back_run(&verbs->back);
 	if (verbs->connect.address_is_new && kvpull_verbs_events_room(&told)) {
@@ -619,7 +621,8 @@ static int parts_open(struct verbs *verbs,
 		kvpull_verbs_regions_begin(
 			&shared->locals[at], &shared->devices[at],
 			&verbs->back.locals, shared->params.mr_shift);
-		code = kvpull_verbs_check_register(&verbs->reads, at);
+		if (!shared->devices[at].gone)
+			code = kvpull_verbs_check_register(&verbs->reads, at);
 	}
 	if (!code)
 		code = kvpull_verbs_connect_open(&verbs->connect);

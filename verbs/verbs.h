@@ -25,6 +25,7 @@ struct kvpull_verbs_params {
 	uint32_t port;         /* of the device, from 1; chosen */
 	uint32_t gid_index;    /* + 1; chosen */
 	uint32_t listen_port;  /* any */
+	uint32_t keyless;      /* callers need no key: warn of it */
 	uint32_t local_rank;   /* of this worker among those of its node */
 	uint32_t peers_max;    /* required; as are the three below */
 	uint32_t callers_max;  /* let in at once; others wait beside them */

@@ -103,7 +103,8 @@ int kvpull_verbs_watch_open(struct kvpull_verbs_watch *watch)
 		 add(watch, watch->timer_fd, TAG_TIMER) ||
 		 add(watch, watch->connect->channel->fd, TAG_CM);
 	for (at = 0; !failed && at < shared->rail_count; at++)
-		failed = kvpull_verbs_watch_device(watch, at);
+		failed = !shared->devices[at].gone &&
+			 kvpull_verbs_watch_device(watch, at);
 	if (!failed)
 		return 0;
 	kvpull_error(shared->log, "verbs: epoll: %s", kvpull_why(WATCH, errno));

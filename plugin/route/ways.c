@@ -97,6 +97,7 @@ static int verbs_open_way(const struct kvpull_route_params *params,
 		.gid_index = config->verbs_gid_index == UINT16_MAX ?
 				     0 :
 				     config->verbs_gid_index + 1,
+		.keyless = !config->key_set,
 		.listen_port = listen_port(params),
 		.local_rank = local_rank(params),
 		.peers_max = kvpull_config_peer_entries(config),
@@ -118,7 +119,6 @@ static int verbs_open_way(const struct kvpull_route_params *params,
 		.connect_ns = config->connect_ms * KVPULL_NS_PER_MS,
 		.flush_ns = config->flush_after_ms * KVPULL_NS_PER_MS,
 	};
-	int code;
 
 	if (verbs.listen_port > UINT16_MAX) {
 		kvpull_error(
@@ -128,12 +128,7 @@ static int verbs_open_way(const struct kvpull_route_params *params,
 			verbs.listen_port);
 		return KVPULL_ECONFIG;
 	}
-	code = kvpull_verbs_open(&verbs, params->arena, transport);
-	if (!code && !config->key_set)
-		kvpull_warn(
-			params->log,
-			"verbs without a key_file: every host of the networks may read all KV memory");
-	return code;
+	return kvpull_verbs_open(&verbs, params->arena, transport);
 }
 
 const struct kvpull_route_way kvpull_route_ways[] = {

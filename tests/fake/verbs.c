@@ -91,7 +91,10 @@ static int query_port(struct ibv_context *context, uint8_t port,
 {
 	struct ibv_port_attr *attr = (struct ibv_port_attr *)(void *)compat;
 
-	attr->state = IBV_PORT_ACTIVE;
+	attr->state =
+		fake_verbs_knobs.ports_down >> fake_verbs_index(context) & 1 ?
+			IBV_PORT_DOWN :
+			IBV_PORT_ACTIVE;
 	attr->active_mtu = fake_verbs_mtu(context);
 	attr->gid_tbl_len = fake_verbs_knobs.second_address ? 3 : 2;
 	attr->active_width = 1;

@@ -65,6 +65,7 @@ struct fake_verbs_knobs {
 	int queue_max;    /* likewise, work requests of a queue; 0: QUEUE_MAX */
 	int memory_error; /* errno of registering any memory; 0: none */
 	int gid_error;    /* errno of asking for any GID; 0: none */
+	uint32_t ports_down; /* devices whose port has no link, by bit */
 };
 
 /* Arguments of a dmabuf's registration. */
@@ -98,6 +99,8 @@ uint32_t fake_verbs_count(enum fake_verbs_kind kind);
 /* Likewise, by one device. */
 uint32_t fake_verbs_device_count(uint32_t device, enum fake_verbs_kind kind);
 uint32_t fake_verbs_doorbells(void);
+/* How often the devices were listed. */
+uint32_t fake_verbs_listings(void);
 /* Reads of completion channels, empty or not. */
 uint32_t fake_verbs_event_reads(void);
 /* Connections that were asked for. */

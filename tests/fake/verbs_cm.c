@@ -439,6 +439,7 @@ static struct ibv_context **get_devices(int *count)
 		fake_verbs_make((FAKE_VERBS_DEVICES_MAX + 1) * sizeof(*list));
 	uint32_t i;
 
+	fake.listings++;
 	if (!list)
 		return NULL;
 	*count = 0;

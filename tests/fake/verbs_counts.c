@@ -44,6 +44,11 @@ uint32_t fake_verbs_calls(void)
 	return fake.calls;
 }
 
+uint32_t fake_verbs_listings(void)
+{
+	return fake.listings;
+}
+
 uint32_t fake_verbs_doorbells(void)
 {
 	return fake.doorbells;

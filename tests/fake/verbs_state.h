@@ -95,6 +95,7 @@ struct fake_verbs {
 	uint32_t deregistrations;
 	uint32_t counts[FAKE_VERBS_DEVICES_MAX][FAKE_VERBS_KINDS];
 	uint32_t doorbells;
+	uint32_t listings;
 	uint32_t event_reads;
 	uint32_t openings;
 	uint32_t calls;

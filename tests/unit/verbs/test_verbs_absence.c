@@ -27,7 +27,8 @@ static uint32_t level_of(uint32_t devices, const char *device,
 					   .level = KVPULL_LOG_DEBUG };
 	last_level = 0;
 	code = side_open(&world.d);
-	assert_int_equal(code, KVPULL_EUNSUPPORTED);
+	/* One may come later. */
+	assert_int_equal(code, 0);
 	side_close(&world.d);
 	return last_level;
 }

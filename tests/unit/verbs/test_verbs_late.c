@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Devices, links and addresses that were not there at open: they are used within
+ * two seconds of their coming, without a restart.
+ */
+#include "tests/fake/verbs_shape.h"
+#include "tests/unit/verbs/world.h"
+
+#define COME_MS 2000u
+
+static char lines[2048]; /* joined by newlines */
+
+static void line_keep(void *context, uint32_t level, const char *line)
+{
+	const size_t used = strlen(lines);
+
+	(void)context;
+	(void)level;
+	(void)snprintf(lines + used, sizeof(lines) - used, "%s\n", line);
+}
+
+static void log_begin(struct world_side *side)
+{
+	lines[0] = '\0';
+	side->log = (struct kvpull_log){ .write = line_keep,
+					 .level = KVPULL_LOG_INFO };
+}
+
+/* Both sides, though there may be no device. */
+static void both_open(void)
+{
+	assert_int_equal(side_open(&world.p), 0);
+	assert_int_equal(side_open(&world.d), 0);
+	assert_int_equal(side_serve(&world.p), 0);
+	assert_int_equal(side_serve(&world.d), 0);
+	world_fill();
+	world_read_make(0);
+}
+
+static void pulls(void)
+{
+	assert_int_equal(world_connect(), 0);
+	world_run(20);
+	assert_int_equal(world.d.ups, 1);
+	assert_int_equal(world_read_start(), 0);
+	world_run(5);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, 0);
+	assert_true(world_read_is_right());
+}
+
+static const char *address_of(const struct world_side *side)
+{
+	return side->route->ops->address(side->route);
+}
+
+UNIT_TEST_WITH(port_without_a_link_at_open_is_used_when_it_has_one, NULL,
+	       world_down)
+{
+	world_init();
+	fake_verbs_knobs.ports_down = 1;
+	log_begin(&world.p);
+	both_open();
+	world_run(5000);
+	assert_string_equal(address_of(&world.p), "");
+	assert_int_not_equal(world_connect(), 0);
+	assert_int_equal(world.p.addresses, 0);
+	fake_verbs_knobs.ports_down = 0;
+	world_run(COME_MS);
+	assert_int_equal(world.p.addresses, 1);
+	assert_non_null(strstr(
+		lines, "verbs: rail 0 came: fake0 port 1 gid 1, RoCE v2 IPv4 "
+		       "10.66.0.1, 25000 Mb/s, MTU 4096: the only port\n"));
+	pulls();
+}
+
+UNIT_TEST_WITH(device_that_is_plugged_after_open_is_used, NULL, world_down)
+{
+	world_init();
+	fake_verbs_devices(0);
+	both_open();
+	world_run(5000);
+	assert_int_not_equal(world_connect(), 0);
+	fake_verbs_devices(1);
+	world_run(COME_MS);
+	pulls();
+}
+
+UNIT_TEST_WITH(address_that_comes_after_open_is_used, NULL, world_down)
+{
+	world_init();
+	fake_verbs_unaddress(0);
+	both_open();
+	world_run(5000);
+	assert_int_not_equal(world_connect(), 0);
+	fake_verbs_return(0, 0);
+	world_run(COME_MS);
+	pulls();
+}
+
+/* Also by peers that are connected by the other rail already. */
+UNIT_TEST_WITH(rail_without_a_link_at_open_joins_when_it_has_one, NULL,
+	       world_down)
+{
+	world_init();
+	fake_verbs_devices(2);
+	world.rails = 2;
+	world.networks = "10.66.0.0/16";
+	assert_int_equal(side_open(&world.p), 0);
+	fake_verbs_knobs.ports_down = 2;
+	assert_int_equal(side_open(&world.d), 0);
+	assert_int_equal(side_serve(&world.p), 0);
+	assert_int_equal(side_serve(&world.d), 0);
+	world_fill();
+	world_read_make(0);
+	pulls();
+	assert_int_equal(world_reads_by(1), 0);
+	fake_verbs_knobs.ports_down = 0;
+	world_run(COME_MS);
+	memset(world.d.memory, 0, WORLD_BYTES);
+	assert_int_equal(world_read_start(), 0);
+	world_run(5);
+	assert_int_equal(world.d.reads_done, 2);
+	assert_true(world_read_is_right());
+	assert_true(world_reads_by(1) > 0);
+	assert_int_equal(world.d.downs, 0);
+}
+
+UNIT_TEST_WITH(late_device_with_fewer_parts_sets_the_bounds, NULL, world_down)
+{
+	world_init();
+	fake_verbs_devices(0);
+	both_open();
+	world_run(100);
+	fake_verbs_devices(1);
+	fake_verbs_knobs.parts_max = 2;
+	world_run(COME_MS);
+	pulls();
+}
+
+/* A route without a device costs its owner little: a look a second. */
+UNIT_TEST_WITH(devices_that_never_came_are_looked_for_once_a_second, NULL,
+	       world_down)
+{
+	uint32_t before;
+
+	world_init();
+	fake_verbs_devices(0);
+	both_open();
+	world_run(10);
+	side_sleep(&world.d);
+	before = fake_verbs_listings();
+	world_run(5000);
+	/* Two sides. */
+	assert_in_range(fake_verbs_listings() - before, 8, 12);
+}
+
+/* Pinned to this route, an engine without it would serve nobody. */
+UNIT_TEST(route_that_is_required_is_refused_without_a_device)
+{
+	struct kvpull_verbs_params params;
+	struct kvpull_transport *route = NULL;
+
+	world_init();
+	fake_verbs_knobs.ports_down = 1;
+	kvpull_arena_init(&world.p.arena, &world.p.log);
+	params = world_params(&world.p);
+	params.required = 1;
+	assert_int_equal(kvpull_verbs_open(&params, &world.p.arena, &route),
+			 KVPULL_EUNSUPPORTED);
+	kvpull_arena_fini(&world.p.arena);
+	assert_int_equal(fake_verbs_live(), 0);
+}
+
+/* ---- addresses of another kind ---- */
+
+static struct fake_verbs_shape machine[1];
+
+/* P on a machine with these addresses of its only port. */
+static void machine_opens(const char *first, const char *second)
+{
+	world_init();
+	memset(machine, 0, sizeof(machine));
+	machine[0].name = "mlx5_0";
+	machine[0].places[0].ip = first;
+	machine[0].places[1].ip = second;
+	fake_verbs_shapes(machine, 1);
+	world.listen_port = 7471;
+	assert_int_equal(side_open(&world.p), 0);
+	assert_int_equal(side_serve(&world.p), 0);
+	world_run(100);
+}
+
+static void machine_has(const char *first, const char *second)
+{
+	machine[0].places[0].ip = first;
+	machine[0].places[1].ip = second;
+	world_run(COME_MS);
+}
+
+UNIT_TEST_WITH(route_moves_from_ipv4_to_ipv6, NULL, world_down)
+{
+	machine_opens("fe80::1", "10.0.0.1");
+	assert_string_equal(address_of(&world.p), "10.0.0.1:7471");
+	machine_has("fe80::1", "fd00::1");
+	assert_string_equal(address_of(&world.p), "[fd00::1]:7471");
+}
+
+/* Peers on other links could not follow there. */
+UNIT_TEST_WITH(route_does_not_move_to_a_link_local_address, NULL, world_down)
+{
+	machine_opens("fe80::1", "10.0.0.1");
+	machine_has("fe80::1", NULL);
+	world_run(10000);
+	assert_int_equal(world.p.addresses, 0);
+	machine_has("fe80::1", "10.0.0.1");
+	assert_string_equal(address_of(&world.p), "10.0.0.1:7471");
+}
+
+UNIT_TEST_WITH(route_leaves_a_link_local_address_for_a_routable_one, NULL,
+	       world_down)
+{
+	machine_opens("fe80::1", NULL);
+	assert_string_equal(address_of(&world.p), "[fe80::1]:7471");
+	machine_has("fe80::1", "10.0.0.1");
+	assert_string_equal(address_of(&world.p), "10.0.0.1:7471");
+}
+
+UNIT_TEST_WITH(named_link_local_address_is_kept, NULL, world_down)
+{
+	world_init();
+	memset(machine, 0, sizeof(machine));
+	machine[0].name = "mlx5_0";
+	machine[0].places[0].ip = "fe80::1";
+	fake_verbs_shapes(machine, 1);
+	world.listen_port = 7471;
+	world.address = "fe80::1";
+	assert_int_equal(side_open(&world.p), 0);
+	assert_int_equal(side_serve(&world.p), 0);
+	machine_has("fe80::1", "10.0.0.1");
+	assert_string_equal(address_of(&world.p), "[fe80::1]:7471");
+	world.address = NULL;
+}
+
+/* A wrong name at open is right when the device comes that has it. */
+UNIT_TEST_WITH(named_device_that_vanishes_is_used_again, NULL, world_down)
+{
+	machine_opens("10.0.0.1", NULL);
+	machine[0].hidden = 1;
+	fake_verbs_async(0, IBV_EVENT_DEVICE_FATAL);
+	world_run(5000);
+	machine[0].hidden = 0;
+	fake_verbs_return(0, 0);
+	world_run(COME_MS);
+	assert_string_equal(address_of(&world.p), "10.0.0.1:7471");
+	assert_int_equal(world.p.downs, 0);
+}
