@@ -125,8 +125,8 @@ static void device_judge(struct kvpull_verbs_back *back, uint32_t at, int code)
 		back->failures[at] = 0;
 		if (device->is_late)
 			kvpull_info(back->shared->log,
-				    "verbs: rail %u came: %s: %s", device->rail,
-				    device->choice, device->why);
+				    "verbs: rail %u goes by %s from now on: %s",
+				    device->rail, device->choice, device->why);
 		else
 			kvpull_warn(back->shared->log,
 				    "verbs: %s is back: pulls go by it again",
@@ -184,6 +184,41 @@ void kvpull_verbs_back_look(const struct kvpull_verbs_back *back)
 			kvpull_verbs_connect_device_lost(
 				back->connect, at,
 				"left for an address that other links reach");
+	}
+}
+
+/* 0: the rail is in use, by whichever port; else it is looked for later. */
+static int rail_open(struct kvpull_verbs_back *back, uint32_t at)
+{
+	int code;
+
+	while (kvpull_verbs_back_leave(back, at))
+		;
+	code = device_find(back, at);
+	if (!code)
+		code = device_use(back, at);
+	back->shared->devices[at].is_late = 1;
+	device_judge(back, at, code);
+	return code;
+}
+
+void kvpull_verbs_back_move(struct kvpull_verbs_back *back)
+{
+	struct kvpull_verbs_shared *shared = back->shared;
+	uint32_t at;
+
+	for (at = 0; shared->params.memory_node && at < shared->rail_count;
+	     at++) {
+		if (shared->devices[at].gone ||
+		    !kvpull_verbs_device_is_elsewhere(shared->devices,
+						      shared->rail_count, at,
+						      &shared->params))
+			continue;
+		if (!rail_open(back, at))
+			continue;
+		/* A far device is better than none. */
+		shared->params.memory_node = 0;
+		(void)rail_open(back, at);
 	}
 }
 

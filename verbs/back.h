@@ -61,6 +61,11 @@ void kvpull_verbs_back_run(struct kvpull_verbs_back *back);
  * Return: 1 if there is more.
  */
 int kvpull_verbs_back_leave(struct kvpull_verbs_back *back, uint32_t device);
+/*
+ * The node of memory is known now: rails go by the devices that are near to it,
+ * before anything is served by them. Nothing is connected.
+ */
+void kvpull_verbs_back_move(struct kvpull_verbs_back *back);
 /* No device is open, and it is not yet time to look for one. */
 int kvpull_verbs_back_is_idle(const struct kvpull_verbs_back *back);
 /* When there is something to do. */

@@ -180,9 +180,11 @@ int kvpull_verbs_device_open_again(struct kvpull_verbs_device *devices,
 	return code;
 }
 
-int kvpull_verbs_device_is_outdone(const struct kvpull_verbs_device *devices,
-				   uint32_t device_count, uint32_t index,
-				   const struct kvpull_verbs_params *params)
+/* The port that the rail would go by, had it to choose now. 0, or why none. */
+static int choose_anew(const struct kvpull_verbs_device *devices,
+		       uint32_t device_count, uint32_t index,
+		       const struct kvpull_verbs_params *params,
+		       struct kvpull_verbs_port *port)
 {
 	const struct kvpull_verbs_device *device = &devices[index];
 	const struct kvpull_log silent = { 0 };
@@ -191,22 +193,41 @@ int kvpull_verbs_device_is_outdone(const struct kvpull_verbs_device *devices,
 					  .params = &quiet,
 					  .rail = device->rail };
 	char why[KVPULL_VERBS_WHY_BYTES];
-	struct kvpull_verbs_port port;
 	int count = 0;
-	int better;
+	int code;
 
-	if (device->rank != KVPULL_GID_LINK_LOCAL)
-		return 0;
 	quiet.log = &silent;
 	taken_list(&seek, devices, index);
 	taken_list(&seek, device + 1, device_count - index - 1);
 	seek.list = device->fabric->cm.get_devices(&count);
+	if (!seek.list)
+		return KVPULL_EUNSUPPORTED;
 	seek.list_count = (uint32_t)count;
-	better = seek.list && !kvpull_verbs_search(&seek, &port, why) &&
-		 port.rank > KVPULL_GID_LINK_LOCAL;
-	if (seek.list)
-		device->fabric->cm.free_devices(seek.list);
-	return better;
+	code = kvpull_verbs_search(&seek, port, why);
+	device->fabric->cm.free_devices(seek.list);
+	return code;
+}
+
+int kvpull_verbs_device_is_outdone(const struct kvpull_verbs_device *devices,
+				   uint32_t device_count, uint32_t index,
+				   const struct kvpull_verbs_params *params)
+{
+	struct kvpull_verbs_port port;
+
+	return devices[index].rank == KVPULL_GID_LINK_LOCAL &&
+	       !choose_anew(devices, device_count, index, params, &port) &&
+	       port.rank > KVPULL_GID_LINK_LOCAL;
+}
+
+int kvpull_verbs_device_is_elsewhere(const struct kvpull_verbs_device *devices,
+				     uint32_t device_count, uint32_t index,
+				     const struct kvpull_verbs_params *params)
+{
+	struct kvpull_verbs_port port;
+
+	return !choose_anew(devices, device_count, index, params, &port) &&
+	       (port.context != devices[index].context ||
+		port.port != devices[index].port);
 }
 
 int kvpull_verbs_device_has_address(const struct kvpull_verbs_device *device)

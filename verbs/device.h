@@ -60,12 +60,16 @@ kvpull_verbs_device_open_again(struct kvpull_verbs_device *devices,
 			       const struct kvpull_verbs_params *params,
 			       uint32_t rank_least);
 /*
- * The device goes by a link-local address, and there is a routable one by now that
+ * The rail goes by a link-local address, and there is a routable one by now that
  * the configuration allows.
  */
 int kvpull_verbs_device_is_outdone(const struct kvpull_verbs_device *devices,
 				   uint32_t device_count, uint32_t index,
 				   const struct kvpull_verbs_params *params);
+/* The rail would go by another port, had it to choose now. */
+int kvpull_verbs_device_is_elsewhere(const struct kvpull_verbs_device *devices,
+				     uint32_t device_count, uint32_t index,
+				     const struct kvpull_verbs_params *params);
 /* Does the device's GID still belong to its address? */
 int kvpull_verbs_device_has_address(const struct kvpull_verbs_device *device);
 /* MTU of the port now: enum ibv_mtu. */

@@ -14,9 +14,9 @@ static enum kvpull_verbs_respect compare(const struct kvpull_verbs_port *one,
 		*is_better = one->link_mbps > other->link_mbps;
 		return KVPULL_VERBS_BY_SPEED;
 	}
-	*is_better = one->is_near > other->is_near;
-	return one->is_near != other->is_near ? KVPULL_VERBS_BY_NEARNESS :
-						KVPULL_VERBS_EQUAL;
+	*is_better = one->distance < other->distance;
+	return one->distance != other->distance ? KVPULL_VERBS_BY_NEARNESS :
+						  KVPULL_VERBS_EQUAL;
 }
 
 /* The first of the best that are free; NULL: there is none. */

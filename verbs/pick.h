@@ -2,7 +2,7 @@
 /*
  * The best of several ports: RoCE v2 with an IPv4 address, RoCE v2 with a
  * routable IPv6 address, InfiniBand, link-local last; then the faster link, then
- * one near to this process. Equal ones are shared out: each worker of the node
+ * a near one. Equal ones are shared out: each worker of the node
  * begins with another one, by its turn. Pure.
  */
 #ifndef KVPULL_VERBS_PICK_H
@@ -19,8 +19,8 @@ struct kvpull_verbs_port {
 	uint32_t port;
 	uint32_t gid_index;
 	enum kvpull_gid_rank rank;
-	int32_t node; /* of memory; -1: none is nearer than others */
-	uint32_t is_near;
+	/* From memory or, where its node is not known, from the process's CPUs. */
+	uint32_t distance;
 	uint32_t link_mbps;
 	uint32_t mtu_bytes;
 	uint32_t is_taken; /* by another rail */

@@ -40,4 +40,22 @@ static inline int kvpull_place_is_among(const char *list, const cpu_set_t *cpus)
 	return 0;
 }
 
+/*
+ * The nth number of a node's list "10 21 21": how far from it node n is. 0: the
+ * list does not say.
+ */
+static inline uint32_t kvpull_place_distance(const char *list, uint32_t node)
+{
+	unsigned long distance = 0;
+	char *end;
+
+	for (node++; node; node--) {
+		distance = strtoul(list, &end, 10);
+		if (end == list || distance > UINT16_MAX)
+			return 0;
+		list = end;
+	}
+	return (uint32_t)distance;
+}
+
 #endif /* KVPULL_VERBS_PLACE_H */

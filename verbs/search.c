@@ -155,9 +155,9 @@ static int32_t node_of(const char *name)
 
 /*
  * To any CPU that the process may use: the thread that opens may be anywhere at
- * the moment, and the memory is where the engine took it.
+ * the moment.
  */
-static uint32_t is_near(int32_t node)
+static int is_near(int32_t node)
 {
 	char line[LINE_BYTES];
 	cpu_set_t cpus;
@@ -165,7 +165,31 @@ static uint32_t is_near(int32_t node)
 	if (node < 0 || sched_getaffinity(getpid(), sizeof(cpus), &cpus))
 		return 0;
 	line_read(line, "/sys/devices/system/node/node%d/cpulist", (int)node);
-	return (uint32_t)kvpull_place_is_among(line, &cpus);
+	return kvpull_place_is_among(line, &cpus);
+}
+
+/* As the kernel counts: 10 is the node itself. */
+#define DISTANCE_NEAR 10u
+#define DISTANCE_FAR UINT16_MAX
+
+static uint32_t distance_of(const struct kvpull_verbs_params *params,
+			    int32_t node)
+{
+	char line[LINE_BYTES];
+	uint32_t distance;
+
+	if (!params->memory_node)
+		return is_near(node) ? DISTANCE_NEAR : DISTANCE_FAR;
+	if (node < 0)
+		return DISTANCE_FAR;
+	line_read(line, "/sys/devices/system/node/node%u/distance",
+		  params->memory_node - 1);
+	distance = kvpull_place_distance(line, (uint32_t)node);
+	if (!distance)
+		distance = (uint32_t)node == params->memory_node - 1 ?
+				   DISTANCE_NEAR :
+				   DISTANCE_FAR;
+	return distance;
 }
 
 static const struct kvpull_verbs_own *own_at(struct search *search, uint32_t at)
@@ -341,8 +365,7 @@ static void device_look(struct search *search, struct ibv_context *context)
 	}
 	if (seek->fabric->ibv.query_device(context, &attr))
 		return;
-	empty.node = node_of(name);
-	empty.is_near = is_near(empty.node);
+	empty.distance = distance_of(seek->params, node_of(name));
 	for (port = 1; port <= attr.phys_port_cnt; port++) {
 		struct kvpull_verbs_port found = empty;
 
@@ -378,6 +401,9 @@ static void why_print(const struct search *search,
 	else
 		text_add(why, "%s %u", respects[choice->respect],
 			 choice->free_count);
+	if (search->seek->params->memory_node)
+		text_add(why, " for memory on node %u",
+			 search->seek->params->memory_node - 1);
 	if (is_narrowed(search))
 		text_add(why, " that the configuration leaves");
 	if (search->down_count)

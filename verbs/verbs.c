@@ -15,6 +15,7 @@
 #include "verbs/check.h"
 #include "verbs/dial.h"
 #include "verbs/gate.h"
+#include "verbs/node.h"
 #include "verbs/read.h"
 #include "verbs/run.h"
 #include "verbs/setup.h"
@@ -102,6 +103,12 @@ static int verbs_serve(struct kvpull_transport *transport,
 	    !serve->entries)
 		return KVPULL_EINVAL;
 	kvpull_verbs_back_look(&verbs->back);
+	/* Later it would end what is connected. */
+	if (!verbs->connect.active_count && !verbs->back.locals.region_count) {
+		shared->params.memory_node =
+			(uint32_t)(kvpull_verbs_node_of(serve) + 1);
+		kvpull_verbs_back_move(&verbs->back);
+	}
 	*own = *serve;
 	own->region_count = kvpull_serve_memory_count(serve);
 	for (at = 0; !code && at < shared->rail_count; at++) {

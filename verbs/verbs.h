@@ -27,6 +27,7 @@ struct kvpull_verbs_params {
 	uint32_t listen_port;  /* any */
 	uint32_t keyless;      /* callers need no key: warn of it */
 	uint32_t local_rank;   /* of this worker among those of its node */
+	uint32_t memory_node;  /* + 1; found at serve(), near its CPUs before */
 	uint32_t peers_max;    /* required; as are the three below */
 	uint32_t callers_max;  /* let in at once; others wait beside them */
 	uint32_t ring_records; /* of a caller that is let in */

@@ -69,8 +69,9 @@ UNIT_TEST_WITH(port_without_a_link_at_open_is_used_when_it_has_one, NULL,
 	world_run(COME_MS);
 	assert_int_equal(world.p.addresses, 1);
 	assert_non_null(strstr(
-		lines, "verbs: rail 0 came: fake0 port 1 gid 1, RoCE v2 IPv4 "
-		       "10.66.0.1, 25000 Mb/s, MTU 4096: the only port\n"));
+		lines,
+		"verbs: rail 0 goes by fake0 port 1 gid 1, RoCE v2 IPv4 "
+		"10.66.0.1, 25000 Mb/s, MTU 4096 from now on: the only port\n"));
 	pulls();
 }
 

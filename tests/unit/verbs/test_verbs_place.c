@@ -26,6 +26,17 @@ UNIT_TEST(what_is_no_rate_is_none)
 		assert_int_equal(kvpull_place_rate_mbps(none[i]), 0);
 }
 
+UNIT_TEST(distance_of_a_node_is_read)
+{
+	assert_int_equal(kvpull_place_distance("10 21 31\n", 0), 10);
+	assert_int_equal(kvpull_place_distance("10 21 31\n", 1), 21);
+	assert_int_equal(kvpull_place_distance("10 21 31\n", 2), 31);
+	assert_int_equal(kvpull_place_distance("10 21 31\n", 3), 0);
+	assert_int_equal(kvpull_place_distance("", 0), 0);
+	assert_int_equal(kvpull_place_distance("junk", 0), 0);
+	assert_int_equal(kvpull_place_distance("99999999999 10", 0), 0);
+}
+
 static int is_among(const char *list, size_t cpu)
 {
 	cpu_set_t cpus;

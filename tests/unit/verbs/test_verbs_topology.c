@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/fake/verbs_shape.h"
+#include "tests/unit/verbs/machines.h"
 #include "tests/unit/verbs/world.h"
 
 #define LINES_MAX 12u
@@ -58,6 +58,8 @@ static void tree_make(void)
 {
 	(void)snprintf(root, sizeof(root), "/tmp/kvpull-topology-XXXXXX");
 	assert_non_null(mkdtemp(root));
+	file_make("10 21\n", "/sys/devices/system/node/node0/distance");
+	file_make("21 10\n", "/sys/devices/system/node/node1/distance");
 	file_make("0-3\n", "/sys/devices/system/node/node0/cpulist");
 	file_make("4-7\n", "/sys/devices/system/node/node1/cpulist");
 }
@@ -118,117 +120,12 @@ static void line_keep(void *context, uint32_t level, const char *line)
 	(void)context;
 	(void)level;
 	/* What peers may call is not what this table is about. */
-	if (strstr(line, "verbs: no interface has"))
+	if (strstr(line, "verbs: no interface has") ||
+	    strstr(line, "verbs: listening at"))
 		return;
 	assert_true(line_count < LINES_MAX);
 	(void)snprintf(lines[line_count++], sizeof(lines[0]), "%s", line);
 }
-
-/* ---- machines ---- */
-
-static const struct fake_verbs_shape one_hca[] = {
-	{ .name = "mlx5_0", .places = { { "fe80::1" }, { "10.0.0.1" } } },
-};
-
-static const struct fake_verbs_shape two_ib_ports[] = {
-	{ .name = "mlx5_0",
-	  .link = FAKE_VERBS_INFINIBAND,
-	  .port_count = 2,
-	  .places = { { "10.1.0.1", .port = 1 }, { "10.1.1.1", .port = 2 } } },
-};
-
-static const struct fake_verbs_shape first_ib_port_down[] = {
-	{ .name = "mlx5_0",
-	  .link = FAKE_VERBS_INFINIBAND,
-	  .port_count = 2,
-	  .down = 1,
-	  .places = { { "10.1.0.1", .port = 1 }, { "10.1.1.1", .port = 2 } } },
-};
-
-static const struct fake_verbs_shape two_ib_hcas[] = {
-	{ .name = "mlx5_0",
-	  .link = FAKE_VERBS_INFINIBAND,
-	  .places = { { "10.2.0.1" } } },
-	{ .name = "mlx5_1",
-	  .link = FAKE_VERBS_INFINIBAND,
-	  .places = { { "fe80::2" }, { "10.2.0.2" } } },
-};
-
-static const struct fake_verbs_shape ib_without_ip[] = {
-	{ .name = "mlx5_0", .link = FAKE_VERBS_INFINIBAND },
-};
-
-static const struct fake_verbs_shape two_roce_hcas[] = {
-	{ .name = "mlx5_0", .places = { { "10.2.0.1" } } },
-	{ .name = "mlx5_1", .places = { { "10.2.0.2" } } },
-};
-
-static const struct fake_verbs_shape eight_hcas[] = {
-	{ .name = "mlx5_0", .places = { { "10.4.0.1" } } },
-	{ .name = "mlx5_1", .places = { { "10.4.1.1" } } },
-	{ .name = "mlx5_2", .places = { { "10.4.2.1" } } },
-	{ .name = "mlx5_3", .places = { { "10.4.3.1" } } },
-	{ .name = "mlx5_4", .places = { { "10.4.4.1" } } },
-	{ .name = "mlx5_5", .places = { { "10.4.5.1" } } },
-	{ .name = "mlx5_6", .places = { { "10.4.6.1" } } },
-	{ .name = "mlx5_7", .places = { { "10.4.7.1" } } },
-	/* For storage. */
-	{ .name = "mlx5_8", .places = { { "10.4.8.1" } } },
-};
-
-static const struct fake_verbs_shape bond[] = {
-	{ .name = "mlx5_bond_0", .places = { { "fe80::1" }, { "10.5.0.1" } } },
-	/* Its other half has the bond's GID, too, and is no way to it. */
-	{ .name = "mlx5_1", .places = { { "10.5.0.1", .away = 1 } } },
-};
-
-static const struct fake_verbs_shape functions[] = {
-	{ .name = "mlx5_0", .places = { { "10.6.0.1", .away = 1 } } },
-	{ .name = "mlx5_2", .places = { { "10.6.0.2", .away = 1 } } },
-	{ .name = "mlx5_3", .places = { { "10.6.0.3" } } },
-};
-
-static const struct fake_verbs_shape every_gid[] = {
-	{ .name = "mlx5_0",
-	  .places = { { "10.7.0.1", .v1 = 1 },
-		      { "fe80::1" },
-		      { "fd00::1" },
-		      { "10.7.0.1" },
-		      { "10.7.0.2" } } },
-};
-
-static const struct fake_verbs_shape ipv6_and_ipv4[] = {
-	{ .name = "mlx5_0", .places = { { "fe80::1" }, { "fd00::1" } } },
-	{ .name = "mlx5_1", .places = { { "fe80::2" }, { "10.7.0.1" } } },
-	{ .name = "mlx5_2", .places = { { "fe80::3" } } },
-};
-
-static const struct fake_verbs_shape ipv6_alone[] = {
-	{ .name = "mlx5_0", .places = { { "fe80::1" }, { "fd00::1" } } },
-};
-
-static const struct fake_verbs_shape link_local_alone[] = {
-	{ .name = "mlx5_0", .places = { { "fe80::1" } } },
-};
-
-static const struct fake_verbs_shape iwarp_alone[] = {
-	{ .name = "siw0",
-	  .link = FAKE_VERBS_IWARP,
-	  .places = { { "10.8.0.1" } } },
-};
-
-static const struct fake_verbs_shape iwarp_and_roce[] = {
-	{ .name = "irdma0",
-	  .link = FAKE_VERBS_IWARP,
-	  .places = { { "10.8.0.1" } } },
-	{ .name = "mlx5_0", .places = { { "10.8.0.2" } } },
-};
-
-static const struct fake_verbs_shape down_alone[] = {
-	{ .name = "mlx5_0", .down = 1, .places = { { "10.9.0.1" } } },
-};
-
-#define MACHINE(shapes) shapes, COUNT(shapes)
 
 /* ---- the table ---- */
 
@@ -239,7 +136,8 @@ struct row {
 	/* the configuration */
 	const char *device, *address;
 	uint32_t rails, port, gid, rank;
-	uint64_t cpus; /* 0: all */
+	uint64_t cpus;   /* 0: all */
+	uint32_t memory; /* its node, + 1 */
 	/* what must come of it */
 	const char *serves; /* NULL: it does not open; "": it waits */
 	int code;
@@ -581,6 +479,52 @@ static const struct row rows[] = {
 			"verbs: rail 0 of 1: " EIGHT(4, 400000) ": for local rank 0 one of 4 equal ports of 9",
 		},
 	},
+	{
+		.name = "NIC a GPU, rank 0 anywhere, its memory on node 1",
+		MACHINE(eight_hcas),
+		.memory = 2,
+		.serves = "10.4.4.1:7471",
+		.lines = {
+			"verbs: rail 0 of 1: " EIGHT(0, 400000) ": for local rank 0 one of 8 equal ports of 9",
+			"verbs: rail 0 goes by " EIGHT(4, 400000) " from now on: for local rank 0 one of 4 equal ports of 9 for memory on node 1",
+		},
+	},
+	{
+		.name = "NIC a GPU, rank 2 on the CPUs of node 1, its memory on node 0",
+		MACHINE(eight_hcas),
+		.rank = 2,
+		.cpus = 0xf0,
+		.memory = 1,
+		.serves = "10.4.2.1:7471",
+		.lines = {
+			"verbs: rail 0 of 1: " EIGHT(6, 400000) ": for local rank 2 one of 4 equal ports of 9",
+			"verbs: rail 0 goes by " EIGHT(2, 400000) " from now on: for local rank 2 one of 4 equal ports of 9 for memory on node 0",
+		},
+	},
+	{
+		.name = "NIC a GPU, two rails, memory on node 1",
+		MACHINE(eight_hcas),
+		.rails = 2,
+		.rank = 1,
+		.memory = 2,
+		.serves = "10.4.6.1:7471,10.4.7.1:7471",
+		.lines = {
+			"verbs: rail 0 of 2: " EIGHT(2, 400000) ": for local rank 1 one of 8 equal ports of 9",
+			"verbs: rail 1 of 2: " EIGHT(3, 400000) ": for local rank 1 one of 8 equal ports of 9",
+			"verbs: rail 0 goes by " EIGHT(6, 400000) " from now on: for local rank 1 one of 4 equal ports of 9 for memory on node 1",
+			"verbs: rail 1 goes by " EIGHT(7, 400000) " from now on: for local rank 1 one of 4 equal ports of 9 for memory on node 1",
+		},
+	},
+	{
+		.name = "NIC a GPU, memory on node 1, and a far device named",
+		MACHINE(eight_hcas),
+		.device = "mlx5_1",
+		.memory = 2,
+		.serves = "10.4.1.1:7471",
+		.lines = {
+			"verbs: rail 0 of 1: " EIGHT(1, 400000) ": the only port that the configuration leaves",
+		},
+	},
 };
 
 /* Two CPUs' worth of NICs at 400 Gb/s, and one for storage. */
@@ -596,6 +540,14 @@ static void eight_files_make(void)
 	files_of("mlx5_8", "0\n", "100 Gb/sec (4X EDR)\n");
 }
 
+static uint32_t memory_node;
+
+static int node_of_page(const void *page)
+{
+	(void)page;
+	return (int)memory_node - 1;
+}
+
 static void row_open(const struct row *row)
 {
 	world_init();
@@ -609,6 +561,8 @@ static void row_open(const struct row *row)
 	world.listen_port = 7471;
 	world.p.log = (struct kvpull_log){ .write = line_keep,
 					   .level = KVPULL_LOG_INFO };
+	memory_node = row->memory;
+	world_node = row->memory ? node_of_page : NULL;
 	line_count = 0;
 }
 
@@ -619,14 +573,15 @@ static int row_is_right(const struct row *row)
 
 	row_open(row);
 	code = side_open(&world.p);
+	if (!code && side_serve(&world.p))
+		return 0;
 	for (at = 0; at < COUNT(row->lines) && row->lines[at]; at++)
 		if (at >= line_count || strcmp(lines[at], row->lines[at]) != 0)
 			return 0;
 	if (at < line_count || code != row->code)
 		return 0;
-	return code || (!side_serve(&world.p) &&
-			!strcmp(world.p.route->ops->address(world.p.route),
-				row->serves));
+	return code ||
+	       !strcmp(world.p.route->ops->address(world.p.route), row->serves);
 }
 
 static void row_print(const struct row *row)
@@ -663,4 +618,35 @@ UNIT_TEST(every_rail_goes_by_the_port_of_the_table)
 		tree_remove();
 	}
 	assert_int_equal(wrong, 0);
+}
+
+/* Each object of the move in turn: a far device is better than none. */
+UNIT_TEST(move_that_fails_leaves_a_device_and_nothing_else)
+{
+	static const struct row row = { .machine = eight_hcas,
+					.device_count = COUNT(eight_hcas),
+					.memory = 2 };
+	uint32_t at;
+	int code = -1;
+
+	tree_make();
+	eight_files_make();
+	cpus_allowed = 0xff;
+	for (at = 1; code || !fake_verbs_knobs.make_at; at++) {
+		assert_in_range(at, 1, 100);
+		side_close(&world.p);
+		assert_int_equal(fake_verbs_live(), 0);
+		row_open(&row);
+		assert_int_equal(side_open(&world.p), 0);
+		fake_verbs_knobs.make_at = at;
+		code = side_serve(&world.p);
+		if (!code)
+			assert_non_null(strstr(
+				world.p.route->ops->address(world.p.route),
+				"10.4."));
+	}
+	assert_true(at > 8);
+	side_close(&world.p);
+	assert_int_equal(fake_verbs_live(), 0);
+	tree_remove();
 }

@@ -81,7 +81,9 @@ struct world {
 };
 
 extern struct world world;
-extern uint32_t world_lines;    /* warnings of sides that are counted */
+extern uint32_t world_lines; /* warnings of sides that are counted */
+/* Node of a page, or -errno. NULL: the kernel may not be asked. */
+extern int (*world_node)(const void *page);
 extern uint64_t world_began_ns; /* 0: later than the kernel's clock gets */
 
 /* Records that fill a ring are no notes. */
