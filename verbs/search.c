@@ -3,7 +3,6 @@
 #include "verbs/search.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <fnmatch.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cause.h"
+#include "base/text_file.h"
 #include "verbs/place.h"
 
 #define NAME_BYTES 64u
@@ -120,25 +120,17 @@ static uint32_t link_mbps(const struct ibv_port_attr *attr)
 	return lane * lanes;
 }
 
-/* The first line of a file of the kernel's; "" where there is none. */
+/* A file of the kernel's; "" where there is none. */
 __attribute__((format(printf, 2, 3))) static void
 line_read(char line[LINE_BYTES], const char *format, ...)
 {
 	char path[128];
 	va_list words;
-	ssize_t got;
-	int fd;
 
-	line[0] = '\0';
 	va_start(words, format);
 	(void)vsnprintf(path, sizeof(path), format, words);
 	va_end(words);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return;
-	got = read(fd, line, LINE_BYTES - 1);
-	(void)close(fd);
-	line[got > 0 ? got : 0] = '\0';
+	kvpull_text_read(path, line, LINE_BYTES);
 }
 
 /* Node of a device's memory bus; -1: this machine has no nodes. */

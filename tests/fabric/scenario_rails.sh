@@ -7,7 +7,8 @@
 
 FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	2:2:full:rails_both 2:2:full:rails_cut 2:2:full:rails_cut_first
-	2:2:full:rails_late 2:2:full:rails_restarted"
+	2:2:full:rails_late 2:2:full:rails_restarted
+	2:2:smoke:rails_named 2:2:full:rails_new 2:2:full:rails_down"
 
 # 4 MiB a request; blocks come back last in, first out.
 rails_tool='export KVPULL_ROUTE=verbs KVPULL_VERBS_DEVICE=rxe0,rxe1
@@ -133,4 +134,70 @@ scenario_rails_restarted() {
 	fabric_switch link 2.1 on >/dev/null || return
 	rails_flows 1 2000 || return
 	pull_ends 120 10 40 && pull_settles 10000 && pull_stop
+}
+
+# Pulls by the address of a rail. "": with its line; else what is refused.
+rails_pulls() { # environment of the consumer
+	fabric_run 2 60 "export KVPULL_ROUTE=verbs $1
+		exec \$FABRIC_BUILD/ib_pull --blocks 512 --count 64 --verbose --verify --requests 5 \$(address 1 1)"
+}
+
+# An own address opens the device that has it: rdma_bind_addr() gives an id its
+# device and port at once. A name that contradicts the address is refused.
+scenario_rails_named() {
+	rails_serve || return
+	for rails_rail in 0 1; do
+		rails_pulls "KVPULL_VERBS_ADDRESS=\$(address 2 $rails_rail)" ||
+			pull_says "no pull by rail $rails_rail" || return
+		grep "rail 0 of 1: rxe$rails_rail port 1 .*: the only port" \
+			"$(fabric_output "$job")" || return
+	done
+	if rails_pulls 'KVPULL_VERBS_DEVICE=rxe0 KVPULL_VERBS_ADDRESS=$(address 2 1)'; then
+		pull_says "an address of another device was taken"
+		return
+	fi
+	grep 'is refused: the address is on rxe1 port 1' \
+		"$(fabric_output "$job")" && pull_stop
+}
+
+# The consumer's device of rail 1 comes after the connection of rail 0.
+scenario_rails_new() {
+	fabric_run 2 20 'rdma link delete rxe1' && rails_serve &&
+		rails_start 100000 0 '--duration 20' && rails_flows 0 2000 ||
+		return
+	rails_came_ms=$(fabric_now_ms)
+	fabric_run 2 20 'rdma link add rxe1 type rxe netdev rail1' || return
+	fabric_until 20 rails_is_up 1 || pull_says "rail 1 is not used" || return
+	rails_lasted_ms=$(($(fabric_now_ms) - rails_came_ms))
+	echo "fabric: rail 1 was used $rails_lasted_ms ms after its device came"
+	grep -h 'rail 1 goes by' "$(fabric_output "$pull_consumer")" || return
+	rails_flows 1 2000 && pull_ends 120 10 0 && pull_settles 10000 &&
+		pull_stop || return
+	[ "$rails_lasted_ms" -le 4000 ] ||
+		pull_says "that was to take 2 s, and as long on a busy host"
+}
+
+# Under route auto both sides open while their port has no link: pulls fail, and
+# go on soon after the link is up. Control goes over rail 1.
+scenario_rails_down() {
+	rails_auto='export KVPULL_ROUTE=auto KVPULL_VERBS_DEVICE=rxe0
+		exec $FABRIC_BUILD/ib_pull --blocks 512 --count 64 --verbose'
+	for rails_guest in 1 2; do
+		fabric_run $rails_guest 20 'ip link set rail0 down' || return
+	done
+	fabric_start 1 "$rails_auto --port 18515 --dir /tmp/p" || return
+	pull_producer=$job
+	fabric_run 1 60 'listens 18515 60' || pull_says "no producer: $?" ||
+		return
+	fabric_start 2 "$rails_auto --verify --json --thread --requests 1000000 --duration 20 \$(address 1 1)" ||
+		return
+	pull_consumer=$job
+	sleep 4
+	for rails_guest in 1 2; do
+		fabric_run $rails_guest 20 'ip link set rail0 up' || return
+	done
+	rails_came_ms=$(fabric_now_ms)
+	rails_flows 0 2000 || return
+	echo "fabric: pulls went on within $(($(fabric_now_ms) - rails_came_ms)) ms of the link"
+	pull_ends 120 10 1000000 && pull_settles 70000 && pull_stop
 }
