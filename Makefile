@@ -83,7 +83,7 @@ SO_FLAGS := -shared -Wl,--version-script=plugin/kvpull.map,-soname,$(SONAME) \
 RPATH := -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib'
 
 LIB_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard include/base/*.c plugin/*/*.c) \
-	$(filter-out tools/%,$(wildcard */*.c)))
+	$(filter-out tools/% examples/%,$(wildcard */*.c)))
 # tools/<name>.c is a tool; tools/<name>_*.c are its further parts.
 TOOL_FILES := $(basename $(notdir $(wildcard tools/*.c)))
 TOOL_PARTS := $(foreach t,$(TOOL_FILES),$(filter $(t)_%,$(TOOL_FILES)))

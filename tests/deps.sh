@@ -44,8 +44,16 @@ for extra in "$@"; do
 	esac
 done
 
+# Modules of Python that examples and their tests need. A Python of the user's own
+# may have them already.
+modules=
+for module in cffi yaml; do
+	"${PYTHON:-python3}" -c "import $module" 2>/dev/null || modules="$modules python3-$module"
+done
+packages="$packages$modules"
+
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
-	missing=
+	missing=$modules
 	for tool in cc make pkg-config abidw; do
 		command -v $tool >/dev/null || missing="$missing $tool"
 	done

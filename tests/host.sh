@@ -72,9 +72,9 @@ killed() {
 }
 
 # shellcheck disable=SC2086 # "ccache gcc"
-claim "compiling host.c" 0 -- compile c ${CC:-gcc} -std=c11 -D_GNU_SOURCE tests/host/host.c
+claim "compiling host.c" 0 -- compile c ${CC:-gcc} -std=c11 -D_GNU_SOURCE examples/host.c
 # shellcheck disable=SC2086
-claim "compiling host.cpp" 0 -- compile cpp ${CXX:-g++} -std=c++17 tests/host/host.cpp
+claim "compiling host.cpp" 0 -- compile cpp ${CXX:-g++} -std=c++17 examples/host.cpp
 for p in c cpp; do
 	for d in c cpp; do
 		claim "$p to $d" 0 -- pull $p $d 1000

@@ -809,7 +809,7 @@ installed() {
 	PKG_CONFIG_PATH=$root/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$work/root \
 		pkg-config --cflags --libs kvpull >"$work/flags" || return 1
 	# shellcheck disable=SC2046 # flags are words
-	"${CC:-gcc}" -std=c11 -D_GNU_SOURCE tests/host/host.c $(cat "$work/flags") -o "$work/host" || return 1
+	"${CC:-gcc}" -std=c11 -D_GNU_SOURCE examples/host.c $(cat "$work/flags") -o "$work/host" || return 1
 	{
 		KVPULL_SOCKET_DIR=$sockets LD_LIBRARY_PATH=$root/lib "$work/host" prefill 20 |
 			KVPULL_SOCKET_DIR=$sockets LD_LIBRARY_PATH=$root/lib "$work/host" decode

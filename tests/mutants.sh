@@ -267,7 +267,7 @@ cp -R Makefile include plugin tests "$work/tree0" || exit 1
 # The routes, as the Makefile finds them.
 for file in */*.c; do
 	folder=${file%/*}
-	[ "$folder" = tools ] || [ -d "$work/tree0/$folder" ] ||
+	[ "$folder" = tools ] || [ "$folder" = examples ] || [ -d "$work/tree0/$folder" ] ||
 		cp -R "$folder" "$work/tree0" || exit 1
 done
 cp -R "$work/tree0" "$work/clean" || exit 1

@@ -3,7 +3,7 @@
 # The reference pages come from the library itself: what is between
 #   .\" table: keys    and    .\" end
 # is written by tests/pages/pages.c; what is between .\" header: calls or .\" file:
-# tests/host/host.c and such an end by header.awk, from the public headers, or is
+# examples/host.c and such an end by header.awk, from the public headers, or is
 # that file. check compares, write renews. check also holds what tools/pages and
 # tools/boards name against what is there (pages/words.sh).
 # pages.sh check|write <build folder with libkvpull.a, and kvpull_top to check>

@@ -52,7 +52,7 @@ def sources() -> Path:
 
 def folders(tree: Path) -> list[str]:
     """Return the names of those that the Makefile compiles."""
-    routes = {path.parent.name for path in tree.glob("*/*.c")} - {"tools"}
+    routes = {path.parent.name for path in tree.glob("*/*.c")} - {"examples", "tools"}
     return ["include", "plugin", *sorted(routes)]
 
 

@@ -4,7 +4,7 @@
 # this tree's package into it. Prints the environment's folder as its last line.
 # setup.sh LIBRARY; ENGINE_CACHE is where environments are kept.
 # setup.sh --nixl: the folder of nixl's wheel, beside which kvpull is tested.
-# setup.sh --sglang: that of SGLang's, whose class tests/host/hicache.py fills.
+# setup.sh --sglang: that of SGLang's, whose class examples/hicache.py fills.
 # setup.sh --folder: the environment's folder, made or not. One run at a time
 # uses it, who has the lock FOLDER.lock; ENGINE_LOCK=held: the caller has it.
 set -eu

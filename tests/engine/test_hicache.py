@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tests/host/hicache.py between two processes, loaded by SGLang's own factory.
+"""examples/hicache.py between two processes, loaded by SGLang's own factory.
 
 test_hicache.py: prints the result line of the other test programs. The class
 that it derives from is SGLang's, of the folder SGLANG; SGLang's other modules,
@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "host"))
+sys.path.append(str(HERE.parents[1] / "examples"))
 for part in ("sglang", "sglang.srt", "sglang.srt.mem_cache"):
     shell = ModuleType(part)  # without its __init__.py
     shell.__path__ = [os.path.join(os.environ["SGLANG"], *part.split("."))]

@@ -37,7 +37,7 @@ LIMITS = {
 def sources():
     output = subprocess.run([ROOT / "tests/lint/files.sh", "c", "h"], check=True,
                             capture_output=True, text=True).stdout
-    return [path for path in output.split() if not path.startswith("tests/")]
+    return [path for path in output.split() if not path.startswith(("examples/", "tests/"))]
 
 
 def included(path, known):

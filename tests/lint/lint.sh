@@ -18,7 +18,7 @@ failed=0
 skipped=0
 
 files() { tests/lint/files.sh "$@"; }
-library() { files c | grep -vE '^(include|tests|tools)/'; }
+library() { files c | grep -vE '^(examples|include|tests|tools)/'; }
 scripts() { # by name or by first line
 	files sh
 	files | grep -v '\.sh$' | while IFS= read -r file; do

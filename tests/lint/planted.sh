@@ -94,6 +94,7 @@ rows=(
 	layers 'verbs may include' verbs/verbs.h '#include "shm/shm.h"\n'
 	layers 'include may include' include/base/sum.h '#include "plugin/hold/hold.h"\n'
 	layers 'plugin/hold may include' plugin/hold/hold.h '#include "plugin/scheduler/scheduler.h"\n'
+	layers 'examples may include' examples/hello.c '#include "plugin/hold/hold.h"\n'
 	layers 'is in no known folder' plugin/attic/attic.h 'int attic;\n'
 	layers 'write the path from the root' plugin/hold/hold.h '#include "../scheduler/scheduler.h"\n'
 	rooms 'a circle of files in plugin/hold' plugin/hold/two.c 'int hold_back(int a)\n{\n\treturn hold_one(a);\n}\n'

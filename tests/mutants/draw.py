@@ -228,7 +228,7 @@ def places_of(rooms):
     found = []
     for path in sorted(ROOT.glob("*/*.c")) + sorted(ROOT.glob("*/*/*.c")):
         file = path.relative_to(ROOT)
-        if file.parts[0] in ("tests", "tools"):
+        if file.parts[0] in ("examples", "tests", "tools"):
             continue
         if rooms and file.parent.name not in rooms:
             continue

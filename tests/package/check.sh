@@ -58,7 +58,7 @@ readme_names() {
 # skipped there. An engine would be gigabytes; this script is a target itself.
 bare_makes() { # root, target
 	case $2 in
-	check) words='check STAGES="symbols probes doctor hosts"' ;;
+	check) words='check STAGES="symbols probes doctor hosts examples"' ;;
 	install) words='install PREFIX=/tmp/kvpull' ;;
 	*) words=$2 ;;
 	esac

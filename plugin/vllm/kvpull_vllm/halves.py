@@ -24,7 +24,6 @@ from kvpull_vllm.abi import (
     new,
     packed,
 )
-from kvpull_vllm.layout import Geometry
 from kvpull_vllm.logs import logger
 
 _RECORDS = 256
@@ -78,6 +77,25 @@ class Opening:
     tp_rank: int
     dp_rank: int
     groups: list[tuple[int, int]]  # tokens a block, kind
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A layer's blocks; strides in bytes. See struct kvpull_cache."""
+
+    group: int
+    layer_first: int
+    layer_count: int
+    address: int
+    layer_stride: int
+    block_stride: int
+    row_stride: int
+    head_stride: int
+    block_count: int
+    row_count: int
+    head_count: int
+    head_bytes: int
+    token_bytes: int
 
 
 class Report(NamedTuple):

@@ -8,31 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvpull_vllm.abi import CONST
+from kvpull_vllm.halves import Geometry
 from kvpull_vllm.settings import ConfigError
 
 # By name, not by base class: a kind of cache derived from one of these may
 # give blocks away in its own manner.
 _WHOLE = ("FullAttentionSpec", "MLAAttentionSpec")
 _SLIDING = ("SlidingWindowSpec", "ChunkedLocalAttentionSpec")
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """A layer's blocks; strides in bytes. See struct kvpull_cache."""
-
-    group: int
-    layer_first: int
-    layer_count: int
-    address: int
-    layer_stride: int
-    block_stride: int
-    row_stride: int
-    head_stride: int
-    block_count: int
-    row_count: int
-    head_count: int
-    head_bytes: int
-    token_bytes: int
 
 
 @dataclass(frozen=True)
