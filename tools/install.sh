@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # make install and make uninstall: library, headers, pkg-config file, tools,
-# their man pages, the unit of the exporter, and for people pages and boards.
+# their man pages, the unit of the exporter, and for people pages, boards and
+# examples.
 # install.sh install|uninstall <destdir> <prefix> <libdir> <build folder> <version> <tool>...
 cd "$(dirname "$0")/.." || exit 1
 action=$1
@@ -65,3 +66,6 @@ sed "s|/usr/bin/|$prefix/bin/|" tools/units/kvpull-top@.service \
 	>"$root/lib/systemd/system/kvpull-top@.service"
 install -D -m 644 -t "$root/share/kvpull" tools/units/kvpull-engine.conf tools/boards/*
 install -D -m 644 -t "$root/share/doc/kvpull" tools/pages/*.md
+tests/lint/files.sh | grep '^examples/' | while IFS= read -r file; do
+	install -D -m 644 "$file" "$root/share/doc/kvpull/$file"
+done
