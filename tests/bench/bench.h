@@ -56,6 +56,7 @@ void bench_small(const struct bench *bench);
 void bench_many(const struct bench *bench);
 void bench_attach(const struct bench *bench);
 void bench_notify(const struct bench *bench);
+void bench_room(const struct bench *bench);
 void bench_core(const struct bench *bench);
 void bench_ticket(const struct bench *bench);
 void bench_pool(const struct bench *bench);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * kvpull_bench [--quick] [--runs N] [--repetitions N] [--shapes ABCDEFG]
- *              [--parts shapes,small,many,attach,notify,core,ticket,pool,status,disk] [--json FILE]
+ *              [--parts shapes,small,many,attach,notify,room,core,ticket,pool,status,disk] [--json FILE]
  *
  * Always exits 0, but for wrong arguments: a benchmark is not a test.
  */
@@ -28,9 +28,10 @@ struct part {
 static const struct part parts[] = {
 	{ "shapes", bench_shapes }, { "small", bench_small },
 	{ "many", bench_many },     { "attach", bench_attach },
-	{ "notify", bench_notify }, { "core", bench_core },
-	{ "ticket", bench_ticket }, { "pool", bench_pool },
-	{ "status", bench_status }, { "disk", bench_disk },
+	{ "notify", bench_notify }, { "room", bench_room },
+	{ "core", bench_core },     { "ticket", bench_ticket },
+	{ "pool", bench_pool },     { "status", bench_status },
+	{ "disk", bench_disk },
 };
 
 static const struct option long_options[] = {
@@ -46,7 +47,7 @@ static const struct option long_options[] = {
 static int usage(void)
 {
 	fprintf(stderr,
-		"usage: kvpull_bench [--quick] [--runs 1..%u] [--repetitions 1..%u] [--shapes ABCDEFG] [--parts shapes,small,many,attach,notify,core,ticket,pool,status,disk] [--json FILE]\n",
+		"usage: kvpull_bench [--quick] [--runs 1..%u] [--repetitions 1..%u] [--shapes ABCDEFG] [--parts shapes,small,many,attach,notify,room,core,ticket,pool,status,disk] [--json FILE]\n",
 		RUNS_MAX, REPETITIONS_MAX);
 	return 2;
 }
@@ -101,7 +102,7 @@ int main(int argc, char **argv)
 			       .shapes = "ABCDEFG",
 			       .repetitions = REPETITIONS };
 	const char *chosen =
-		"shapes,small,many,attach,notify,core,ticket,pool,status";
+		"shapes,small,many,attach,notify,room,core,ticket,pool,status";
 	const char *json = NULL;
 	char remembered[64];
 	uint32_t runs = 3;

@@ -71,6 +71,8 @@ static const struct bar bars[] = {
 	{ "samenode.notify_poll_us", NAN },
 	{ "samenode.ring_us", 0.4 },
 	{ "samenode.notify_sleep_us", NAN },
+	{ "samenode.room_wait_p99_ms", NAN },
+	{ "samenode.room_unfair_share", NAN },
 	{ "samenode.cpu_s_per_gb", NAN },
 	{ "ticket.ns_per_block.p", 3 },
 	{ "ticket.ns_per_block.d", 3 },
