@@ -185,8 +185,8 @@ claim 'a pool at rest, two owners' 0 '^ +3 +60 +.* 100\.00 +0\.0000 ' 'bytes wro
 	"$tool" --pool --owners 2 --rate 0 --keys 100 --blocks 1024 --requests 20 --verify
 # Control: a library that believes every piece shows wrong bytes.
 wrong_is_seen() {
-	unchecked=$(tests/scenario/mutant.sh "$build" noguard_pool plugin/share/reader.c \
-		's/if (!kvpull_pool_is_unchanged(/if (0 \&\& !kvpull_pool_is_unchanged(/') || return 1
+	unchecked=$(tests/scenario/mutant.sh "$build" noguard_pool plugin/reads/judge.c \
+		's/KVPULL_ESTALE/0/') || return 1
 	KVPULL_TEST_LIBRARY=$unchecked "$tool" $busy_pool --duration 2
 	[ $? -eq 1 ] || return 1
 	KVPULL_TEST_LIBRARY=$unchecked "$tool" $busy_pool --duration 2 |

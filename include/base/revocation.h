@@ -118,11 +118,4 @@ static inline void kvpull_revocation_seen(void)
 	atomic_thread_fence(memory_order_acquire);
 }
 
-static inline int
-kvpull_revocation_is_live(const struct kvpull_revocation_value *value,
-			  uint64_t incarnation, uint64_t generation)
-{
-	return value->incarnation == incarnation && generation > value->revoked;
-}
-
 #endif /* KVPULL_BASE_REVOCATION_H */

@@ -77,13 +77,4 @@ kvpull_pool_judge(const struct kvpull_pool_share *share,
 		  const struct kvpull_pool_entry window[KVPULL_POOL_WINDOW],
 		  struct kvpull_pool_found *found);
 
-/* Reader: a guard that was read after the last byte of the place's data. */
-static inline int
-kvpull_pool_is_unchanged(const struct kvpull_revocation_value *guard,
-			 uint64_t incarnation, uint64_t generation)
-{
-	return guard->incarnation == incarnation &&
-	       guard->revoked + 1 == generation;
-}
-
 #endif /* KVPULL_PLUGIN_POOL_ENTRY_H */

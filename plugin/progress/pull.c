@@ -21,6 +21,7 @@
 #include <inttypes.h>
 
 #include "plugin/progress/progress_state.h"
+#include "plugin/reads/judge.h"
 
 #define DEADLINES_NS KVPULL_NS_PER_MS /* how often deadlines are looked at */
 #define READY_NS UINT64_C(100000)
@@ -333,14 +334,11 @@ static int part_judge(const struct kvpull_progress *progress,
 {
 	const struct kvpull_claim *claim = claim_of(progress, pull);
 
-	if (!kvpull_revocation_is_live(
-		    &part->entry, claim->order->ranks[part->rank].incarnation,
-		    claim->order->generation))
-		return KVPULL_EEXPIRED;
-	if (pull->state == KVPULL_PULL_WRITTEN &&
-	    part->entry.ready < claim->order->generation)
-		return KVPULL_EAGAIN;
-	return 0;
+	return kvpull_guard_judge(
+		pull->state == KVPULL_PULL_WRITTEN ? KVPULL_GUARD_WRITTEN :
+						     KVPULL_GUARD_HOLD,
+		&part->entry, claim->order->ranks[part->rank].incarnation,
+		claim->order->generation);
 }
 
 /* Return: 1 if all parts are in the state, 0 if not. */

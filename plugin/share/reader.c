@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/index.h"
+#include "plugin/reads/judge.h"
 
 #define WINDOWS                                                                \
 	((size_t)KVPULL_SHARE_READER_READS_MAX * KVPULL_SHARE_READER_ITEMS_MAX)
@@ -280,11 +281,10 @@ static void read_end(struct kvpull_share_reader *reader, struct read *read,
 	codes_set(read, code == KVPULL_EABORTED ? KVPULL_EAGAIN : code);
 	for (at = 0; !code && read->local != KVPULL_NONE && at < read->count;
 	     at++) {
-		if (!kvpull_pool_is_unchanged(&read->guards[at],
-					      read->incarnation,
-					      read->generations[at]))
-			read->codes[at] = KVPULL_ESTALE;
-		else
+		read->codes[at] = kvpull_guard_judge(
+			KVPULL_GUARD_CHUNK, &read->guards[at],
+			read->incarnation, read->generations[at]);
+		if (!read->codes[at])
 			read->codes[at] = read->block_codes[at];
 		if (!read->code)
 			read->code = read->codes[at];

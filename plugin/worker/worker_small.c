@@ -15,6 +15,7 @@
  * thread, which has the words for it.
  */
 #include "plugin/progress/plan.h"
+#include "plugin/reads/judge.h"
 #include "plugin/worker/worker.h"
 
 /* Copied in a poll. With progress=caller, the routes' own half comes to it. */
@@ -155,8 +156,9 @@ static int parts_check(const struct part *parts, uint32_t count,
 		       const struct kvpull_claim_order *claim)
 {
 	uint32_t at;
+	int code = 0;
 
-	for (at = 0; at < count; at++) {
+	for (at = 0; !code && at < count; at++) {
 		const struct kvpull_mapping *mapping = &parts[at].lent->mapping;
 		struct kvpull_revocation_value value;
 
@@ -165,12 +167,11 @@ static int parts_check(const struct part *parts, uint32_t count,
 		if (!kvpull_mapping_is_open(mapping))
 			return KVPULL_EAGAIN;
 		value = kvpull_revocation_read(&mapping->entries[claim->slot]);
-		if (!kvpull_revocation_is_live(&value,
-					       claim->ranks[at].incarnation,
-					       claim->generation))
-			return KVPULL_EEXPIRED;
+		code = kvpull_guard_judge(KVPULL_GUARD_HOLD, &value,
+					  claim->ranks[at].incarnation,
+					  claim->generation);
 	}
-	return 0;
+	return code;
 }
 
 static void parts_show(const struct kvpull_worker *worker,

@@ -72,8 +72,7 @@ scenario_engine_f14() {
 		pull_says "no library that sleeps" || return
 	KVPULL_TEST_MUTANT=$engine_library engine_run F14k || return
 	engine_library=$("$FABRIC_TREE/tests/scenario/mutant.sh" \
-		"$FABRIC_BUILD" noguard plugin/share/reader.c \
-		's/if (!kvpull_pool_is_unchanged(/if (0 \&\& !kvpull_pool_is_unchanged(/') ||
+		"$FABRIC_BUILD" noguard plugin/reads/judge.c 's/KVPULL_ESTALE/0/') ||
 		pull_says "no library without the guards" || return
 	KVPULL_TEST_MUTANT=$engine_library engine_run F14b
 }

@@ -112,10 +112,8 @@ static void mutant_run(const struct scenario *scenario, enum f7_mode mode)
 static void f7_unchecked(const struct scenario *scenario)
 {
 	/* Removes the check of both threads that copy. */
-	mutant_use("nocheck",
-		   "plugin/progress/pull.c plugin/worker/worker_small.c",
-		   "s/if (!kvpull_revocation_is_live(/if (0 \\&\\& "
-		   "!kvpull_revocation_is_live(/");
+	mutant_use("nocheck", "plugin/reads/judge.c",
+		   "s/return KVPULL_EEXPIRED/return 0/");
 	mutant_run(scenario, F7_IN_POLL);
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/hold/world.h"
 
+#include "plugin/reads/judge.h"
+
 __attribute__((weak)) uint32_t world_has_marks = 0;
 
 static void log_keep(void *context, uint32_t level, const char *message)
@@ -150,7 +152,8 @@ int is_revoked(const struct fixture *f, uint32_t slot, uint64_t generation)
 	const struct kvpull_revocation_value value =
 		kvpull_revocation_read(&f->entries[slot]);
 
-	return !kvpull_revocation_is_live(&value, INCARNATION, generation);
+	return kvpull_guard_judge(KVPULL_GUARD_HOLD, &value, INCARNATION,
+				  generation) != 0;
 }
 
 void expect_report(struct fixture *f, uint32_t slot, uint64_t generation,

@@ -226,18 +226,6 @@ UNIT_TEST(an_owner_that_ended_is_believed_nothing)
 	kvpull_arena_fini(&world.arena);
 }
 
-UNIT_TEST(a_guard_counts_with_its_incarnation)
-{
-	const struct kvpull_revocation_value guard = { .incarnation = 5,
-						       .revoked = 3 };
-
-	assert_true(kvpull_pool_is_unchanged(&guard, 5, 4));
-	assert_false(kvpull_pool_is_unchanged(&guard, 6, 4));
-	assert_false(kvpull_pool_is_unchanged(&guard, 5, 3));
-	/* No generation that has not begun. */
-	assert_false(kvpull_pool_is_unchanged(&guard, 5, 5));
-}
-
 #ifdef KVPULL_DEBUG
 static int unfenced;
 

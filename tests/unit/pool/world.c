@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/pool/world.h"
 
+#include "plugin/reads/judge.h"
+
 struct kvpull_pool_naming pool_naming(void)
 {
 	static const struct kvpull_model model = {
@@ -135,6 +137,6 @@ int pool_is_valid(const struct pool_world *world,
 	const struct kvpull_revocation_value guard =
 		kvpull_revocation_read(&world->params.guards[place->index]);
 
-	return kvpull_pool_is_unchanged(&guard, POOL_INCARNATION,
-					place->generation);
+	return !kvpull_guard_judge(KVPULL_GUARD_CHUNK, &guard, POOL_INCARNATION,
+				   place->generation);
 }

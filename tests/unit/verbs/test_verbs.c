@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <poll.h>
 
+#include "plugin/reads/judge.h"
 #include "verbs/frame.h"
 
 static void read_and_check(void)
@@ -184,8 +185,10 @@ UNIT_TEST_WITH(entry_says_revoked_until_it_was_read, world_attached, world_down)
 			 0);
 	world_run(5);
 	assert_int_equal(world.d.check_code, KVPULL_EPEER);
-	assert_false(kvpull_revocation_is_live(&world.checked[0],
-					       WORLD_INCARNATION, UINT64_MAX));
+	assert_int_equal(kvpull_guard_judge(KVPULL_GUARD_HOLD,
+					    &world.checked[0],
+					    WORLD_INCARNATION, UINT64_MAX),
+			 KVPULL_EEXPIRED);
 }
 
 UNIT_TEST_WITH(empty_read_is_done_at_once, world_attached, world_down)

@@ -7,6 +7,7 @@
  */
 #include "tests/unit/verbs/world.h"
 
+#include "plugin/reads/judge.h"
 #include "verbs/endpoint.h"
 
 static const char *const kind_names[FAKE_VERBS_KINDS] = { "read", "check",
@@ -244,16 +245,20 @@ TEST(check_that_fails_does_not_say_what_the_last_one_read)
 		ops->check_start(world.d.route, world.peer, &world.read), 0);
 	world_run(5);
 	assert_int_equal(world.d.checks_done, 1);
-	assert_true(kvpull_revocation_is_live(&world.checked[0],
-					      WORLD_INCARNATION, UINT64_MAX));
+	assert_int_equal(kvpull_guard_judge(KVPULL_GUARD_HOLD,
+					    &world.checked[0],
+					    WORLD_INCARNATION, UINT64_MAX),
+			 0);
 	fake_verbs_knobs.fail_at[FAKE_VERBS_CHECK] = 1;
 	fake_verbs_knobs.fail_status = IBV_WC_RETRY_EXC_ERR;
 	assert_int_equal(
 		ops->check_start(world.d.route, world.peer, &world.read), 0);
 	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.d.checks_done, 2);
-	assert_false(kvpull_revocation_is_live(&world.checked[0],
-					       WORLD_INCARNATION, UINT64_MAX));
+	assert_int_equal(kvpull_guard_judge(KVPULL_GUARD_HOLD,
+					    &world.checked[0],
+					    WORLD_INCARNATION, UINT64_MAX),
+			 KVPULL_EEXPIRED);
 }
 
 TEST(read_that_was_told_is_never_written_again)
@@ -358,8 +363,10 @@ TEST(check_that_hangs_ends_soon_after_its_cancel)
 	assert_int_equal(world.d.checks_done, 1);
 	assert_true(world.d.check_code < 0);
 	assert_int_equal(kvpull_verbs_counts(world.d.route)->flushes, 1);
-	assert_false(kvpull_revocation_is_live(&world.checked[0],
-					       WORLD_INCARNATION, UINT64_MAX));
+	assert_int_equal(kvpull_guard_judge(KVPULL_GUARD_HOLD,
+					    &world.checked[0],
+					    WORLD_INCARNATION, UINT64_MAX),
+			 KVPULL_EEXPIRED);
 }
 
 TEST(cancelled_check_that_completes_is_no_fault)

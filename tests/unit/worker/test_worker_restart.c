@@ -5,6 +5,7 @@
  */
 #include <sys/mman.h>
 
+#include "plugin/reads/judge.h"
 #include "tests/unit/worker/peer.h"
 
 #define KEY 7u
@@ -224,8 +225,8 @@ static uint32_t live_slots(const struct kvpull_revocation_entry *entries,
 			kvpull_revocation_read(&entries[slot]);
 
 		/* As a ticket whose hold this worker was never told. */
-		count += (uint32_t)kvpull_revocation_is_live(
-			&value, incarnation, UINT64_MAX);
+		count += !kvpull_guard_judge(KVPULL_GUARD_HOLD, &value,
+					     incarnation, UINT64_MAX);
 	}
 	return count;
 }
@@ -288,16 +289,21 @@ TEST(tickets_of_a_half_that_was_never_heard_die_at_the_next_ones_first_word)
 	assert_in_range(kvpull_half_floor(before) + 1, 1,
 			kvpull_half_floor(world->incarnation));
 	value = kvpull_revocation_read(&entries[SLOT]);
-	assert_true(kvpull_revocation_is_live(&value, incarnation,
-					      kvpull_half_floor(before) + 1));
+	assert_int_equal(kvpull_guard_judge(KVPULL_GUARD_HOLD, &value,
+					    incarnation,
+					    kvpull_half_floor(before) + 1),
+			 0);
 	world_send(world, NULL, 0);
 	value = kvpull_revocation_read(&entries[SLOT]);
-	assert_false(kvpull_revocation_is_live(&value, incarnation,
-					       kvpull_half_floor(before) + 1));
+	assert_int_equal(kvpull_guard_judge(KVPULL_GUARD_HOLD, &value,
+					    incarnation,
+					    kvpull_half_floor(before) + 1),
+			 KVPULL_EEXPIRED);
 	hold(world, kvpull_half_floor(world->incarnation) + 1, KEY);
-	assert_true(kvpull_revocation_is_live(
-		&value, incarnation,
-		kvpull_half_floor(world->incarnation) + 1));
+	assert_int_equal(
+		kvpull_guard_judge(KVPULL_GUARD_HOLD, &value, incarnation,
+				   kvpull_half_floor(world->incarnation) + 1),
+		0);
 	world_poll(world, 1);
 	world_silent(world, KEY);
 }
