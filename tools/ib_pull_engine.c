@@ -19,6 +19,7 @@
 
 #define STEP_BYTES (8u << 20)
 #define RECORDS 256
+#define COUNTERS_MAX 64
 
 uint64_t engine_now_ns(void)
 {
@@ -524,6 +525,21 @@ int engine_has_step(const struct engine *engine)
 
 	/* An error is what the next step says, too. */
 	return bits > 0 && (uint32_t)bits & KVPULL_PENDING_STEP;
+}
+
+uint64_t engine_count(const struct engine *engine, uint32_t rank,
+		      const char *name)
+{
+	struct kvpull_counter all[COUNTERS_MAX];
+	int count = engine->ops->worker->counters(engine->workers[rank], all,
+						  COUNTERS_MAX, sizeof(*all));
+
+	if (count > COUNTERS_MAX)
+		count = COUNTERS_MAX;
+	for (; count > 0; count--)
+		if (!strcmp(all[count - 1].name, name))
+			return all[count - 1].value;
+	return 0;
 }
 
 int engine_poll(struct engine *engine)

@@ -242,10 +242,9 @@ static int timed_step(struct consumer *consumer, uint64_t begun_ns)
 static uint64_t left_of(const struct consumer *consumer, uint32_t rank)
 {
 	const struct engine *engine = &consumer->engine;
-	struct kvpull_worker_stats stats = { .struct_size = sizeof(stats) };
 
-	(void)engine->ops->worker->stats(engine->workers[rank], &stats, 0);
-	return stats.pulls_live + stats.releases_queued;
+	return engine_count(engine, rank, "pulls_live") +
+	       engine_count(engine, rank, "releases_queued");
 }
 
 /*

@@ -87,14 +87,8 @@ static int is_owed(struct release *release)
 	uint64_t owed = 0;
 	uint32_t rank;
 
-	for (rank = 0; rank < engine->tp_size; rank++) {
-		struct kvpull_worker_stats stats = { .struct_size =
-							     sizeof(stats) };
-
-		(void)engine->ops->worker->stats(engine->workers[rank], &stats,
-						 0);
-		owed += stats.releases_queued;
-	}
+	for (rank = 0; rank < engine->tp_size; rank++)
+		owed += engine_count(engine, rank, "releases_queued");
 	return owed || engine_has_step(engine);
 }
 

@@ -208,23 +208,25 @@ static void prefill(struct producer *producer, const struct ib_ask *ask,
 	answer->code = holds == 1 ? 0 : KVPULL_EFULL;
 }
 
-static void stats_answer(struct producer *producer, struct ib_answer *answer)
+static uint64_t count_all(const struct engine *engine, const char *name)
 {
-	struct engine *engine = &producer->engine;
+	uint64_t count = 0;
 	uint32_t rank;
 
-	for (rank = 0; rank < engine->tp_size; rank++) {
-		struct kvpull_worker_stats stats = { .struct_size =
-							     sizeof(stats) };
+	for (rank = 0; rank < engine->tp_size; rank++)
+		count += engine_count(engine, rank, name);
+	return count;
+}
 
-		(void)engine->ops->worker->stats(engine->workers[rank], &stats,
-						 0);
-		answer->holds_live += stats.holds_live;
-		answer->holds_released += stats.holds_released;
-		answer->holds_expired += stats.holds_expired;
-		answer->holds_revoked += stats.holds_revoked;
-		answer->consumers_died += stats.consumers_died;
-	}
+static void stats_answer(struct producer *producer, struct ib_answer *answer)
+{
+	const struct engine *engine = &producer->engine;
+
+	answer->holds_live += count_all(engine, "holds_live");
+	answer->holds_released += count_all(engine, "holds_released");
+	answer->holds_expired += count_all(engine, "holds_expired");
+	answer->holds_revoked += count_all(engine, "holds_revoked");
+	answer->consumers_died += count_all(engine, "consumers_died");
 	answer->blocks_free = engine->free_count;
 	answer->blocks_all = engine->shape.block_count;
 	answer->block_bytes = engine->shape.block_bytes;

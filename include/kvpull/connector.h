@@ -183,31 +183,6 @@ struct kvpull_finish {
 /* The prefix cache is empty, and no request has blocks: see changed(). */
 #define KVPULL_RESET_CLEARED 4u
 
-/** Counters since open, or since the last call with reset. */
-struct kvpull_scheduler_stats {
-	size_t struct_size;
-	uint64_t holds_taken;
-	uint64_t holds_ended;
-	uint64_t holds_live;     /* now */
-	uint64_t families_live;  /* now: remembered parents */
-	uint64_t family_members; /* finished on a sibling's hold */
-	uint64_t no_slot;        /* answered free: no slot */
-	uint64_t not_ready;      /* answered free: ranks unknown */
-	uint64_t tickets_live;   /* now, consumer side */
-	uint64_t tickets_seen;
-	uint64_t pulls_commanded;
-	uint64_t pulls_done;
-	uint64_t pulls_failed;
-	uint64_t rejects;
-	uint64_t mismatches; /* prompt digest differed */
-	uint64_t bad_tickets;
-	uint64_t unknown_keys;
-	uint64_t steps_built;
-	uint64_t results_replayed; /* dropped */
-	uint64_t results_bad;      /* refused */
-	uint64_t resends;          /* a gap was filled */
-};
-
 /** Scheduler half. */
 struct kvpull_scheduler_ops {
 	size_t struct_size;
@@ -352,16 +327,8 @@ struct kvpull_scheduler_ops {
 	 */
 	int (*drain)(struct kvpull_scheduler *scheduler, uint32_t on);
 	/**
-	 * Counters as a struct, as much of it as stats->struct_size covers.
-	 * reset != 0: totals and peaks begin anew.
-	 * Return 0, KVPULL_EINVAL.
-	 */
-	int (*stats)(struct kvpull_scheduler *scheduler,
-		     struct kvpull_scheduler_stats *stats, uint32_t reset);
-	/**
-	 * Every counter of this half, as stats() without a reset returns them,
-	 * and counters that have no member there. scheduler NULL: names, texts
-	 * and kinds, values are 0. counter_bytes: sizeof(*counters).
+	 * Every counter of this half since open: name, text, kind and value.
+	 * scheduler NULL: the values are 0. counter_bytes: sizeof(*counters).
 	 * Return: how many there are; at most capacity are written.
 	 * KVPULL_EINVAL (bad counter_bytes, or no array for a capacity).
 	 */
@@ -442,44 +409,6 @@ struct kvpull_poll_record {
 	uint64_t connected_ns; /* to every peer of its ticket */
 	uint64_t asked_ns;     /* for the first byte: the peers have written */
 	uint64_t came_ns;      /* the last byte */
-};
-
-/** Counters since open, or since the last call with reset. */
-struct kvpull_worker_stats {
-	size_t struct_size;
-	uint64_t holds_taken;
-	uint64_t holds_released;
-	uint64_t holds_expired;
-	uint64_t holds_revoked; /* aborted, revoked, ended by another rank */
-	uint64_t holds_live;    /* now */
-	uint64_t staged_live;   /* now */
-	uint64_t claims;
-	uint64_t releases;
-	uint64_t early;          /* staged notifications */
-	uint64_t duplicates;     /* released twice */
-	uint64_t unknown;        /* notification for no hold, dropped */
-	uint64_t bad_tag;        /* notification with a wrong tag, dropped */
-	uint64_t claims_over;    /* instance beyond claims_max, not counted */
-	uint64_t consumers_live; /* now */
-	uint64_t consumers_died; /* connection ended: killed or closed */
-	uint64_t consumers_refused;
-	uint64_t rings_broken;  /* ring with an impossible tail */
-	uint64_t pulls_started; /* without those refused at once */
-	uint64_t pulls_done;
-	uint64_t pulls_failed;  /* of those started */
-	uint64_t pulls_expired; /* of these: hold ended first */
-	uint64_t pulls_live;    /* now */
-	uint64_t bytes_pulled;
-	uint64_t peers_live; /* now */
-	uint64_t peer_connects;
-	uint64_t peer_failures;
-	uint64_t releases_queued; /* now: not taken by the peer yet */
-	uint64_t step_replayed;
-	uint64_t step_bad;
-	uint64_t step_gaps;
-	uint64_t poll_ns_max; /* longest poll since the last reset */
-	uint64_t log_suppressed;
-	uint64_t arena_bytes; /* taken at open */
 };
 
 struct kvpull_peer_info {
@@ -633,13 +562,9 @@ struct kvpull_worker_ops {
 	int (*peers)(struct kvpull_worker *worker,
 		     struct kvpull_peer_info *peers, uint32_t capacity,
 		     size_t peer_bytes);
-	/** As stats() of the scheduler half. Return 0, KVPULL_EINVAL. */
-	int (*stats)(struct kvpull_worker *worker,
-		     struct kvpull_worker_stats *stats, uint32_t reset);
 	/**
-	 * Every counter of this half, as stats() without a reset returns them,
-	 * and counters that have no member there. worker NULL: names, texts and
-	 * kinds, values are 0. counter_bytes: sizeof(*counters).
+	 * Every counter of this half since open: name, text, kind and value.
+	 * worker NULL: the values are 0. counter_bytes: sizeof(*counters).
 	 * Return: how many there are; at most capacity are written.
 	 * KVPULL_EINVAL (bad counter_bytes, or no array for a capacity).
 	 */

@@ -24,8 +24,6 @@
 #define RECORD_BYTES_FIRST 32u
 #define PEER_BYTES_FIRST 288u
 
-#define GIVE(name, kind, from, help) own.name = counts.name;
-
 /* NULL is a buffer of no bytes, and of no others. */
 static int is_buffer(const void *bytes, size_t byte_count)
 {
@@ -328,19 +326,6 @@ static int scheduler_loaded(struct kvpull_scheduler *scheduler, uint64_t key)
 			   KVPULL_EINVAL;
 }
 
-static int scheduler_stats(struct kvpull_scheduler *scheduler,
-			   struct kvpull_scheduler_stats *stats, uint32_t reset)
-{
-	struct kvpull_scheduler_stats own = { .struct_size = sizeof(own) };
-	union kvpull_scheduler_counts counts;
-
-	if (!scheduler || kvpull_params_check_output(stats))
-		return KVPULL_EINVAL;
-	kvpull_scheduler_stats_get(scheduler, &counts, reset);
-	KVPULL_SCHEDULER_STATS(GIVE)
-	return kvpull_params_give(stats, &own, sizeof(own));
-}
-
 static int scheduler_counters(struct kvpull_scheduler *scheduler,
 			      struct kvpull_counter *counters,
 			      uint32_t capacity, size_t counter_bytes)
@@ -348,7 +333,7 @@ static int scheduler_counters(struct kvpull_scheduler *scheduler,
 	union kvpull_scheduler_counts counts;
 
 	if (scheduler)
-		kvpull_scheduler_stats_get(scheduler, &counts, 0);
+		kvpull_scheduler_counts(scheduler, &counts);
 	return kvpull_counters_list(&kvpull_scheduler_counters,
 				    scheduler ? counts.values : NULL, counters,
 				    capacity, counter_bytes);
@@ -481,19 +466,6 @@ static int worker_peers(struct kvpull_worker *worker,
 	return kvpull_worker_peers(worker, peers, capacity, peer_bytes);
 }
 
-static int worker_stats(struct kvpull_worker *worker,
-			struct kvpull_worker_stats *stats, uint32_t reset)
-{
-	struct kvpull_worker_stats own = { .struct_size = sizeof(own) };
-	union kvpull_worker_counts counts;
-
-	if (!worker || kvpull_params_check_output(stats))
-		return KVPULL_EINVAL;
-	kvpull_worker_stats_get(worker, &counts, reset);
-	KVPULL_WORKER_STATS(GIVE)
-	return kvpull_params_give(stats, &own, sizeof(own));
-}
-
 static int worker_counters(struct kvpull_worker *worker,
 			   struct kvpull_counter *counters, uint32_t capacity,
 			   size_t counter_bytes)
@@ -501,7 +473,7 @@ static int worker_counters(struct kvpull_worker *worker,
 	union kvpull_worker_counts counts;
 
 	if (worker)
-		kvpull_worker_stats_get(worker, &counts, 0);
+		kvpull_worker_counts(worker, &counts);
 	return kvpull_counters_list(&kvpull_worker_counters,
 				    worker ? counts.values : NULL, counters,
 				    capacity, counter_bytes);
@@ -532,7 +504,6 @@ static const struct kvpull_scheduler_ops scheduler_ops = {
 	.has_pending = scheduler_has_pending,
 	.reset = scheduler_reset,
 	.drain = scheduler_drain,
-	.stats = scheduler_stats,
 	.counters = scheduler_counters,
 	.worker_attach = scheduler_worker_attach,
 	.changed = scheduler_changed,
@@ -558,7 +529,6 @@ static const struct kvpull_worker_ops worker_ops = {
 	.event_fd = worker_event_fd,
 	.progress = worker_progress,
 	.peers = worker_peers,
-	.stats = worker_stats,
 	.counters = worker_counters,
 };
 

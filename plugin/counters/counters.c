@@ -30,37 +30,6 @@ const struct kvpull_counter_table kvpull_reader_counters = {
 	"reader", reader_rows, KVPULL_READER_COUNTER_COUNT
 };
 
-/* A row without a member is an error where the engine is told (stats()). */
-_Static_assert(sizeof(struct kvpull_worker_stats) ==
-		       sizeof(size_t) +
-			       sizeof(uint64_t) * (0 KVPULL_WORKER_STATS(
-							  KVPULL_COUNTER_ONE)),
-	       "every member of a worker's stats has its row");
-_Static_assert(sizeof(struct kvpull_scheduler_stats) ==
-		       sizeof(size_t) +
-			       sizeof(uint64_t) * (0 KVPULL_SCHEDULER_STATS(
-							  KVPULL_COUNTER_ONE)),
-	       "every member of a scheduler's stats has its row");
-
-void kvpull_counters_since(const struct kvpull_counter_table *table,
-			   uint64_t *now, uint64_t *at_reset, uint64_t *own,
-			   uint32_t reset)
-{
-	uint32_t i;
-
-	for (i = 0; i < table->row_count; i++) {
-		const uint64_t since_open = now[i];
-
-		if (table->rows[i].kind == KVPULL_COUNTER_TOTAL)
-			now[i] -= at_reset[i];
-		if (!reset)
-			continue;
-		at_reset[i] = since_open;
-		if (table->rows[i].kind == KVPULL_COUNTER_PEAK)
-			own[i] = 0;
-	}
-}
-
 int kvpull_counters_list(const struct kvpull_counter_table *table,
 			 const uint64_t *values,
 			 struct kvpull_counter *counters, uint32_t capacity,

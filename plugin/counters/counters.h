@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The counters of both halves and of a reader, a row each. From a row come the
- * member that is counted in, the engine's value, its reset, Prometheus text and
- * the reference pages (make pages). Pure.
+ * member that is counted in, the engine's value, Prometheus text and the
+ * reference pages (make pages). Pure.
  *
  * X(name, kind, from, help)
  *   name  as engines know it, for ever. A present number ends in _live, _queued
  *         or _bytes, a peak in _max, a total in none of them.
  *   kind  TOTAL: a number of events. LIVE: a present number. PEAK: the largest
- *         since the last reset.
+ *         since open.
  *   from  the counting part, and the member's name there:
  *         OWN       the half itself: worker->counts, scheduler->counts
  *         HOLDS     struct kvpull_hold_counts
@@ -30,8 +30,7 @@
 #include "kvpull/connector.h"
 
 /* clang-format off */
-/* The members of struct kvpull_worker_stats. */
-#define KVPULL_WORKER_STATS(X) \
+#define KVPULL_WORKER_COUNTERS(X) \
 	X(holds_taken, TOTAL, HOLDS(taken), "Holds taken by this rank") \
 	X(holds_released, TOTAL, HOLDS(released), "Holds ended by their consumers") \
 	X(holds_expired, TOTAL, HOLDS(expired), "Holds ended by lease or hold_max") \
@@ -62,12 +61,9 @@
 	X(step_replayed, TOTAL, OWN(step_replayed), "Commands seen before, dropped") \
 	X(step_bad, TOTAL, OWN(step_bad), "Step messages refused") \
 	X(step_gaps, TOTAL, OWN(step_gaps), "Step messages that came after a gap") \
-	X(poll_ns_max, PEAK, OWN(poll_ns_max), "Longest poll since the last reset, nanoseconds") \
+	X(poll_ns_max, PEAK, OWN(poll_ns_max), "Longest poll since open, nanoseconds") \
 	X(log_suppressed, TOTAL, LOG(suppressed), "Log lines suppressed") \
-	X(arena_bytes, LIVE, OWN(arena_bytes), "Memory taken at open")
-
-#define KVPULL_WORKER_COUNTERS(X) \
-	KVPULL_WORKER_STATS(X) \
+	X(arena_bytes, LIVE, OWN(arena_bytes), "Memory taken at open") \
 	X(claims_live, LIVE, WORKER(claim_map.count), "Tickets claimed now, as a consumer") \
 	X(holds_given_back, TOTAL, HOLDS(given_back), "Holds ended since a consumer that was not let in gave them back") \
 	X(gives, TOTAL, PROGRESS(gives), "Tickets given back by consumers that were not let in") \
@@ -75,8 +71,7 @@
 	X(gives_bad, TOTAL, PROGRESS(gives_bad), "Tickets given back with a wrong tag or slot, dropped") \
 	X(gives_said, TOTAL, PROGRESS(gives_said), "Tickets given back, as a consumer, to producers that do not let it in")
 
-/* The members of struct kvpull_scheduler_stats. */
-#define KVPULL_SCHEDULER_STATS(X) \
+#define KVPULL_SCHEDULER_COUNTERS(X) \
 	X(holds_taken, TOTAL, OWN(holds_taken), "Holds taken") \
 	X(holds_ended, TOTAL, SLOTS(ended), "Holds that every rank reported ended") \
 	X(holds_live, LIVE, SLOTS(live.count), "Holds now") \
@@ -96,13 +91,10 @@
 	X(steps_built, TOTAL, OWN(steps_built), "Step messages built") \
 	X(results_replayed, TOTAL, OWN(results_replayed), "Results seen before, dropped") \
 	X(results_bad, TOTAL, OWN(results_bad), "Result messages refused") \
-	X(resends, TOTAL, OUTBOX(resends), "Gaps of a worker that were filled")
-
-#define KVPULL_SCHEDULER_COUNTERS(X) \
-	KVPULL_SCHEDULER_STATS(X) \
+	X(resends, TOTAL, OUTBOX(resends), "Gaps of a worker that were filled") \
 	X(changed, TOTAL, OWN(changed), "Requests neither held nor pulled: weights or adapter changed meanwhile")
 
-/* Counters of a handle of kvpull_reader_v1(), which has no stats struct. */
+/* Counters of a handle of kvpull_reader_v1(). */
 #define KVPULL_READER_COUNTERS(X) \
 	X(puts, TOTAL, OWN(puts), "Chunks listed under a key") \
 	X(puts_stale, TOTAL, OWN(puts_stale), "Puts refused: bumped since the chunk was written") \
@@ -185,7 +177,7 @@ struct kvpull_hold_counts {
 #define KVPULL_IN_PROGRESS_LOG(member)
 #define KVPULL_IN_PROGRESS(name, kind, from, help) KVPULL_IN_PROGRESS_##from
 
-/* Counters of the progress side, read by stats() (one writer each). */
+/* Counters of the progress side, one writer each. */
 struct kvpull_progress_counts {
 	/* cppcheck-suppress unknownMacro ; likewise */
 	KVPULL_WORKER_COUNTERS(KVPULL_IN_PROGRESS)
@@ -207,18 +199,6 @@ struct kvpull_counter_table {
 extern const struct kvpull_counter_table kvpull_worker_counters;
 extern const struct kvpull_counter_table kvpull_scheduler_counters;
 extern const struct kvpull_counter_table kvpull_reader_counters;
-
-/**
- * Let totals begin at the last reset; the others are as they are.
- *
- * @now       in: since open; out: since the last reset.
- * @at_reset  what was in @now at the last reset.
- * @own       where the half counts; its peaks begin again at a reset.
- * @reset     not 0: the next call begins here.
- */
-void kvpull_counters_since(const struct kvpull_counter_table *table,
-			   uint64_t *now, uint64_t *at_reset, uint64_t *own,
-			   uint32_t reset);
 
 /**
  * Fill in an engine's array, whose elements may be of an older or a newer

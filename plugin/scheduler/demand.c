@@ -176,7 +176,7 @@ int kvpull_demand_decode(struct kvpull_demand *demand, const void *text,
 			demand->scratch_bytes, demand->scratch);
 	if (!code || code == KVPULL_ENOTMINE)
 		return code;
-	demand->stats->bad_tickets++;
+	demand->counts->bad_tickets++;
 	if (code == KVPULL_EVERSION) {
 		kvpull_warn(
 			demand->log,
@@ -253,7 +253,7 @@ static int claim(struct kvpull_demand *demand, const char *label,
 	};
 	memcpy(entry->digest, ticket->digest, sizeof(entry->digest));
 	demand->live_count++;
-	demand->stats->tickets_seen++;
+	demand->counts->tickets_seen++;
 	*claimed = index;
 	return 0;
 }
@@ -324,7 +324,7 @@ int kvpull_demand_join(struct kvpull_demand *demand, struct kvpull_user *user,
 	} else if (!(demand->tickets[index].flags & TICKET_RELEASED) &&
 		   !kvpull_kept_is(demand->texts, demand->tickets[index].kept,
 				   demand->scratch, demand->scratch_bytes)) {
-		demand->stats->bad_tickets++;
+		demand->counts->bad_tickets++;
 		return KVPULL_ENOTICKET;
 	}
 	*user = (struct kvpull_user){ .ticket = index,
@@ -388,14 +388,14 @@ int kvpull_demand_match(struct kvpull_demand *demand, struct kvpull_user *user,
 	    user->state != KVPULL_USER_CHOSEN)
 		return KVPULL_MATCH_NOTHING;
 	if (user->flags & USER_CHANGED) {
-		demand->stats->changed++;
+		demand->counts->changed++;
 		finish_user(demand, user, ask->key);
 		return KVPULL_MATCH_NOTHING;
 	}
 	entry = &demand->tickets[user->ticket];
 	mismatch = mismatch_of(entry, ask);
 	if (mismatch) {
-		demand->stats->mismatches++;
+		demand->counts->mismatches++;
 		kvpull_warn(demand->log,
 			    "ticket slot %u generation %" PRIu64
 			    " %s request key %" PRIu64 ": nothing is loaded",
@@ -524,7 +524,7 @@ static int command_pull(struct kvpull_demand *demand, struct kvpull_user *user,
 		user->flags |= USER_RELEASES;
 		entry->flags |= TICKET_RELEASING;
 	}
-	demand->stats->pulls_commanded++;
+	demand->counts->pulls_commanded++;
 	return 0;
 }
 
@@ -579,7 +579,7 @@ void kvpull_demand_change(struct kvpull_demand *demand,
 	user->code = KVPULL_EMISMATCH;
 	if (user->state != KVPULL_USER_WAITING)
 		return;
-	demand->stats->changed++;
+	demand->counts->changed++;
 	finish_user(demand, user, key);
 }
 
@@ -601,15 +601,15 @@ static void end_pull(struct kvpull_demand *demand, struct kvpull_user *user,
 	entry->pull_count--;
 	demand->pull_count--;
 	if (user->flags & USER_CHANGED) {
-		demand->stats->changed++;
+		demand->counts->changed++;
 		user->code = KVPULL_EMISMATCH;
 	}
 	if (releases)
 		entry->flags &= ~TICKET_RELEASING;
 	if (user->code)
-		demand->stats->pulls_failed++;
+		demand->counts->pulls_failed++;
 	else
-		demand->stats->pulls_done++;
+		demand->counts->pulls_done++;
 	if (releases && user->ended == demand->ranks_all &&
 	    !(entry->flags & TICKET_RELEASED))
 		release(demand, user->ticket);

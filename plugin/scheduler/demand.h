@@ -69,7 +69,7 @@ struct kvpull_demand {
 	const struct kvpull_log *log;
 	struct kvpull_outbox *outbox;
 	struct kvpull_texts *texts;
-	union kvpull_scheduler_counts *stats;
+	union kvpull_scheduler_counts *counts;
 	struct kvpull_ticket *scratch; /* a decoded ticket */
 	uint8_t *scratch_bytes;        /* [KVPULL_TICKET_BYTES_MAX], its body */
 	const uint8_t *ticket_key;     /* or NULL */

@@ -211,7 +211,7 @@ int kvpull_scheduler_matched_tokens(struct kvpull_scheduler *scheduler,
 	kvpull_scheduler_tick(scheduler, now_ns);
 	request = kvpull_scheduler_find(scheduler, key);
 	if (!request) {
-		scheduler->stats.unknown_keys++;
+		scheduler->counts.unknown_keys++;
 		return KVPULL_MATCH_NOTHING;
 	}
 	if (local_tokens &&
@@ -289,7 +289,7 @@ int kvpull_scheduler_allocated(struct kvpull_scheduler *scheduler,
 	kvpull_scheduler_tick(scheduler, now_ns);
 	request = kvpull_scheduler_find(scheduler, allocation->key);
 	if (!request) {
-		scheduler->stats.unknown_keys++;
+		scheduler->counts.unknown_keys++;
 		return KVPULL_ENOKEY;
 	}
 	if (!allocation->external_tokens) {
@@ -510,7 +510,7 @@ static int take_hold(struct kvpull_scheduler *scheduler,
 
 	bounds_of_ranks(scheduler, &floor, &slot_count);
 	if (kvpull_slots_peek(&scheduler->slots, slot_count, floor, &take)) {
-		scheduler->stats.no_slot++;
+		scheduler->counts.no_slot++;
 		if (may_say(scheduler, KVPULL_FULL_HOLDS, now_ns))
 			kvpull_warn(
 				scheduler->log,
@@ -534,7 +534,7 @@ static int take_hold(struct kvpull_scheduler *scheduler,
 	}
 	if (commit_hold(scheduler, &take, finish) != 0) {
 		finish->ticket_bytes = 0;
-		scheduler->stats.no_slot++;
+		scheduler->counts.no_slot++;
 		if (may_say(scheduler, KVPULL_FULL_LOG, now_ns))
 			kvpull_warn(
 				scheduler->log,
@@ -547,7 +547,7 @@ static int take_hold(struct kvpull_scheduler *scheduler,
 	if (parent_key)
 		kvpull_families_add(&scheduler->families, parent_key,
 				    request->digest, take.text);
-	scheduler->stats.holds_taken++;
+	scheduler->counts.holds_taken++;
 	return KVPULL_FINISH_HELD;
 }
 
@@ -581,7 +581,7 @@ static int finish_producer(struct kvpull_scheduler *scheduler,
 	    request->user.state == KVPULL_USER_PULLING)
 		return KVPULL_FINISH_FREE;
 	if (request->changed) {
-		scheduler->stats.changed++;
+		scheduler->counts.changed++;
 		return KVPULL_FINISH_FREE;
 	}
 	if (parent_key)
@@ -590,13 +590,13 @@ static int finish_producer(struct kvpull_scheduler *scheduler,
 	if (text != KVPULL_NONE) {
 		if (give_text(scheduler, text, finish) != 0)
 			return KVPULL_ETOOSMALL;
-		scheduler->stats.family_members++;
+		scheduler->counts.family_members++;
 		return KVPULL_FINISH_FREE;
 	}
 	if (scheduler->draining)
 		return KVPULL_FINISH_FREE;
 	if (kvpull_scheduler_ranks_missing(scheduler)) {
-		scheduler->stats.not_ready++;
+		scheduler->counts.not_ready++;
 		if (may_say(scheduler, KVPULL_RANKS_UNKNOWN_HOLD, now_ns))
 			ranks_log(scheduler, request, "held");
 		return KVPULL_FINISH_FREE;
@@ -610,7 +610,7 @@ static int finish_unknown(struct kvpull_scheduler *scheduler,
 {
 	const uint32_t slot = kvpull_slots_find(&scheduler->slots, finish->key);
 
-	scheduler->stats.unknown_keys++;
+	scheduler->counts.unknown_keys++;
 	if (slot == KVPULL_NONE)
 		return KVPULL_FINISH_FREE;
 	if (finish->reason == KVPULL_FINISH_ABORT &&
@@ -637,7 +637,7 @@ int kvpull_scheduler_request_finished(struct kvpull_scheduler *scheduler,
 	if (answer < 0)
 		return answer;
 	if (finish->reason == KVPULL_FINISH_REJECT)
-		scheduler->stats.rejects++;
+		scheduler->counts.rejects++;
 	finish_consumer(scheduler, request);
 	return answer;
 }
@@ -653,7 +653,7 @@ int kvpull_scheduler_request_rejected(struct kvpull_scheduler *scheduler,
 	if (!code)
 		code = kvpull_demand_reject(&scheduler->demand);
 	if (!code)
-		scheduler->stats.rejects++;
+		scheduler->counts.rejects++;
 	return code == KVPULL_EFULL ?
 		       tickets_full(scheduler, "that was rejected", now_ns) :
 		       code;

@@ -90,8 +90,7 @@ int kvpull_scheduler_changed(struct kvpull_scheduler *scheduler,
 			     uint64_t adapter, uint64_t now_ns);
 int kvpull_scheduler_loaded(struct kvpull_scheduler *scheduler, uint64_t key);
 int kvpull_scheduler_drain(struct kvpull_scheduler *scheduler, uint32_t on);
-void kvpull_scheduler_stats_get(struct kvpull_scheduler *scheduler,
-				union kvpull_scheduler_counts *stats,
-				uint32_t reset);
+void kvpull_scheduler_counts(struct kvpull_scheduler *scheduler,
+			     union kvpull_scheduler_counts *counts);
 
 #endif /* KVPULL_PLUGIN_SCHEDULER_H */

@@ -45,7 +45,7 @@ static void init_consumer(struct kvpull_scheduler *scheduler,
 	demand->log = scheduler->log;
 	demand->outbox = &scheduler->outbox;
 	demand->texts = &scheduler->texts;
-	demand->stats = &scheduler->stats;
+	demand->counts = &scheduler->counts;
 	demand->scratch = scheduler->ticket;
 	demand->scratch_bytes = scheduler->ticket_bytes;
 	demand->ticket_key = kvpull_config_key(&scheduler->config);

@@ -159,7 +159,7 @@ static int step_build(struct kvpull_scheduler *scheduler, void *bytes,
 	code = kvpull_outbox_build(&scheduler->outbox, bytes, capacity,
 				   byte_count, now_ns);
 	if (!code && *byte_count)
-		scheduler->stats.steps_built++;
+		scheduler->counts.steps_built++;
 	return code;
 }
 
@@ -251,7 +251,7 @@ static void apply_result(struct kvpull_scheduler *scheduler,
 		    result->rank.tp_rank == header->tp_rank)
 			code = learn_rank(scheduler, &result->rank);
 		if (code)
-			scheduler->stats.results_bad++;
+			scheduler->counts.results_bad++;
 		return;
 	case KVPULL_RESULT_HOLD_ENDED:
 		code = kvpull_slots_report(&scheduler->slots, header->tp_rank,
@@ -269,7 +269,7 @@ static void apply_result(struct kvpull_scheduler *scheduler,
 		break;
 	}
 	if (code)
-		scheduler->stats.unknown_keys++;
+		scheduler->counts.unknown_keys++;
 }
 
 /* The header fits a worker that we know, or come to know by it. */
@@ -303,7 +303,7 @@ int kvpull_scheduler_result_take(struct kvpull_scheduler *scheduler,
 	if (!code)
 		code = admit(scheduler, &header, reader, now_ns);
 	if (code == KVPULL_EAGAIN) {
-		scheduler->stats.results_replayed++;
+		scheduler->counts.results_replayed++;
 		return 0;
 	}
 	if (!code)
@@ -312,10 +312,10 @@ int kvpull_scheduler_result_take(struct kvpull_scheduler *scheduler,
 	if (code == KVPULL_EAGAIN)
 		return 0; /* the worker says it again */
 	if (code) {
-		scheduler->stats.results_bad++;
+		scheduler->counts.results_bad++;
 		return code;
 	}
-	scheduler->stats.results_replayed += skip;
+	scheduler->counts.results_replayed += skip;
 	for (i = 0; i < header.record_count; i++) {
 		if (kvpull_step_get_result(&reader, &result) != 0)
 			return KVPULL_EINVAL;
@@ -380,19 +380,15 @@ int kvpull_scheduler_drain(struct kvpull_scheduler *scheduler, uint32_t on)
 	return (int)scheduler->slots.live.count;
 }
 
-#define FROM_OWN(member) scheduler->stats.member
+#define FROM_OWN(member) scheduler->counts.member
 #define FROM_SLOTS(member) scheduler->slots.member
 #define FROM_FAMILIES(member) scheduler->families.member
 #define FROM_DEMAND(member) scheduler->demand.member
 #define FROM_OUTBOX(member) scheduler->outbox.member
-#define COPY(name, kind, from, help) stats->name = FROM_##from;
+#define COPY(name, kind, from, help) counts->name = FROM_##from;
 
-void kvpull_scheduler_stats_get(struct kvpull_scheduler *scheduler,
-				union kvpull_scheduler_counts *stats,
-				uint32_t reset)
+void kvpull_scheduler_counts(struct kvpull_scheduler *scheduler,
+			     union kvpull_scheduler_counts *counts)
 {
 	KVPULL_SCHEDULER_COUNTERS(COPY)
-	kvpull_counters_since(&kvpull_scheduler_counters, stats->values,
-			      scheduler->stats_at_reset.values,
-			      scheduler->stats.values, reset);
 }

@@ -86,8 +86,7 @@ struct kvpull_scheduler {
 	uint8_t *ticket_bytes;        /* [KVPULL_TICKET_BYTES_MAX] scratch */
 
 	uint64_t full_say_ns[KVPULL_TABLES_FULL]; /* next line on each */
-	union kvpull_scheduler_counts stats;      /* its own, since open */
-	union kvpull_scheduler_counts stats_at_reset;
+	union kvpull_scheduler_counts counts;     /* its own, since open */
 };
 
 /* Time goes on: first in every call that has it. */

@@ -285,7 +285,7 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 		kvpull_worker_destroy(worker);
 		return code;
 	}
-	worker->stats.arena_bytes = worker->arena.used + worker->hot.used;
+	worker->counts.arena_bytes = worker->arena.used + worker->hot.used;
 	kvpull_arena_seal(&worker->arena);
 	kvpull_arena_seal(&worker->hot);
 	kvpull_info(
@@ -294,7 +294,7 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 		worker->facts.tp_rank, worker->facts.tp_size,
 		worker->facts.engine_id,
 		(unsigned long long)worker->facts.incarnation,
-		(size_t)worker->stats.arena_bytes / 1024);
+		(size_t)worker->counts.arena_bytes / 1024);
 	*out = worker;
 	return 0;
 }

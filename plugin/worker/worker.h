@@ -126,8 +126,7 @@ struct kvpull_worker {
 	uint64_t rank_sequence; /* of the last RANK; 0: none was said */
 	uint32_t address_told;  /* the handover's count, with that RANK */
 	uint32_t result_count_max;
-	union kvpull_worker_counts stats; /* the engine side's own counters */
-	union kvpull_worker_counts stats_at_reset;
+	union kvpull_worker_counts counts; /* the engine side's own counters */
 	struct kvpull_wakeup wakeup;
 	uint64_t broken_say_ns; /* next line on a broken ring */
 	uint64_t given_say_ns;  /* next line on tickets given back */
@@ -212,8 +211,8 @@ uint32_t kvpull_worker_result_room(const struct kvpull_worker *worker);
 void kvpull_worker_failed_free(struct kvpull_worker *worker);
 
 /* worker_status.c: what the engine's thread shows of itself; as the ABI's */
-void kvpull_worker_stats_get(struct kvpull_worker *worker,
-			     union kvpull_worker_counts *stats, uint32_t reset);
+void kvpull_worker_counts(struct kvpull_worker *worker,
+			  union kvpull_worker_counts *counts);
 /* A consumer was heard of; and how many claims and releases it said. */
 void kvpull_worker_show_heard(struct kvpull_worker *worker, uint32_t index,
 			      uint64_t now_ns);

@@ -113,7 +113,7 @@ static void notes_take(struct kvpull_worker *worker, uint32_t index,
 static void ring_broken(struct kvpull_worker *worker,
 			const struct kvpull_consumer *consumer, uint64_t now_ns)
 {
-	worker->stats.rings_broken++;
+	worker->counts.rings_broken++;
 	if (now_ns < worker->broken_say_ns)
 		return;
 	worker->broken_say_ns = now_ns + SAY_NS;
@@ -121,7 +121,7 @@ static void ring_broken(struct kvpull_worker *worker,
 		&worker->facts.log,
 		"consumer rank %u of %s broke its ring: it is closed (%llu so far)",
 		consumer->rank, consumer->engine_id,
-		(unsigned long long)worker->stats.rings_broken);
+		(unsigned long long)worker->counts.rings_broken);
 }
 
 /*
@@ -416,13 +416,13 @@ static void pull_report(struct kvpull_worker *worker, uint32_t index,
 	pull_end_result(worker, order->key, outcome->code, record.bytes);
 	kvpull_map_remove(&worker->pull_map, order->key);
 	if (!outcome->code) {
-		worker->stats.pulls_done++;
-		worker->stats.bytes_pulled += outcome->bytes;
+		worker->counts.pulls_done++;
+		worker->counts.bytes_pulled += outcome->bytes;
 		kvpull_index_pool_give(&worker->pull_pool, index);
 		return;
 	}
-	worker->stats.pulls_failed++;
-	worker->stats.pulls_expired += outcome->code == KVPULL_EEXPIRED;
+	worker->counts.pulls_failed++;
+	worker->counts.pulls_expired += outcome->code == KVPULL_EEXPIRED;
 	worker->pull_notes[index].next = worker->pull_failed;
 	worker->pull_failed = index;
 }
@@ -577,8 +577,8 @@ int kvpull_worker_poll(struct kvpull_worker *worker,
 		worked = pulls_help(worker);
 	if (worked || sink.count) {
 		took_ns = kvpull_facts_now(&worker->facts) - now_ns;
-		if (took_ns > worker->stats.poll_ns_max)
-			worker->stats.poll_ns_max = took_ns;
+		if (took_ns > worker->counts.poll_ns_max)
+			worker->counts.poll_ns_max = took_ns;
 		kvpull_worker_show_poll(worker, took_ns, sink.sent);
 	}
 	return (int)sink.count;

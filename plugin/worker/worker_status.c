@@ -18,15 +18,15 @@ static uint64_t count_of(const _Atomic uint64_t *counter)
 	return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-#define FROM_OWN(member) worker->stats.member
+#define FROM_OWN(member) worker->counts.member
 #define FROM_HOLDS(member) holds.member
 #define FROM_PROGRESS(member) count_of(&progress->member)
 #define FROM_WORKER(member) worker->member
 #define FROM_LOG(member) count_of(&worker->facts.log_budget.member)
-#define COPY(name, kind, from, help) stats->name = FROM_##from;
+#define COPY(name, kind, from, help) counts->name = FROM_##from;
 
-void kvpull_worker_stats_get(struct kvpull_worker *worker,
-			     union kvpull_worker_counts *stats, uint32_t reset)
+void kvpull_worker_counts(struct kvpull_worker *worker,
+			  union kvpull_worker_counts *counts)
 {
 	const struct kvpull_progress_counts *progress =
 		kvpull_progress_counts(worker->progress);
@@ -34,9 +34,6 @@ void kvpull_worker_stats_get(struct kvpull_worker *worker,
 
 	kvpull_holds_counts(worker->holds, &holds);
 	KVPULL_WORKER_COUNTERS(COPY)
-	kvpull_counters_since(&kvpull_worker_counters, stats->values,
-			      worker->stats_at_reset.values,
-			      worker->stats.values, reset);
 }
 
 /* Rows of the engine's thread; those of the progress thread lie apart. */

@@ -46,7 +46,7 @@ static void pull_refuse(struct kvpull_worker *worker,
 			"more than %u pulls refused in one poll: request %" PRIu64
 			" is not reported; raise requests_max",
 			refused_max, command->key);
-		worker->stats.step_bad++;
+		worker->counts.step_bad++;
 		return;
 	}
 	refused =
@@ -80,7 +80,7 @@ static void apply_hold(struct kvpull_worker *worker,
 		     " in slot %u generation %" PRIu64
 		     " refused: the step does not fit this rank's table",
 		     command->key, command->slot, command->generation);
-	worker->stats.step_bad++;
+	worker->counts.step_bad++;
 }
 
 static void apply_end(struct kvpull_worker *worker,
@@ -96,7 +96,7 @@ static void apply_end(struct kvpull_worker *worker,
 	}
 	if (kvpull_holds_end(worker->holds, command->slot, command->generation,
 			     command->key, command->reason))
-		worker->stats.step_bad++;
+		worker->counts.step_bad++;
 }
 
 /* Most tickets have few: a page for each would be slower than its pull. */
@@ -213,7 +213,7 @@ static void apply_pull(struct kvpull_worker *worker,
 
 	/* Said twice: its one report is on its way. */
 	if (kvpull_map_get(&worker->pull_map, command->key) != KVPULL_NONE) {
-		worker->stats.step_bad++;
+		worker->counts.step_bad++;
 		return;
 	}
 	if (!refusal && is_closing(worker))
@@ -239,7 +239,7 @@ static void apply_pull(struct kvpull_worker *worker,
 	worker->claim_notes[claim].waiting++;
 	pull_fill(worker, index, command);
 	kvpull_pulls_add(worker, &worker->pulls_start, index);
-	worker->stats.pulls_started++;
+	worker->counts.pulls_started++;
 	KVPULL_PROBE5(
 		pull_start, command->key, worker->handover.claims[claim].slot,
 		worker->handover.claims[claim].generation,
@@ -348,7 +348,7 @@ static int retire(struct kvpull_worker *worker)
 			"the scheduler half was restarted: all holds and pulls end, and no ticket of this worker is live; close it and open another");
 		kvpull_worker_retire(worker);
 	}
-	worker->stats.step_bad++;
+	worker->counts.step_bad++;
 	return KVPULL_ECLOSED;
 }
 
@@ -397,7 +397,7 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 	now_ns = kvpull_facts_now(&worker->facts);
 	code = kvpull_step_begin(&reader, &worker->scratch, &header);
 	if (code) {
-		worker->stats.step_bad++;
+		worker->counts.step_bad++;
 		kvpull_error(
 			&worker->facts.log,
 			code == KVPULL_EVERSION ?
@@ -416,7 +416,7 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 	if (follow(worker, &header)) {
 		worker->step_gap = 1;
 		worker->step_gap_told = 0; /* the last word may be lost */
-		worker->stats.step_gaps++;
+		worker->counts.step_gaps++;
 		return 0;
 	}
 	worker->step_gap = 0;
@@ -427,7 +427,7 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 		if (kvpull_step_peek_again(&reader, &worker->scratch, &command))
 			return KVPULL_EINVAL;
 		if (header.first_sequence + index <= worker->step_sequence) {
-			worker->stats.step_replayed++;
+			worker->counts.step_replayed++;
 			continue;
 		}
 		worker->step_sequence = header.first_sequence + index;

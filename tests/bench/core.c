@@ -509,7 +509,7 @@ static double arena_of(const struct bench *bench, uint32_t max_holds)
 	double bytes = (double)NAN;
 
 	if (core && !worker_open(core, bench, "thread", max_holds))
-		bytes = (double)core->worker->stats.arena_bytes;
+		bytes = (double)core->worker->counts.arena_bytes;
 	if (core)
 		core_close(core);
 	return bytes;

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/pause.h"
+#include "tests/lib/counts.h"
 
 #define STEP_BYTES (8u << 20)
 #define HEADS 4u
@@ -334,11 +335,11 @@ int consumer_wait_loaded(struct halves *consumer, uint32_t count,
 
 void consumer_wait_notified(struct halves *consumer)
 {
-	struct kvpull_worker_stats stats = { .struct_size = sizeof(stats) };
 	const uint64_t until = kvpull_clock_ns() + KVPULL_NS_PER_S;
 
-	while (!consumer->ops->worker->stats(consumer->worker, &stats, 0) &&
-	       stats.releases_queued && kvpull_clock_ns() < until)
+	while (worker_counts(consumer->ops->worker, consumer->worker)
+		       .releases_queued &&
+	       kvpull_clock_ns() < until)
 		(void)consumer->ops->worker->progress(consumer->worker, 64);
 }
 

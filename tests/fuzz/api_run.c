@@ -4,6 +4,7 @@
  * all that was held or pulled is reported within the leases.
  */
 #include "tests/fuzz/api.h"
+#include "tests/lib/counts.h"
 
 #include <string.h>
 
@@ -120,7 +121,7 @@ static uint32_t turn(int is_told)
 }
 
 static void left_tell(const struct api_engine *engine, uint32_t rank,
-		      const struct kvpull_worker_stats *counts)
+		      const union kvpull_worker_counts *counts)
 {
 	struct kvpull_peer_info peers[16];
 	int count;
@@ -142,17 +143,16 @@ static void left_tell(const struct api_engine *engine, uint32_t rank,
 /* Names something that must end and has not yet; NULL: all has. */
 static const char *left_of(const struct api_engine *engine, int is_told)
 {
-	struct kvpull_scheduler_stats stats = { .struct_size = sizeof(stats) };
-	struct kvpull_worker_stats counts = { .struct_size = sizeof(counts) };
+	const union kvpull_scheduler_counts live =
+		scheduler_counts(api_world->ops->scheduler, engine->scheduler);
+	union kvpull_worker_counts counts;
 	uint32_t rank;
 
-	api_expect(!api_world->ops->scheduler->stats(engine->scheduler, &stats,
-						     0));
-	if (stats.holds_live || stats.families_live || stats.tickets_live)
+	if (live.holds_live || live.families_live || live.tickets_live)
 		return "holds, families or tickets of a scheduler half";
 	for (rank = 0; rank < engine->tp_size; rank++) {
-		api_expect(!api_world->ops->worker->stats(
-			engine->ranks[rank].worker, &counts, 0));
+		counts = worker_counts(api_world->ops->worker,
+				       engine->ranks[rank].worker);
 		api_expect(counts.rings_broken == 0);
 		if (is_told)
 			left_tell(engine, rank, &counts);

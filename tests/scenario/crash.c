@@ -367,7 +367,7 @@ static void tables_of(struct node *node, struct tables *tables)
 			    stats.scheduler.tickets_live }
 	};
 	for (rank = 0; rank < RANKS_MAX; rank++) {
-		const struct kvpull_worker_stats *worker = &stats.ranks[rank];
+		const union kvpull_worker_counts *worker = &stats.ranks[rank];
 		uint64_t *to =
 			tables->values + SCHEDULER_VALUES + rank * RANK_VALUES;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* F5: the driver, and what P's and D's sides share; see f5.h. */
 #include "tests/scenario/f5.h"
+#include "tests/lib/counts.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -35,19 +36,17 @@ int f5_finish(struct f5_side *side, struct kvpull_finish *finish, uint64_t key,
 uint32_t f5_tables_are_empty(struct f5_side *side)
 {
 	struct engine *engine = &side->engine;
-	struct kvpull_scheduler_stats stats = { .struct_size = sizeof(stats) };
+	const union kvpull_scheduler_counts counts =
+		scheduler_counts(engine->ops->scheduler, engine->scheduler);
 	uint32_t rank;
 
-	(void)engine->ops->scheduler->stats(engine->scheduler, &stats, 0);
-	if (stats.holds_live || stats.families_live || stats.tickets_live ||
+	if (counts.holds_live || counts.families_live || counts.tickets_live ||
 	    engine->free_count != engine->shape.block_count)
 		return 0;
 	for (rank = 0; rank < engine->tp_size; rank++) {
-		struct kvpull_worker_stats worker = { .struct_size =
-							      sizeof(worker) };
+		const union kvpull_worker_counts worker = worker_counts(
+			engine->ops->worker, engine->workers[rank]);
 
-		(void)engine->ops->worker->stats(engine->workers[rank], &worker,
-						 0);
 		if (worker.holds_live || worker.staged_live ||
 		    worker.pulls_live || worker.releases_queued)
 			return 0;

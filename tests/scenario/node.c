@@ -308,7 +308,7 @@ static const char *left_over(const struct node_stats *stats)
 	if (stats->scheduler.holds_live)
 		return "the scheduler half has holds";
 	for (rank = 0; rank < ENGINE_RANKS_MAX; rank++) {
-		const struct kvpull_worker_stats *worker = &stats->ranks[rank];
+		const union kvpull_worker_counts *worker = &stats->ranks[rank];
 
 		if (worker->holds_live || worker->staged_live)
 			return "holds are live or staged";

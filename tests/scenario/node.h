@@ -11,6 +11,7 @@
 
 #include <sys/types.h>
 
+#include "plugin/counters/counters.h"
 #include "tests/scenario/scenario.h"
 
 #define NODE_TICKET_BYTES_MAX 16384u
@@ -66,8 +67,8 @@ struct node_message {
 };
 
 struct node_stats {
-	struct kvpull_scheduler_stats scheduler;
-	struct kvpull_worker_stats ranks[ENGINE_RANKS_MAX];
+	union kvpull_scheduler_counts scheduler;
+	union kvpull_worker_counts ranks[ENGINE_RANKS_MAX];
 	uint64_t double_reports;
 	uint64_t late_releases; /* steps that saw a release and no end */
 	uint64_t lost_requests; /* events for requests not known */

@@ -6,6 +6,7 @@
  * does, unless told to spin. A request owns its blocks until its end was
  * reported; blocks that came back to a producer are overwritten at once.
  */
+#include "tests/lib/counts.h"
 #include "tests/scenario/node_requests.h"
 
 #include <dirent.h>
@@ -394,17 +395,15 @@ static void stats_give(struct server *server, struct node_message *message)
 	};
 	uint32_t rank;
 
-	stats.scheduler.struct_size = sizeof(stats.scheduler);
-	(void)engine->ops->scheduler->stats(engine->scheduler, &stats.scheduler,
-					    0);
+	stats.scheduler =
+		scheduler_counts(engine->ops->scheduler, engine->scheduler);
 	for (rank = 0; rank < engine->tp_size; rank++) {
 		if (server->params->split) {
 			ranks_stats(&server->ranks, rank, &stats.ranks[rank]);
 			continue;
 		}
-		stats.ranks[rank].struct_size = sizeof(stats.ranks[rank]);
-		(void)engine->ops->worker->stats(engine->workers[rank],
-						 &stats.ranks[rank], 0);
+		stats.ranks[rank] = worker_counts(engine->ops->worker,
+						  engine->workers[rank]);
 	}
 	message->ticket_bytes = sizeof(stats);
 	memcpy(message->ticket, &stats, sizeof(stats));
@@ -528,12 +527,12 @@ static void commands(struct server *server)
  */
 static void releases_watch(struct server *server)
 {
-	struct kvpull_worker_stats stats = { .struct_size = sizeof(stats) };
-	struct engine *engine = &server->engine;
+	const struct engine *engine = &server->engine;
+	const union kvpull_worker_counts counts =
+		worker_counts(engine->ops->worker, engine->workers[0]);
 
-	(void)engine->ops->worker->stats(engine->workers[0], &stats, 0);
 	server->late_releases +=
-		stats.releases > server->sent_released + stats.staged_live;
+		counts.releases > server->sent_released + counts.staged_live;
 }
 
 static int is_busy(struct server *server)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See ranks.h. One request and one reply at a time on each socket. */
 #include "tests/scenario/ranks.h"
+#include "tests/lib/counts.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -46,7 +47,7 @@ static void serve_one(struct engine *engine, uint32_t rank,
 		      struct rank_message *message)
 {
 	static struct kvpull_poll_record records[RECORDS_MAX];
-	struct kvpull_worker_stats stats = { .struct_size = sizeof(stats) };
+	union kvpull_worker_counts counts;
 	size_t byte_count = 0;
 
 	switch ((enum rank_op)message->op) {
@@ -75,10 +76,11 @@ static void serve_one(struct engine *engine, uint32_t rank,
 						   message->id, message->seed);
 		break;
 	case RANK_STATS:
-		message->code = engine->ops->worker->stats(
-			engine->workers[rank], &stats, 0);
-		byte_count = sizeof(stats);
-		memcpy(message->bytes, &stats, sizeof(stats));
+		counts = worker_counts(engine->ops->worker,
+				       engine->workers[rank]);
+		message->code = 0;
+		byte_count = sizeof(counts);
+		memcpy(message->bytes, &counts, sizeof(counts));
 		break;
 	case RANK_CLOSE:
 		break;
@@ -205,15 +207,15 @@ static uint64_t carry_wrong(void *context, uint32_t rank, uint32_t group,
 }
 
 void ranks_stats(struct ranks *ranks, uint32_t rank,
-		 struct kvpull_worker_stats *stats)
+		 union kvpull_worker_counts *counts)
 {
 	static struct rank_message message;
 
 	message.op = RANK_STATS;
 	message.byte_count = 0;
-	memset(stats, 0, sizeof(*stats));
+	memset(counts, 0, sizeof(*counts));
 	if (!call(ranks, rank, &message))
-		memcpy(stats, message.bytes, sizeof(*stats));
+		memcpy(counts, message.bytes, sizeof(*counts));
 }
 
 int ranks_start(struct ranks *ranks, uint32_t rank)

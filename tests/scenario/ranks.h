@@ -9,6 +9,7 @@
 
 #include <sys/types.h>
 
+#include "plugin/counters/counters.h"
 #include "tools/ib_pull_engine.h"
 
 struct ranks {
@@ -27,6 +28,6 @@ void ranks_kill(struct ranks *ranks, uint32_t rank);
 int ranks_start(struct ranks *ranks, uint32_t rank);
 /* Stats of a live rank; all 0 for a dead one. */
 void ranks_stats(struct ranks *ranks, uint32_t rank,
-		 struct kvpull_worker_stats *stats);
+		 union kvpull_worker_counts *counts);
 
 #endif /* KVPULL_TESTS_RANKS_H */

@@ -24,6 +24,7 @@
 
 #include "base/clock.h"
 #include "plugin/bytes/handshake.h"
+#include "tests/lib/counts.h"
 #include "tests/lib/patience.h"
 #include "tests/lib/random.h"
 
@@ -296,14 +297,14 @@ static inline void hold_end(uint64_t key)
 	       BLOCKS * BLOCK_BYTES);
 }
 
-static inline void producer_stats(void)
+static inline void producer_counts(void)
 {
-	struct kvpull_worker_stats stats = { .struct_size = sizeof(stats) };
+	const union kvpull_worker_counts counts =
+		worker_counts(side.ops->worker, side.worker);
 
-	(void)side.ops->worker->stats(side.worker, &stats, 0);
-	set(&arena->consumers_live, stats.consumers_live);
-	set(&arena->rings_broken, stats.rings_broken);
-	set(&arena->dropped, stats.bad_tag + stats.unknown);
+	set(&arena->consumers_live, counts.consumers_live);
+	set(&arena->rings_broken, counts.rings_broken);
+	set(&arena->dropped, counts.bad_tag + counts.unknown);
 }
 
 static inline void ticket_push(uint32_t slot)
@@ -339,7 +340,7 @@ static inline void producer_main(void)
 		count = step(records, 16);
 		for (index = 0; index < count; index++)
 			hold_end(records[index].key);
-		producer_stats();
+		producer_counts();
 	}
 	side_close();
 	_exit(0);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/lib/counts.h"
 #include "tests/unit/abi/world.h"
 
 static uint32_t lines[KVPULL_LOG_DEBUG + 1];
@@ -417,8 +418,6 @@ UNIT_TEST(call_without_an_output_changes_nothing)
 {
 	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
 	const struct kvpull_open_params params = open_params("engine");
-	struct kvpull_scheduler_stats stats = { .struct_size = sizeof(stats) };
-	struct kvpull_worker_stats counts = { .struct_size = 0 };
 	struct kvpull_memory memory = { .struct_size = 0 };
 	struct kvpull_scheduler *scheduler;
 	struct kvpull_worker *worker = worker_open();
@@ -434,22 +433,18 @@ UNIT_TEST(call_without_an_output_changes_nothing)
 	assert_int_equal(ops->worker->memory_alloc(worker, 4096, 0, &memory),
 			 0);
 	assert_true(ops->worker->step(worker, bad, sizeof(bad)) < 0);
-	assert_int_equal(ops->worker->stats(worker, NULL, 1), KVPULL_EINVAL);
-	assert_int_equal(ops->worker->stats(worker, &counts, 1), KVPULL_EINVAL);
 	assert_int_equal(ops->worker->counters(worker, NULL, 1, 32),
 			 KVPULL_EINVAL);
-	counts.struct_size = sizeof(counts);
-	assert_int_equal(ops->worker->stats(worker, &counts, 0), 0);
-	assert_int_equal(counts.step_bad, 1);
+	assert_int_equal(worker_counts(ops->worker, worker).step_bad, 1);
 	ops->worker->close(worker);
 
 	assert_int_equal(ops->scheduler->open(&params, &scheduler, NULL), 0);
 	assert_true(ops->scheduler->result_take(scheduler, bad, sizeof(bad)) <
 		    0);
-	assert_int_equal(ops->scheduler->stats(scheduler, NULL, 1),
+	assert_int_equal(ops->scheduler->counters(scheduler, NULL, 1, 32),
 			 KVPULL_EINVAL);
-	assert_int_equal(ops->scheduler->stats(scheduler, &stats, 0), 0);
-	assert_int_equal(stats.results_bad, 1);
+	assert_int_equal(
+		scheduler_counts(ops->scheduler, scheduler).results_bad, 1);
 	ops->scheduler->close(scheduler);
 }
 

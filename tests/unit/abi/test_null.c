@@ -62,7 +62,6 @@ static void worker_without(struct kvpull_worker *worker)
 {
 	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
 	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
-	struct kvpull_worker_stats stats = { .struct_size = sizeof(stats) };
 	struct kvpull_poll_record record;
 	struct kvpull_peer_info peer;
 	uint32_t block;
@@ -92,8 +91,6 @@ static void worker_without(struct kvpull_worker *worker)
 	refused(ops->progress(NULL, 0));
 	refused(ops->peers(NULL, &peer, 1, sizeof(peer)));
 	refused(ops->peers(worker, NULL, 1, sizeof(peer)));
-	refused(ops->stats(NULL, &stats, 0));
-	refused(ops->stats(worker, NULL, 0));
 	refused(ops->counters(worker, NULL, 1, sizeof(struct kvpull_counter)));
 }
 
@@ -102,7 +99,6 @@ static void scheduler_without(struct kvpull_scheduler *scheduler)
 {
 	const struct kvpull_scheduler_ops *ops =
 		kvpull_connector_v1()->scheduler;
-	struct kvpull_scheduler_stats stats = { .struct_size = sizeof(stats) };
 	struct kvpull_counter counter;
 	uint32_t tokens;
 
@@ -128,8 +124,6 @@ static void scheduler_without(struct kvpull_scheduler *scheduler)
 	refused(ops->changed(NULL, 0));
 	refused(ops->loaded(NULL, 1));
 	refused(ops->match_failure(NULL, 1));
-	refused(ops->stats(NULL, &stats, 0));
-	refused(ops->stats(scheduler, NULL, 0));
 	refused(ops->counters(scheduler, NULL, 1, sizeof(counter)));
 }
 

@@ -67,37 +67,6 @@ UNIT_TEST(kind_of_a_counter_is_told_by_its_name)
 			name_check(&tables[i]->rows[k]);
 }
 
-UNIT_TEST(totals_alone_begin_again_at_a_reset)
-{
-	const struct kvpull_counter_table *table = &kvpull_worker_counters;
-	uint64_t before[ROWS_MAX];
-	uint64_t own[ROWS_MAX];
-	uint32_t i;
-
-	values_fill(table, before, 100);
-	values_fill(table, own, 300);
-	values_fill(table, values, 1000);
-	kvpull_counters_since(table, values, before, own, 0);
-	for (i = 0; i < table->row_count; i++)
-		assert_int_equal(values[i],
-				 table->rows[i].kind == KVPULL_COUNTER_TOTAL ?
-					 900 :
-					 1000 + i);
-	assert_int_equal(before[0], 100);
-	values_fill(table, values, 2000);
-	kvpull_counters_since(table, values, before, own, 1);
-	for (i = 0; i < table->row_count; i++) {
-		const uint32_t kind = table->rows[i].kind;
-
-		assert_int_equal(values[i], kind == KVPULL_COUNTER_TOTAL ?
-						    1900 :
-						    2000 + i);
-		assert_int_equal(before[i], 2000 + i);
-		assert_int_equal(own[i],
-				 kind == KVPULL_COUNTER_PEAK ? 0 : 300 + i);
-	}
-}
-
 /* HELP, TYPE and value, three lines each; returns how many. */
 static uint32_t text_parse(const struct kvpull_counter_table *table,
 			   uint64_t first)

@@ -84,8 +84,8 @@ UNIT_TEST(one_user_claims_pulls_and_the_worker_releases)
 	finish(world, 1, KVPULL_FINISH_STOP);
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 0);
-	assert_int_equal(world_stats(world).pulls_done, 1);
-	assert_int_equal(world_stats(world).tickets_live, 0);
+	assert_int_equal(world_counts(world).pulls_done, 1);
+	assert_int_equal(world_counts(world).tickets_live, 0);
 	forget_all(world);
 	assert_true(kvpull_scheduler_digest(world->scheduler) == fresh);
 	world_close(world);
@@ -134,7 +134,7 @@ UNIT_TEST(ticket_without_our_key_is_refused)
 	memset(config.key, 3, sizeof(config.key));
 	world = world_open(&config, 1, 9);
 	assert_int_equal(world_want(world, 1, &ticket, 1), KVPULL_ENOTICKET);
-	assert_int_equal(world_stats(world).bad_tickets, 1);
+	assert_int_equal(world_counts(world).bad_tickets, 1);
 	world_close(world);
 }
 
@@ -170,7 +170,7 @@ UNIT_TEST(blocks_beyond_the_ticket_are_refused_and_reported_once)
 	assert_int_equal(pull->command.key, 1);
 	assert_int_equal(pull->pair_count, 0);
 	end_pull(world, 1, KVPULL_ETRUNCATED);
-	assert_int_equal(world_stats(world).pulls_failed, 1);
+	assert_int_equal(world_counts(world).pulls_failed, 1);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 1);
 	world_close(world);
 }
@@ -266,8 +266,8 @@ UNIT_TEST(eight_users_pull_once_and_release_once)
 	assert_int_equal(world_count(world, KVPULL_COMMAND_CLAIM), 1);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_PULL), 1);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 0);
-	assert_int_equal(world_stats(world).rejects, 1);
-	assert_int_equal(world_stats(world).tickets_live, 0);
+	assert_int_equal(world_counts(world).rejects, 1);
+	assert_int_equal(world_counts(world).tickets_live, 0);
 	world_close(world);
 }
 
@@ -363,7 +363,7 @@ UNIT_TEST(nobody_retries_after_expiry)
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_PULL), 1);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 0);
-	assert_int_equal(world_stats(world).tickets_live, 0);
+	assert_int_equal(world_counts(world).tickets_live, 0);
 	world_close(world);
 }
 
@@ -401,7 +401,7 @@ UNIT_TEST(half_released_ticket_is_not_pulled_again)
 	/* Rank 1 has not released: the word goes out at once. */
 	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 1);
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_NOTHING);
-	assert_int_equal(world_stats(world).pulls_failed, 1);
+	assert_int_equal(world_counts(world).pulls_failed, 1);
 	world_close(world);
 }
 
@@ -416,8 +416,8 @@ UNIT_TEST(one_rank_reporting_twice_ends_no_pull)
 	world_pull_ended(world, 0, 1, 0);
 	world_pull_ended(world, 0, 1, 0);
 	world_settle(world);
-	assert_int_equal(world_stats(world).pulls_done, 0);
-	assert_int_equal(world_stats(world).unknown_keys, 1);
+	assert_int_equal(world_counts(world).pulls_done, 0);
+	assert_int_equal(world_counts(world).unknown_keys, 1);
 	world_close(world);
 }
 
@@ -552,7 +552,7 @@ UNIT_TEST(other_prompt_loads_nothing_and_still_releases)
 	assert_int_equal(world_want(world, 2, &ticket, 1), 0);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_NOTHING);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_NOTHING);
-	assert_int_equal(world_stats(world).mismatches, 1);
+	assert_int_equal(world_counts(world).mismatches, 1);
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 0);
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_LOAD);
@@ -584,7 +584,7 @@ UNIT_TEST(other_model_loads_nothing_and_still_releases)
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_NOTHING);
 	world_settle(world);
-	assert_int_equal(world_stats(world).mismatches, 1);
+	assert_int_equal(world_counts(world).mismatches, 1);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 1);
 	world_close(producer);
 	world_close(world);
@@ -611,8 +611,8 @@ UNIT_TEST(incomplete_tickets_change_nothing)
 	finish(world, 3, KVPULL_FINISH_STOP);
 	world_settle(world);
 	assert_int_equal(world->seen_count, 0);
-	assert_int_equal(world_stats(world).bad_tickets, 3);
-	assert_int_equal(world_stats(world).tickets_seen, 0);
+	assert_int_equal(world_counts(world).bad_tickets, 3);
+	assert_int_equal(world_counts(world).tickets_seen, 0);
 	world_close(world);
 }
 
@@ -629,7 +629,7 @@ UNIT_TEST(restarted_consumer_worker_fails_its_pulls)
 	world_worker_replace(world, 1, 999);
 	world_pull_ended(world, 0, 1, 0);
 	world_settle(world);
-	assert_int_equal(world_stats(world).pulls_failed, 1);
+	assert_int_equal(world_counts(world).pulls_failed, 1);
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_NOTHING);
 	finish(world, 1, KVPULL_FINISH_ERROR);
 	finish(world, 2, KVPULL_FINISH_STOP);
@@ -664,8 +664,8 @@ UNIT_TEST(restarted_consumer_worker_reads_before_the_release)
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 1);
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_NOTHING);
-	assert_int_equal(world_stats(world).pulls_done, 1);
-	assert_int_equal(world_stats(world).tickets_live, 0);
+	assert_int_equal(world_counts(world).pulls_done, 1);
+	assert_int_equal(world_counts(world).tickets_live, 0);
 	world_close(world);
 }
 

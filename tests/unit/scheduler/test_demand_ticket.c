@@ -80,7 +80,7 @@ UNIT_TEST(twin_of_a_ticket_in_use_is_refused)
 	assert_int_equal(want(world, 1, &ticket, 64), 0);
 	assert_int_equal(want(world, 2, &twin, 64), KVPULL_ENOTICKET);
 	assert_int_equal(want(world, 3, &ticket, 64), 0);
-	assert_int_equal(world_stats(world).bad_tickets, 1);
+	assert_int_equal(world_counts(world).bad_tickets, 1);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_NOTHING);
 	assert_int_equal(world_match(world, 3, 0), KVPULL_MATCH_WAIT);
@@ -158,8 +158,8 @@ UNIT_TEST(ticket_of_another_key_is_given_back_and_takes_no_name)
 	assert_true(world_last(world, KVPULL_COMMAND_RELEASE)
 			    ->command.ticket_serial == serial);
 	assert_int_equal(world->scheduler->demand.by_identity.count, 0);
-	assert_int_equal(world_stats(world).tickets_live, 0);
-	assert_int_equal(world_stats(world).bad_tickets, 1);
+	assert_int_equal(world_counts(world).tickets_live, 0);
+	assert_int_equal(world_counts(world).bad_tickets, 1);
 	world_close(world);
 }
 

@@ -42,8 +42,8 @@ UNIT_TEST(eight_siblings_have_one_hold_and_equal_tickets)
 	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 1);
 	assert_int_equal(world_last(world, KVPULL_COMMAND_HOLD)->command.key,
 			 5);
-	assert_int_equal(world_stats(world).family_members, 7);
-	assert_int_equal(world_stats(world).holds_live, 1);
+	assert_int_equal(world_counts(world).family_members, 7);
+	assert_int_equal(world_counts(world).holds_live, 1);
 	world_close(world);
 }
 
@@ -72,7 +72,7 @@ UNIT_TEST(late_sibling_gets_the_old_ticket_until_a_lease_passed)
 	end_hold(world, 3);
 	world->now_ns += WORLD_LEASE_NS;
 	world_settle(world);
-	assert_int_equal(world_stats(world).families_live, 0);
+	assert_int_equal(world_counts(world).families_live, 0);
 	assert_true(kvpull_scheduler_digest(world->scheduler) == fresh);
 	world_close(world);
 }
@@ -188,7 +188,7 @@ UNIT_TEST(oldest_ended_family_makes_room)
 	end_hold(world, 2);
 	assert_int_equal(world_finish(world, 3, KVPULL_FINISH_STOP, &ticket),
 			 KVPULL_FINISH_HELD);
-	assert_int_equal(world_stats(world).families_live, 2);
+	assert_int_equal(world_counts(world).families_live, 2);
 	assert_int_equal(world_finish(world, 11, KVPULL_FINISH_STOP, &ticket),
 			 KVPULL_FINISH_FREE);
 	assert_int_equal(world_finish(world, 13, KVPULL_FINISH_STOP, &ticket),
@@ -196,7 +196,7 @@ UNIT_TEST(oldest_ended_family_makes_room)
 	/* Forgotten, and no room while the others live: a hold of its own. */
 	assert_int_equal(world_finish(world, 12, KVPULL_FINISH_STOP, &ticket),
 			 KVPULL_FINISH_HELD);
-	assert_int_equal(world_stats(world).families_live, 2);
+	assert_int_equal(world_counts(world).families_live, 2);
 	world_close(world);
 }
 
@@ -214,15 +214,15 @@ UNIT_TEST(reset_forgets_families_and_keeps_holds)
 						KVPULL_RESET_FORGET,
 						world->now_ns),
 			 0);
-	assert_int_equal(world_stats(world).holds_live, 1);
-	assert_int_equal(world_stats(world).families_live, 0);
+	assert_int_equal(world_counts(world).holds_live, 1);
+	assert_int_equal(world_counts(world).families_live, 0);
 	assert_int_equal(world_finish(world, 2, KVPULL_FINISH_STOP, &second),
 			 KVPULL_FINISH_HELD);
 	/* The old hold's end must not end the new family. */
 	end_hold(world, 1);
 	world->now_ns += 2 * WORLD_LEASE_NS;
 	world_settle(world);
-	assert_int_equal(world_stats(world).families_live, 1);
+	assert_int_equal(world_counts(world).families_live, 1);
 	world_close(world);
 }
 

@@ -84,7 +84,7 @@ UNIT_TEST(lost_step_is_sent_again_after_the_gap)
 	for (key = 1; key <= 3; key++)
 		assert_int_equal(world->seen[key - 1].command.key, key);
 	assert_int_equal(world->ranks[1].applied, 3);
-	assert_true(world_stats(world).resends >= 1);
+	assert_true(world_counts(world).resends >= 1);
 	world_close(world);
 }
 
@@ -158,9 +158,9 @@ UNIT_TEST(replayed_results_count_once)
 	assert_int_equal(kvpull_scheduler_result_take(world->scheduler, bytes,
 						      used, world->now_ns),
 			 0);
-	assert_int_equal(world_stats(world).results_replayed, 1);
-	assert_int_equal(world_stats(world).unknown_keys, 0);
-	assert_int_equal(world_stats(world).holds_live, 1);
+	assert_int_equal(world_counts(world).results_replayed, 1);
+	assert_int_equal(world_counts(world).unknown_keys, 0);
+	assert_int_equal(world_counts(world).holds_live, 1);
 	world_close(world);
 }
 
@@ -181,7 +181,7 @@ UNIT_TEST(lost_results_are_not_acknowledged)
 	world_hold_ended(world, 0, 3, KVPULL_END_RELEASED);
 	rank->result_first = 3; /* the one in between got lost on the way */
 	world_take(world, 0);
-	assert_int_equal(world_stats(world).holds_live, 2);
+	assert_int_equal(world_counts(world).holds_live, 2);
 	rank->result_first = 2;
 	world_step(world);
 	assert_int_equal(rank->result_first, 2);
@@ -189,7 +189,7 @@ UNIT_TEST(lost_results_are_not_acknowledged)
 	assert_true(world_result(world, 0, bytes, sizeof(bytes)) > 0);
 	world_settle(world);
 	assert_int_equal(rank->result_first, 4);
-	assert_int_equal(world_stats(world).holds_live, 0);
+	assert_int_equal(world_counts(world).holds_live, 0);
 	world_close(world);
 }
 
@@ -219,7 +219,7 @@ UNIT_TEST(old_gap_in_a_replay_resends_nothing)
 						      used, world->now_ns),
 			 0);
 	assert_false(pending_step(world));
-	assert_int_equal(world_stats(world).resends, 1);
+	assert_int_equal(world_counts(world).resends, 1);
 	world_close(world);
 }
 
@@ -254,8 +254,8 @@ UNIT_TEST(log_is_trimmed_when_all_ranks_applied)
 		world_take_all(world);
 		world_step(world);
 	}
-	assert_int_equal(world_stats(world).holds_live, 0);
-	assert_int_equal(world_stats(world).no_slot, 0);
+	assert_int_equal(world_counts(world).holds_live, 0);
+	assert_int_equal(world_counts(world).no_slot, 0);
 	world_close(world);
 }
 
@@ -319,7 +319,7 @@ UNIT_TEST(new_scheduler_takes_results_where_the_worker_stands)
 	world_step(world);
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	world_settle(world);
-	assert_int_equal(world_stats(world).holds_live, 0);
+	assert_int_equal(world_counts(world).holds_live, 0);
 	assert_int_equal(rank->result_first, 52);
 	world_close(world);
 }
@@ -360,7 +360,7 @@ UNIT_TEST(random_losses_and_replays_lose_and_repeat_nothing)
 		size_t bytes;
 
 		world->now_ns += KVPULL_NS_PER_MS;
-		if (chance(&seed) < 30 && world_stats(world).holds_live < 8)
+		if (chance(&seed) < 30 && world_counts(world).holds_live < 8)
 			hold(world, key++);
 		bytes = chance(&seed) < 70 ? world_build(world) : 0;
 		for (rank = 0; bytes && rank < 3; rank++)
@@ -390,9 +390,9 @@ UNIT_TEST(random_losses_and_replays_lose_and_repeat_nothing)
 	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), key - 1);
 	for (round = 0; round < world->seen_count; round++)
 		assert_int_equal(world->seen[round].command.key, round + 1);
-	assert_int_equal(world_stats(world).holds_live, 0);
-	assert_int_equal(world_stats(world).holds_ended, key - 1);
-	assert_int_equal(world_stats(world).unknown_keys, 0);
+	assert_int_equal(world_counts(world).holds_live, 0);
+	assert_int_equal(world_counts(world).holds_ended, key - 1);
+	assert_int_equal(world_counts(world).unknown_keys, 0);
 	assert_int_equal(world->ranks[2].applied, key - 1);
 	world_close(world);
 }

@@ -33,12 +33,12 @@ UNIT_TEST(hold_is_commanded_and_ends_when_every_rank_reported)
 	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 1);
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	world_take_all(world);
-	assert_int_equal(world_stats(world).holds_live, 1);
+	assert_int_equal(world_counts(world).holds_live, 1);
 	world_hold_ended(world, 1, 1, KVPULL_END_RELEASED);
 	world_take_all(world);
 	world_settle(world);
-	assert_int_equal(world_stats(world).holds_live, 0);
-	assert_int_equal(world_stats(world).holds_ended, 1);
+	assert_int_equal(world_counts(world).holds_live, 0);
+	assert_int_equal(world_counts(world).holds_ended, 1);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_END), 0);
 	assert_int_equal(
 		kvpull_scheduler_has_pending(world->scheduler, world->now_ns),
@@ -112,7 +112,7 @@ UNIT_TEST(worker_at_another_address_is_the_same_worker)
 	assert_int_equal(world_hold(world, 1, &text), KVPULL_FINISH_HELD);
 	world->ranks[0].address = "verbs:10.0.0.9:7";
 	world_tell_rank(world, 0);
-	assert_int_equal(world_stats(world).holds_live, 1);
+	assert_int_equal(world_counts(world).holds_live, 1);
 	assert_int_equal(world_hold(world, 2, &text), KVPULL_FINISH_HELD);
 	assert_int_equal(kvpull_ticket_decode(text.text, text.bytes, NULL,
 					      scratch, &ticket),
@@ -184,7 +184,7 @@ UNIT_TEST(nothing_is_held_before_all_ranks_are_known)
 	assert_int_equal(kvpull_scheduler_ranks_missing(world->scheduler), 1);
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_FREE);
 	assert_int_equal(ticket.bytes, 0);
-	assert_int_equal(world_stats(world).not_ready, 1);
+	assert_int_equal(world_counts(world).not_ready, 1);
 	world_tell_rank(world, 1);
 	assert_int_equal(world_hold(world, 2, &ticket), KVPULL_FINISH_HELD);
 	world_close(world);
@@ -204,7 +204,7 @@ UNIT_TEST(slots_run_out_and_come_back)
 				 KVPULL_FINISH_HELD);
 	assert_int_equal(world_hold(world, 4, &ticket), KVPULL_FINISH_FREE);
 	assert_int_equal(ticket.bytes, 0);
-	assert_int_equal(world_stats(world).no_slot, 1);
+	assert_int_equal(world_counts(world).no_slot, 1);
 	world_step(world);
 	end_on_all(world, 2, KVPULL_END_RELEASED);
 	assert_int_equal(world_hold(world, 5, &ticket), KVPULL_FINISH_HELD);
@@ -225,7 +225,7 @@ UNIT_TEST(fewest_slots_of_a_rank_are_the_limit)
 	world_tell_rank(world, 1);
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
 	assert_int_equal(world_hold(world, 2, &ticket), KVPULL_FINISH_FREE);
-	assert_int_equal(world_stats(world).no_slot, 1);
+	assert_int_equal(world_counts(world).no_slot, 1);
 	world_close(world);
 }
 
@@ -254,8 +254,8 @@ UNIT_TEST(one_rank_reporting_twice_frees_nothing)
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	world_take_all(world);
-	assert_int_equal(world_stats(world).holds_live, 1);
-	assert_int_equal(world_stats(world).unknown_keys, 1);
+	assert_int_equal(world_counts(world).holds_live, 1);
+	assert_int_equal(world_counts(world).unknown_keys, 1);
 	world_close(world);
 }
 
@@ -281,12 +281,12 @@ UNIT_TEST(report_of_another_hold_of_the_slot_frees_nothing)
 	result.slot++;
 	world_add(world, 0, &result);
 	world_take_all(world);
-	assert_int_equal(world_stats(world).holds_live, 1);
-	assert_int_equal(world_stats(world).unknown_keys, 3);
+	assert_int_equal(world_counts(world).holds_live, 1);
+	assert_int_equal(world_counts(world).unknown_keys, 3);
 	result.slot--;
 	world_add(world, 0, &result);
 	world_take_all(world);
-	assert_int_equal(world_stats(world).holds_live, 0);
+	assert_int_equal(world_counts(world).holds_live, 0);
 	world_close(world);
 }
 
@@ -309,7 +309,7 @@ UNIT_TEST(hold_that_expired_on_one_rank_ends_on_all_once)
 			 KVPULL_END_RANK);
 	world_hold_ended(world, 2, 1, KVPULL_END_RANK);
 	world_settle(world);
-	assert_int_equal(world_stats(world).holds_live, 0);
+	assert_int_equal(world_counts(world).holds_live, 0);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_END), 1);
 	world_close(world);
 }
@@ -341,7 +341,7 @@ UNIT_TEST(hold_given_back_on_one_rank_is_a_mark_on_all)
 			 KVPULL_END_REVOKED);
 	world_hold_ended(world, 2, 1, KVPULL_END_REVOKED);
 	world_settle(world);
-	assert_int_equal(world_stats(world).holds_live, 0);
+	assert_int_equal(world_counts(world).holds_live, 0);
 	world_close(world);
 }
 
@@ -353,14 +353,14 @@ UNIT_TEST(abort_after_the_finish_changes_nothing)
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
 	assert_int_equal(world_finish(world, 1, KVPULL_FINISH_ABORT, &ticket),
 			 KVPULL_FINISH_HELD);
-	assert_int_equal(world_stats(world).unknown_keys, 1);
+	assert_int_equal(world_counts(world).unknown_keys, 1);
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_END), 0);
 	end_on_all(world, 1, KVPULL_END_RELEASED);
 	/* And after the report. */
 	assert_int_equal(world_finish(world, 1, KVPULL_FINISH_ABORT, &ticket),
 			 KVPULL_FINISH_FREE);
-	assert_int_equal(world_stats(world).unknown_keys, 2);
+	assert_int_equal(world_counts(world).unknown_keys, 2);
 	world_close(world);
 }
 
@@ -500,13 +500,13 @@ UNIT_TEST(restarted_worker_is_told_to_end_what_it_never_held)
 						      late_bytes,
 						      world->now_ns),
 			 0);
-	assert_int_equal(world_stats(world).results_replayed, 1);
+	assert_int_equal(world_counts(world).results_replayed, 1);
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_END), 1);
 	world_hold_ended(world, 0, 1, KVPULL_END_RANK);
 	world_hold_ended(world, 1, 1, KVPULL_END_RANK);
 	world_settle(world);
-	assert_int_equal(world_stats(world).holds_live, 0);
+	assert_int_equal(world_counts(world).holds_live, 0);
 	world_close(world);
 }
 
@@ -531,7 +531,7 @@ UNIT_TEST(restarted_worker_reports_no_hold_twice)
 		    2);
 	world_hold_ended(world, 0, 1, KVPULL_END_REVOKED);
 	world_settle(world);
-	assert_int_equal(world_stats(world).holds_live, 0);
+	assert_int_equal(world_counts(world).holds_live, 0);
 	world_close(world);
 }
 
@@ -590,14 +590,14 @@ UNIT_TEST(damaged_results_apply_nothing)
 	assert_int_equal(kvpull_scheduler_result_take(world->scheduler, bytes,
 						      used - 1, world->now_ns),
 			 KVPULL_EINVAL);
-	assert_int_equal(world_stats(world).results_bad, 1);
-	assert_int_equal(world_stats(world).holds_live, 1);
+	assert_int_equal(world_counts(world).results_bad, 1);
+	assert_int_equal(world_counts(world).holds_live, 1);
 	world->ranks[0].applied = 50; /* never commanded */
 	used = world_result(world, 0, bytes, sizeof(bytes));
 	assert_int_equal(kvpull_scheduler_result_take(world->scheduler, bytes,
 						      used, world->now_ns),
 			 KVPULL_EINVAL);
-	assert_int_equal(world_stats(world).holds_live, 1);
+	assert_int_equal(world_counts(world).holds_live, 1);
 	world_close(world);
 }
 
@@ -618,7 +618,7 @@ UNIT_TEST(full_request_table_is_an_answer)
 			 KVPULL_EFULL);
 	assert_int_equal(world_finish(world, 2, KVPULL_FINISH_STOP, &ticket),
 			 KVPULL_FINISH_FREE);
-	assert_int_equal(world_stats(world).unknown_keys, 1);
+	assert_int_equal(world_counts(world).unknown_keys, 1);
 	world_close(world);
 }
 
@@ -653,7 +653,7 @@ UNIT_TEST(exhausted_ticket_texts_hold_nothing)
 	assert_true(key > 1);
 	assert_true(key < 60);
 	assert_int_equal(finish.ticket_bytes, 0);
-	assert_int_equal(world_stats(world).no_slot, 1);
+	assert_int_equal(world_counts(world).no_slot, 1);
 	held = key - 1;
 	world_step(world);
 	for (key = 1; key <= held; key++)
@@ -682,7 +682,7 @@ UNIT_TEST(full_log_holds_nothing_but_still_ends)
 			 KVPULL_FINISH_HELD &&
 		 key < 131072);
 	assert_true(key < 131072);
-	assert_int_equal(world_stats(world).no_slot, 1);
+	assert_int_equal(world_counts(world).no_slot, 1);
 	assert_int_equal(kvpull_scheduler_reset(world->scheduler,
 						KVPULL_RESET_REVOKE,
 						world->now_ns),

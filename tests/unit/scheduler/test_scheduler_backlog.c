@@ -72,7 +72,7 @@ UNIT_TEST(results_of_an_idle_engine_are_all_taken)
 		if (wants_step(world))
 			world_step(world);
 	}
-	assert_int_equal(world_stats(world).holds_live, 0);
+	assert_int_equal(world_counts(world).holds_live, 0);
 	assert_false(wants_step(world));
 	world_close(world);
 }
@@ -93,7 +93,7 @@ UNIT_TEST(end_of_one_hold_is_not_told_of_the_next)
 	world_take(world, 0);
 	world_hold_ended(world, 1, 1, KVPULL_END_EXPIRED);
 	world_take(world, 1);
-	assert_int_equal(world_stats(world).holds_live, 0);
+	assert_int_equal(world_counts(world).holds_live, 0);
 	assert_int_equal(world_hold(world, 2, &ticket), KVPULL_FINISH_HELD);
 	world_step(world);
 	for (at = 0; at < world->seen_count; at++)

@@ -66,7 +66,7 @@ UNIT_TEST(requests_that_run_over_a_change_are_never_held)
 	enter(world, 2, 0);
 	assert_false(is_held(world, 1));
 	assert_true(is_held(world, 2));
-	assert_int_equal(world_stats(world).changed, 1);
+	assert_int_equal(world_counts(world).changed, 1);
 	world_close(world);
 }
 
@@ -78,7 +78,7 @@ UNIT_TEST(holds_of_before_a_change_stay)
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
 	change(world, 0);
 	world_settle(world);
-	assert_int_equal(world_stats(world).holds_live, 1);
+	assert_int_equal(world_counts(world).holds_live, 1);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_END), 0);
 	world_close(world);
 }
@@ -94,7 +94,7 @@ UNIT_TEST(sibling_that_ran_over_a_change_gets_no_ticket)
 			 KVPULL_FINISH_HELD);
 	change(world, 0);
 	assert_false(is_held(world, 2));
-	assert_int_equal(world_stats(world).family_members, 0);
+	assert_int_equal(world_counts(world).family_members, 0);
 	world_close(world);
 }
 
@@ -190,7 +190,7 @@ static void check_nothing_left(struct world *world, uint64_t key,
 	assert_false(is_held(world, key));
 	assert_int_equal(loaded(world, key), KVPULL_ENOKEY);
 	world_settle(world);
-	assert_int_equal(world_stats(world).tickets_live, 0);
+	assert_int_equal(world_counts(world).tickets_live, 0);
 	world->now_ns += WORLD_LEASE_NS;
 	world_settle(world);
 	assert_true(kvpull_scheduler_digest(world->scheduler) == fresh);
@@ -207,7 +207,7 @@ UNIT_TEST(ticket_that_waits_over_a_change_is_given_back)
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 1);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_NOTHING);
-	assert_int_equal(world_stats(world).changed, 1);
+	assert_int_equal(world_counts(world).changed, 1);
 	check_nothing_left(world, 1, fresh);
 	world_close(world);
 }
@@ -228,7 +228,7 @@ UNIT_TEST(blocks_that_are_taken_after_a_change_load_nothing)
 			 KVPULL_EMISMATCH);
 	world_pull_ended(world, 0, 1, KVPULL_EMISMATCH);
 	world_settle(world);
-	assert_int_equal(world_stats(world).pulls_failed, 1);
+	assert_int_equal(world_counts(world).pulls_failed, 1);
 	check_nothing_left(world, 1, fresh);
 	world_close(world);
 }
@@ -244,7 +244,7 @@ UNIT_TEST(offer_of_before_a_change_is_not_made_again)
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_NOTHING);
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 1);
-	assert_int_equal(world_stats(world).changed, 1);
+	assert_int_equal(world_counts(world).changed, 1);
 	world_close(world);
 }
 
@@ -262,9 +262,9 @@ UNIT_TEST(pull_that_runs_over_a_change_is_no_success)
 	assert_int_equal(loaded(world, 1), KVPULL_EMISMATCH);
 	end_pull(world, 1);
 	assert_int_equal(loaded(world, 1), KVPULL_EMISMATCH);
-	assert_int_equal(world_stats(world).pulls_done, 0);
-	assert_int_equal(world_stats(world).pulls_failed, 1);
-	assert_int_equal(world_stats(world).changed, 1);
+	assert_int_equal(world_counts(world).pulls_done, 0);
+	assert_int_equal(world_counts(world).pulls_failed, 1);
+	assert_int_equal(world_counts(world).changed, 1);
 	check_nothing_left(world, 1, fresh);
 	world_close(world);
 }
@@ -298,8 +298,8 @@ UNIT_TEST(what_is_used_before_a_change_stays_loaded)
 	change(world, 0);
 	assert_int_equal(loaded(world, 1), 0);
 	end_pull(world, 1);
-	assert_int_equal(world_stats(world).pulls_done, 1);
-	assert_int_equal(world_stats(world).changed, 0);
+	assert_int_equal(world_counts(world).pulls_done, 1);
+	assert_int_equal(world_counts(world).changed, 0);
 	world_close(world);
 }
 
@@ -318,6 +318,6 @@ UNIT_TEST(siblings_that_wait_over_a_change_load_nothing)
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_NOTHING);
 	end_pull(world, 1);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_NOTHING);
-	assert_int_equal(world_stats(world).tickets_live, 0);
+	assert_int_equal(world_counts(world).tickets_live, 0);
 	world_close(world);
 }

@@ -125,7 +125,7 @@ UNIT_TEST(request_that_still_pulls_is_not_held)
 	assert_int_equal(world_finish(world, 1, KVPULL_FINISH_LENGTH, &ticket),
 			 KVPULL_FINISH_FREE);
 	assert_int_equal(ticket.bytes, 0);
-	assert_int_equal(world_stats(world).holds_taken, 0);
+	assert_int_equal(world_counts(world).holds_taken, 0);
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 0);
 	world_close(world);
@@ -140,7 +140,7 @@ UNIT_TEST(request_is_not_held_before_its_ranks_have_addresses)
 	world->ranks[0].address = "";
 	world_tell_rank(world, 0);
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_FREE);
-	assert_int_equal(world_stats(world).not_ready, 1);
+	assert_int_equal(world_counts(world).not_ready, 1);
 	world->ranks[0].address = NULL;
 	world_tell_rank(world, 0);
 	assert_int_equal(world_hold(world, 2, &ticket), KVPULL_FINISH_HELD);
@@ -179,7 +179,7 @@ UNIT_TEST(key_that_is_held_is_no_new_request)
 	world_enter(world, 1, 0, 2);
 	assert_int_equal(world_finish(world, 1, KVPULL_FINISH_LENGTH, &ticket),
 			 KVPULL_FINISH_HELD);
-	assert_int_equal(world_stats(world).holds_taken, 1);
+	assert_int_equal(world_counts(world).holds_taken, 1);
 	world_close(world);
 }
 

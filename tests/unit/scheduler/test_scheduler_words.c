@@ -137,7 +137,7 @@ static void digest_shown(const struct world_ticket *ticket, uint8_t byte,
 	assert_int_equal(world_want(world, 1, ticket, byte), 0);
 	last_warning[0] = '\0';
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_NOTHING);
-	assert_int_equal(world_stats(world).mismatches, 1);
+	assert_int_equal(world_counts(world).mismatches, 1);
 	if (!strstr(last_warning, words))
 		fail_msg("\"%s\" is not in: %s", words, last_warning);
 	world_close(world);
@@ -319,11 +319,11 @@ UNIT_TEST(worker_of_another_half_replaces_nobody)
 						      byte_count,
 						      world->now_ns),
 			 0);
-	assert_int_equal(world_stats(world).results_replayed, 1);
+	assert_int_equal(world_counts(world).results_replayed, 1);
 	/* The rank's own worker is heard as before. */
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	world_take_all(world);
-	assert_int_equal(world_stats(world).holds_live, 0);
+	assert_int_equal(world_counts(world).holds_live, 0);
 	world_close(other);
 	world_close(world);
 }
@@ -355,7 +355,7 @@ UNIT_TEST(worker_that_heard_no_half_replaces_nobody)
 							      bytes, byte_count,
 							      world->now_ns),
 				 0);
-		assert_int_equal(world_stats(world).results_replayed, 1);
+		assert_int_equal(world_counts(world).results_replayed, 1);
 		byte_count = world_build(world);
 		assert_int_not_equal(byte_count, 0);
 		world_deliver_to(other, 0, world->bytes, byte_count);

@@ -318,12 +318,12 @@ const struct world_seen *world_last(const struct world *world,
 	return &world->seen[0]; /* not reached; NULL would be warned of */
 }
 
-union kvpull_scheduler_counts world_stats(struct world *world)
+union kvpull_scheduler_counts world_counts(struct world *world)
 {
-	union kvpull_scheduler_counts stats;
+	union kvpull_scheduler_counts counts;
 
-	kvpull_scheduler_stats_get(world->scheduler, &stats, 0);
-	return stats;
+	kvpull_scheduler_counts(world->scheduler, &counts);
+	return counts;
 }
 
 void world_enter(struct world *world, uint64_t key, uint64_t parent_key,

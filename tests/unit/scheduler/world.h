@@ -110,7 +110,7 @@ uint32_t world_count(const struct world *world, enum kvpull_command_kind kind);
 /* The last command of this kind. */
 const struct world_seen *world_last(const struct world *world,
 				    enum kvpull_command_kind kind);
-union kvpull_scheduler_counts world_stats(struct world *world);
+union kvpull_scheduler_counts world_counts(struct world *world);
 
 /* A request that wants a hold; digest_byte names its prompt. */
 void world_enter(struct world *world, uint64_t key, uint64_t parent_key,

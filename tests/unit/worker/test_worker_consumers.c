@@ -509,7 +509,7 @@ TEST(broken_rings_are_counted_and_told_once_a_second)
 		memset((uint8_t *)caller->memory + TAIL_AT, 0xff,
 		       sizeof(uint64_t));
 		world_poll(world, 2);
-		assert_int_equal(worker->stats.rings_broken, round + 1);
+		assert_int_equal(worker->counts.rings_broken, round + 1);
 		assert_int_equal(caller->dropped, 1);
 		assert_int_equal(world->errors, 1 + round / 2);
 		(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);

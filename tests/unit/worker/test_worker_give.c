@@ -65,7 +65,7 @@ static uint64_t counted(struct world *world, const char *name)
 	union kvpull_worker_counts counts;
 	uint32_t row;
 
-	kvpull_worker_stats_get(world->worker, &counts, 0);
+	kvpull_worker_counts(world->worker, &counts);
 	for (row = 0; row < kvpull_worker_counters.row_count; row++)
 		if (!strcmp(kvpull_worker_counters.rows[row].name, name))
 			return counts.values[row];
