@@ -32,6 +32,12 @@ NOISE = re.compile(
 )
 
 
+def patience() -> int:
+    """Return how many times as long things take on this machine now."""
+    script = Path(__file__).resolve().parent.parent / "patience.sh"
+    return int(subprocess.check_output([script], text=True))
+
+
 def free_port() -> int:
     """Return a port of 127.0.0.1 that is free now."""
     with socket.socket() as probe:
