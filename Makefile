@@ -226,7 +226,7 @@ $(FAKE_CUDA): $(patsubst %.c,$(B)/%.o,$(wildcard tests/fake/cuda/*.c))
 $(B)/gpu_probe: $(patsubst %.c,$(B)/%.o,$(wildcard tests/gpu/*.c))
 	$(call SAY,LD,$@)
 	$(Q)$(CC) -o $@ $^ $(ALL_LDFLAGS) -ldl
-$(B)/kvpull_bench: $(BENCH_OBJ) $(TEST_LIBS)
+$(B)/kvpull_bench: $(BENCH_OBJ) $(B)/tools/kvpull_doctor_calibrate.o $(TEST_LIBS)
 	$(call LINK_TEST)
 
 # The scenarios see the library through the ABI alone.

@@ -2,7 +2,7 @@
 /*
  * Chooses which routine copies which size on this CPU: the configured one, else
  * the one that was measured and is remembered in the socket folder, else a
- * default by CPU. Nothing is measured here: see copy_calibrate.h.
+ * default by CPU. Nothing is measured here: kvpull_doctor_calibrate.c does.
  *
  * All workers of a node share the folder, also from containers. The file in it
  * is data: its author can at most choose a slower routine.

@@ -19,9 +19,9 @@
 #include "base/clock.h"
 #include "plugin/config/config.h"
 #include "plugin/status/status.h"
-#include "shm/copy_calibrate.h"
 #include "shm/copy_choice.h"
 #include "shm/folder.h"
+#include "tools/kvpull_doctor_calibrate.h"
 
 /* ---- the configuration ---- */
 
@@ -295,7 +295,7 @@ static void calibrate(struct doctor *doctor, struct kvpull_folder *folder,
 {
 	const struct copy_lines *lines = log->context;
 	struct kvpull_copy_choices choices;
-	int code = kvpull_copy_calibrate(&choices);
+	int code = doctor_calibrate(&choices);
 
 	if (code) {
 		doctor_say(doctor, DOCTOR_FAIL, "calibration", "%s",

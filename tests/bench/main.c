@@ -12,9 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/copy_calibrate.h"
 #include "shm/copy_choice.h"
 #include "tests/bench/bench.h"
+#include "tools/kvpull_doctor_calibrate.h"
 
 #define REPETITIONS 16u
 #define REPETITIONS_QUICK 4u
@@ -86,7 +86,7 @@ static void calibrate(struct report *report, const char *dir)
 
 	(void)snprintf(report->calibration, sizeof(report->calibration),
 		       "none: defaults");
-	if (!kvpull_copy_calibrate(&choices) &&
+	if (!doctor_calibrate(&choices) &&
 	    !kvpull_folder_open(&folder, &silent) &&
 	    !kvpull_copy_choice_save(&folder, &choices, &silent))
 		kvpull_copy_choices_print(&choices, report->calibration,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Measures which routine copies which size fastest on this CPU, with cold
- * memory. A tool remembers the result (copy_choice.h); no worker waits for it.
+ * memory. The doctor remembers the result (copy_choice.h); no worker waits for it.
  */
-#ifndef KVPULL_SHM_COPY_CALIBRATE_H
-#define KVPULL_SHM_COPY_CALIBRATE_H
+#ifndef KVPULL_TOOLS_DOCTOR_CALIBRATE_H
+#define KVPULL_TOOLS_DOCTOR_CALIBRATE_H
 
 #include "shm/copy_plan.h"
 
@@ -15,6 +15,6 @@
  * again later.
  */
 int KVPULL_MUST_CHECK
-kvpull_copy_calibrate(struct kvpull_copy_choices *choices);
+doctor_calibrate(struct kvpull_copy_choices *choices);
 
-#endif /* KVPULL_SHM_COPY_CALIBRATE_H */
+#endif /* KVPULL_TOOLS_DOCTOR_CALIBRATE_H */

@@ -14,7 +14,7 @@
  * eleven samples the medians lay 5 % beside the truth, more than the best are
  * apart.
  */
-#include "shm/copy_calibrate.h"
+#include "tools/kvpull_doctor_calibrate.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -295,7 +295,7 @@ static int calibrate(struct bench *bench, struct kvpull_copy_choices *choices)
 	return 0;
 }
 
-int kvpull_copy_calibrate(struct kvpull_copy_choices *choices)
+int doctor_calibrate(struct kvpull_copy_choices *choices)
 {
 	const size_t side_bytes = side_bytes_choose();
 	struct bench *bench;
