@@ -14,7 +14,6 @@
  * not as shared memory (ulimit -f); KVPULL_EAGAIN: this machine is too busy, try
  * again later.
  */
-int KVPULL_MUST_CHECK
-doctor_calibrate(struct kvpull_copy_choices *choices);
+int KVPULL_MUST_CHECK doctor_calibrate(struct kvpull_copy_choices *choices);
 
 #endif /* KVPULL_TOOLS_DOCTOR_CALIBRATE_H */
