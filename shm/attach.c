@@ -27,9 +27,6 @@ enum welcome_fd {
 	FD_REGIONS
 };
 
-/* The largest ring that ring.h knows. */
-#define RING_RECORDS_MAX (UINT32_C(1) << 20)
-
 void kvpull_shm_detach(struct kvpull_shm_memory *memory,
 		       struct kvpull_unmaps *unmaps)
 {
@@ -252,7 +249,8 @@ static int ring_attach(struct kvpull_shm_memory *memory,
 	int code = kvpull_segment_bytes(fd, &bytes);
 
 	if (code || !bytes ||
-	    bytes > kvpull_ring_bytes(RING_RECORDS_MAX) + KVPULL_HUGE_BYTES)
+	    bytes > kvpull_ring_bytes(KVPULL_RING_RECORDS_MAX) +
+			    KVPULL_HUGE_BYTES)
 		return KVPULL_EPROTO;
 	memory->ring_bytes = (size_t)bytes;
 	code = kvpull_segment_map(fd, memory->ring_bytes, KVPULL_SEGMENT_SHARED,

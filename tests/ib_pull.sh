@@ -282,12 +282,10 @@ sweep_is_json() {
 check sweep_is_json
 claim histogram 0 '^ +[0-9.]+ us \.\. +[0-9.]+ us +[1-5]  #+$' -- \
 	"$tool" $small --histogram "$sockets"
-for option in --foreign '--copy-threads 2' '--qp 1' '-q 1' '-d no_such_device'; do
+for option in --foreign '--copy-threads 2' '-d no_such_device'; do
 	claim "$option" 0 '^ +5 +0 ' 'bytes wrong 0' -- \
 		"$tool" $small --verify $option "$sockets"
 done
-claim 'a number of queue pairs' 2 '^--qp 2: a number from 1 to 1 is needed$' -- \
-	"$tool" $small -q 2 "$sockets"
 claim duration 0 '^ +[0-9]+ +0 ' -- "$tool" $small -D 1 "$sockets"
 claim 'short help' 0 '^usage: ib_pull ' -- "$tool" -h
 claim consumers 0 '0 bytes wrong, 0 holds left' 'demo: ok' -- "$tool" --demo \

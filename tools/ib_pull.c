@@ -122,8 +122,6 @@ static const struct option_row {
 	    "a line each so many seconds (none)"),
 	ROW("lead", lead_ms, 0, 60000,
 	    "from a request's admission to its pull, ms (0)"),
-	ROW("qp", queue_pairs, 1, 1,
-	    "queue pairs a peer; this version has one (1)"),
 	OF(FLAG, "pool", pool,
 	   "owners share chunks by content, readers ask nobody"),
 	OF(FLAG, "one-by-one", one_by_one,
@@ -180,7 +178,7 @@ static void usage(void)
 			printf("  --%-14s %s\n", rows[index].name,
 			       rows[index].meaning);
 	printf("  --%-14s this text\n  --%-14s version\n"
-	       "as in perftest: -a sweep -d device -x gid-index -p port -q qp -s size\n"
+	       "as in perftest: -a sweep -d device -x gid-index -p port -s size\n"
 	       "               -n requests -D duration -h help\n"
 	       "exit: 0 right, 1 something was wrong, 2 usage, 128 + n ended by signal n\n",
 	       "help", "version");
@@ -301,8 +299,8 @@ static int long_of(const struct option *longs, int letter)
 {
 	static const char *const names[] = {
 		['a'] = "sweep",     ['h'] = "help",     ['d'] = "device",
-		['x'] = "gid-index", ['p'] = "port",     ['q'] = "qp",
-		['s'] = "size",      ['n'] = "requests", ['D'] = "duration",
+		['x'] = "gid-index", ['p'] = "port",     ['s'] = "size",
+		['n'] = "requests",  ['D'] = "duration",
 	};
 
 	if ((size_t)letter >= sizeof(names) / sizeof(*names) || !names[letter])
@@ -445,7 +443,7 @@ static int parse(int count, char **words, struct ib_options *options)
 	longs[ROWS] = (struct option){ "help", 0, NULL, OPTION_HELP };
 	longs[ROWS + 1] = (struct option){ "version", 0, NULL, OPTION_VERSION };
 	opterr = 0;
-	while (!code && (option = getopt_long(count, words, ":ad:hx:p:q:s:n:D:",
+	while (!code && (option = getopt_long(count, words, ":ad:hx:p:s:n:D:",
 					      longs, NULL)) != -1) {
 		option = long_of(longs, option);
 		if (option < OPTION_FIRST)
