@@ -64,7 +64,7 @@ struct ib_options {
 	uint32_t contiguous; /* blocks of a request lie side by side */
 	uint32_t lead_ms;    /* from a request's admission to its pull */
 	uint32_t gid_index;  /* + 1; 0: chosen */
-	const char *device; /* NULL: chosen */
+	const char *device;  /* NULL: chosen */
 	const char *dir;
 	const char *host; /* NULL: the producer is on this machine */
 	const char *trace;
