@@ -67,8 +67,9 @@ struct kvpull_status_header {
 	uint32_t part_count; /* KVPULL_STATUS_PARTS */
 	uint64_t file_bytes;
 	uint64_t incarnation;
-	uint64_t opened_ns;   /* CLOCK_MONOTONIC */
-	uint64_t opened_utc;  /* CLOCK_REALTIME then, nanoseconds */
+	int64_t clock_offset_ns; /* of CLOCK_MONOTONIC, in the time namespace */
+	uint64_t opened_ns;      /* CLOCK_MONOTONIC */
+	uint64_t opened_utc;     /* CLOCK_REALTIME then, nanoseconds */
 	uint64_t start_ticks; /* of the process: field 22 of /proc/PID/stat */
 	uint64_t lease_ns;
 	uint64_t hold_max_ns;

@@ -23,6 +23,7 @@
 #include "base/cause.h"
 #include "base/clock.h"
 #include "base/fsize.h"
+#include "base/text_file.h"
 
 #define YOUNG_NS (3600 * KVPULL_NS_PER_S)
 
@@ -54,21 +55,28 @@ _Static_assert(KVPULL_ENGINE_ID_BYTES_MAX <= KVPULL_STATUS_NAME_BYTES,
 static uint64_t start_ticks(void)
 {
 	char text[1024];
-	const int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-	const ssize_t bytes = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 	const char *at;
 	int field;
 
-	if (fd >= 0)
-		(void)close(fd);
-	if (bytes <= 0)
-		return 0;
-	text[bytes] = '\0';
+	kvpull_text_read("/proc/self/stat", text, sizeof(text));
 	/* The second field, the command, ends at the last bracket. */
 	at = strrchr(text, ')');
 	for (field = 2; at && field < 22; field++)
 		at = strchr(at + 1, ' ');
 	return at ? strtoull(at, NULL, 10) : 0;
+}
+
+int64_t kvpull_status_clock_offset(void)
+{
+	char text[256];
+	long long s = 0;
+	long ns = 0;
+
+	/* "monotonic  86400  0", and another clock's line; not in old kernels. */
+	kvpull_text_read("/proc/self/timens_offsets", text, sizeof(text));
+	if (sscanf(text, "monotonic %lld %ld", &s, &ns) != 2)
+		return 0;
+	return (int64_t)s * (int64_t)KVPULL_NS_PER_S + ns;
 }
 
 static void place(struct kvpull_status_header *header,
@@ -146,6 +154,7 @@ static void header_fill(struct kvpull_status_header *header,
 		.version = KVPULL_STATUS_VERSION,
 		.part_count = KVPULL_STATUS_PARTS,
 		.incarnation = params->incarnation,
+		.clock_offset_ns = kvpull_status_clock_offset(),
 		.opened_ns = params->now_ns,
 		.opened_utc = kvpull_clock_utc_ns(),
 		.start_ticks = start_ticks(),

@@ -65,6 +65,8 @@ kvpull_status_open(struct kvpull_status *status,
 void kvpull_status_keep_young(struct kvpull_status *status, uint64_t now_ns);
 /* The file stays, and says that it was closed. */
 void kvpull_status_close(struct kvpull_status *status);
+/* CLOCK_MONOTONIC here less that of the machine: a time namespace shifts it. */
+int64_t kvpull_status_clock_offset(void);
 
 /* status_folder.c */
 /*

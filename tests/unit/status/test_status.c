@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,6 +96,44 @@ static uint32_t file_count(const struct world *world)
 }
 
 #define TEST(name) UNIT_TEST_WITH(name, up, down)
+
+/* In a time namespace of its own, and in a user's where only root may have one. */
+static void clock_offset_child(struct world *world)
+{
+	const int64_t more_ns = 1000 * (int64_t)KVPULL_NS_PER_S;
+	const int64_t before_ns = kvpull_status_clock_offset();
+	int status = 1;
+	FILE *offsets;
+	pid_t child;
+
+	if (unshare(CLONE_NEWTIME) && unshare(CLONE_NEWUSER | CLONE_NEWTIME))
+		_exit(77);
+	offsets = fopen("/proc/self/timens_offsets", "w");
+	if (!offsets || fprintf(offsets, "monotonic 1000 0\n") < 0 ||
+	    fclose(offsets))
+		_exit(77);
+	child = fork();
+	if (!child)
+		_exit(open_as(world, &world->status, 7) ||
+		      world->status.header->clock_offset_ns !=
+			      before_ns + more_ns);
+	_exit(child < 0 || waitpid(child, &status, 0) != child || status);
+}
+
+TEST(file_has_the_offset_of_its_clock)
+{
+	struct world *world = *state;
+	int status = 0;
+	const pid_t child = fork();
+
+	assert_true(child >= 0);
+	if (!child)
+		clock_offset_child(world);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		skip();
+	assert_int_equal(status, 0);
+}
 
 static time_t file_time(const struct world *world)
 {
