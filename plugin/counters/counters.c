@@ -2,10 +2,6 @@
 /* Functions over the table of counters that name no single counter. */
 #include "plugin/counters/counters.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "base/params.h"
 
 #define COUNTER_BYTES_MIN 32u /* of the first struct kvpull_counter */
@@ -54,33 +50,4 @@ int kvpull_counters_list(const struct kvpull_counter_table *table,
 		to += counter_bytes;
 	}
 	return (int)table->row_count;
-}
-
-size_t kvpull_counters_text(const struct kvpull_counter_table *table,
-			    const uint64_t *values, char *text, size_t capacity)
-{
-	size_t used = 0;
-	uint32_t i;
-
-	if (capacity)
-		text[0] = '\0';
-	for (i = 0; i < table->row_count; i++) {
-		const struct kvpull_counter_row *row = &table->rows[i];
-		const int is_total = row->kind == KVPULL_COUNTER_TOTAL;
-		const size_t room = used < capacity ? capacity - used : 0;
-		char name[64];
-		int bytes;
-
-		(void)snprintf(name, sizeof(name), "kvpull_%s_%s%s",
-			       table->half, row->name,
-			       is_total ? "_total" : "");
-		bytes = snprintf(
-			room ? text + used : NULL, room,
-			"# HELP %s %s.\n# TYPE %s %s\n%s %" PRIu64 "\n", name,
-			row->help, name, is_total ? "counter" : "gauge", name,
-			values[i]);
-		if (bytes > 0)
-			used += (size_t)bytes;
-	}
-	return used;
 }

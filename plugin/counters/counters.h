@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The counters of both halves and of a reader, a row each. From a row come the
- * member that is counted in, the engine's value, Prometheus text and the
- * reference pages (make pages). Pure.
+ * member that is counted in, the engine's value, its metric in kvpull_top and
+ * the reference pages (make pages). Pure.
  *
  * X(name, kind, from, help)
  *   name  as engines know it, for ever. A present number ends in _live, _queued
@@ -212,16 +212,5 @@ int KVPULL_MUST_CHECK
 kvpull_counters_list(const struct kvpull_counter_table *table,
 		     const uint64_t *values, struct kvpull_counter *counters,
 		     uint32_t capacity, size_t counter_bytes);
-
-/**
- * Write Prometheus text: HELP, TYPE and value of each, kvpull_<half>_<name>,
- * with _total behind a total's.
- *
- * @text   cut at capacity, always NUL-terminated if that is > 0.
- * Return: bytes of the whole text without the NUL; >= capacity: it was cut.
- */
-size_t kvpull_counters_text(const struct kvpull_counter_table *table,
-			    const uint64_t *values, char *text,
-			    size_t capacity);
 
 #endif /* KVPULL_PLUGIN_COUNTERS_H */

@@ -5,17 +5,14 @@
  */
 
 #include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "plugin/counters/counters.h"
 #include "tests/lib/unit.h"
 
-#define TEXT_BYTES 16384u
 #define ROWS_MAX 128u
 
-static char text[TEXT_BYTES];
 static const struct kvpull_counter_table *const tables[] = {
 	&kvpull_worker_counters, &kvpull_scheduler_counters,
 	&kvpull_reader_counters
@@ -65,88 +62,6 @@ UNIT_TEST(kind_of_a_counter_is_told_by_its_name)
 	for (i = 0; i < TABLES; i++)
 		for (k = 0; k < tables[i]->row_count; k++)
 			name_check(&tables[i]->rows[k]);
-}
-
-/* HELP, TYPE and value, three lines each; returns how many. */
-static uint32_t text_parse(const struct kvpull_counter_table *table,
-			   uint64_t first)
-{
-	const char *line = text;
-	char prefix[64];
-	char name[64];
-	char again[64];
-	char type[16];
-	unsigned long long value;
-	int used;
-	uint32_t rows = 0;
-
-	(void)snprintf(prefix, sizeof(prefix), "kvpull_%s_", table->half);
-	for (; *line; rows++) {
-		assert_int_equal(sscanf(line, "# HELP %63s", name), 1);
-		assert_int_equal(strncmp(name, prefix, strlen(prefix)), 0);
-		assert_int_equal(strncmp(name + strlen(prefix),
-					 table->rows[rows].name,
-					 strlen(table->rows[rows].name)),
-				 0);
-		line = strchr(line, '\n');
-		assert_non_null(line);
-		assert_int_equal(line[-1], '.');
-		line++;
-		assert_int_equal(sscanf(line, "# TYPE %63s %15s\n%n", again,
-					type, &used),
-				 2);
-		assert_string_equal(name, again);
-		line += used;
-		assert_int_equal(
-			sscanf(line, "%63s %llu\n%n", again, &value, &used), 2);
-		assert_string_equal(name, again);
-		assert_int_equal(value, first + rows);
-		/* Prometheus' rule: counters, and they alone, end in _total. */
-		assert_string_equal(type, ends_in(name, "_total") ? "counter" :
-								    "gauge");
-		line += used;
-	}
-	return rows;
-}
-
-UNIT_TEST(every_counter_is_written_once)
-{
-	size_t bytes;
-	uint32_t i;
-
-	for (i = 0; i < TABLES; i++) {
-		values_fill(tables[i], values, 1000);
-		bytes = kvpull_counters_text(tables[i], values, text,
-					     sizeof(text));
-		assert_int_equal(bytes, strlen(text));
-		assert_int_equal(text_parse(tables[i], 1000),
-				 tables[i]->row_count);
-	}
-	(void)kvpull_counters_text(tables[1], values, text, sizeof(text));
-	assert_non_null(
-		strstr(text, "\nkvpull_scheduler_resends_total 1019\n"));
-	(void)kvpull_counters_text(tables[0], values, text, sizeof(text));
-	assert_non_null(strstr(text, "\nkvpull_worker_holds_live 1004\n"));
-}
-
-UNIT_TEST(text_is_cut_and_its_bytes_are_told)
-{
-	static char whole[TEXT_BYTES];
-	const size_t bytes =
-		kvpull_counters_text(tables[0], values, whole, sizeof(whole));
-	size_t capacity;
-
-	assert_int_equal(kvpull_counters_text(tables[0], values, NULL, 0),
-			 bytes);
-	for (capacity = 1; capacity <= bytes + 1; capacity++) {
-		memset(text, 'x', capacity + 1);
-		assert_int_equal(
-			kvpull_counters_text(tables[0], values, text, capacity),
-			bytes);
-		assert_int_equal(strlen(text), capacity - 1);
-		assert_memory_equal(text, whole, capacity - 1);
-		assert_int_equal(text[capacity], 'x');
-	}
 }
 
 /* Elements of a caller whose header is older or newer than ours. */
