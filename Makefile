@@ -185,6 +185,7 @@ endef
 
 UNIT_ALSO_route := tests/unit/verbs/world.c
 UNIT_ALSO_cuda := tests/fake/cuda/*.c
+UNIT_ALSO_top := tools/kvpull_top_*.c
 UNIT_ALSO_share := tests/unit/pool/world.c tests/unit/shm/world.c tests/unit/shm/raw.c
 # Their device is the fake one.
 $(B)/unit/test_share_verbs $(B)/unit/test_route_ports: ALL_LDFLAGS += -Wl,--wrap=kvpull_fabric_load

@@ -11,9 +11,9 @@ work=$(mktemp -d -p /dev/shm) || exit 1
 mkdir -m 700 "$work/s"
 "$build/ib_pull" --dir "$work/s" --blocks 256 >"$work/serve" 2>&1 &
 server=$!
-listener=
+writer=
 pool=
-trap 'kill -9 "$server" $listener 2>/dev/null; [ -z "$pool" ] || kill "$pool" 2>/dev/null; rm -rf "$work"' EXIT
+trap 'kill -9 "$server" $writer 2>/dev/null; [ -z "$pool" ] || kill "$pool" 2>/dev/null; rm -rf "$work"' EXIT
 . tests/claim.sh
 claim_limit='within 10'
 until grep -q '^serving' "$work/serve" || ! kill -0 "$server"; do
@@ -25,8 +25,6 @@ none='^kvpull_top +[0-9:]+ UTC +0 workers, '
 
 claim once 0 "$one" " $server running " -- "$top" -1 -f "$work/s"
 claim 'once, in words' 0 "$one" -- "$top" --once --folder "$work/s"
-claim oldest 0 "$one" -- "$top" -o -1 -f "$work/s"
-claim 'oldest, in words' 0 "$one" -- "$top" --oldest --once -f "$work/s"
 claim 'a folder that is named twice' 0 "$one" -- "$top" -1 -f "$work/s" -f "$work/s/"
 for json in -j --json; do
 	claim "$json" 0 "\"pid\": $server," -- "$top" "$json" -f "$work/s"
@@ -35,8 +33,42 @@ for text in -p --prometheus; do
 	claim "$text" 0 '^# TYPE kvpull_worker_holds_taken_total counter$' \
 		'^kvpull_worker_holds_taken_total\{' -- "$top" "$text" -f "$work/s"
 done
+# A counter, and nothing else, ends in _total; a help ends in a full stop.
+types_are_right() {
+	awk '/^# HELP/ && !/\.$/ { print; bad = 1 }
+		/^# TYPE/ && ($4 == "counter") != ($3 ~ /_total$/) { print; bad = 1 }
+		END { exit bad }' "$work/out"
+}
+check types_are_right
 claim uid 0 "$one" -- "$top" -u "$(id -u)" -1 -f "$work/s"
+claim 'uid by name' 0 "$one" -- "$top" -u "$(id -un)" -1 -f "$work/s"
 claim 'uid of nobody' 0 "$none" -- "$top" --uid 65533 --once
+claim 'uid of no user' 2 "^kvpull_top: --uid is a user's name or number, not no-such-user; " -- "$top" -u no-such-user
+for two in '--json --prometheus' '--prometheus --json' "--trace $work/F --json" "--prometheus-file $work/F --prometheus"; do
+	# shellcheck disable=SC2086 # words
+	claim "$two" 2 "^kvpull_top: --[a-z-]+ and --[a-z-]+: one of them; see --help\$" -- "$top" $two -f "$work/s"
+done
+for file in -P --prometheus-file; do
+	claim "$file" 0 -- "$top" "$file" "$work/kvpull.prom" -1 -f "$work/s"
+	claim 'its file' 0 '^kvpull_worker_up\{.*\} 1$' -- cat "$work/kvpull.prom"
+	rm -f "$work/kvpull.prom"
+done
+# A file is replaced each interval, and whole: its draft goes, and its number is another.
+"$top" -P "$work/kvpull.prom" -i 100 -f "$work/s" &
+writer=$!
+file_is_replaced() {
+	until [ -s "$work/kvpull.prom" ] || ! kill -0 "$writer"; do sleep 0.1; done
+	first=$(stat -c %i "$work/kvpull.prom")
+	tries=$((50 * TEST_PATIENCE))
+	until [ "$(stat -c %i "$work/kvpull.prom")" != "$first" ] || [ $((tries -= 1)) -eq 0 ]; do sleep 0.1; done
+	[ $tries -gt 0 ] && [ "$(tail -n 1 "$work/kvpull.prom")" = 'kvpull_top_unread 0' ]
+}
+check file_is_replaced
+kill "$writer"
+wait "$writer" 2>/dev/null
+writer=
+claim 'a file nowhere' 1 "^kvpull_top: --prometheus-file $work/none/f: cannot write: No such file or directory\$" -- \
+	"$top" -P "$work/none/f" -f "$work/s"
 for trace in -t --trace; do
 	claim "$trace" 0 -- "$top" "$trace" "$work/trace" -f "$work/s"
 	claim "its file" 0 '"traceEvents"' -- cat "$work/trace"
@@ -61,11 +93,16 @@ done
 claim 'no such folder' 1 "^not read: $work/none: No such file or directory\$" -- "$top" -1 -f "$work/none"
 claim 'no such folder, for a program' 1 '"why": "No such file or directory"' \
 	"^kvpull_top: not read: $work/none: " -- "$top" -j -f "$work/none"
-claim 'nobody at all' 0 "$none" '^name its user with --uid, its socket_dir with --folder$' -- \
-	"$top" -1 -f "$work"
+claim 'nobody at all' 0 "$none" '^no status files in the folders that --folder names$' -- "$top" -1 -f "$work"
+mkdir "$work/empty"
+claim 'nobody, and no folder named' 0 "$none" '^name its user with --uid, its socket_dir with --folder$' -- \
+	env KVPULL_SOCKET_DIR="$work/empty" "$top" -1 --uid 65533
 # Where the sockets are on a disk the files are not beside them. /proc is none in memory.
-claim 'a folder on a disk' 0 '^not read: /proc/self/fdinfo: is on a disk: look in /dev/shm/kvpull-[0-9]+$' -- \
+claim 'a folder on a disk' 0 \
+	"^not read: /proc/self/fdinfo: is on a disk: its engines' status files lie in /dev/shm/kvpull-[0-9]+, name that folder\$" -- \
 	"$top" -1 -f /proc/self/fdinfo
+says_not_what_was_done() { ! grep 'its socket_dir with --folder' "$work/out"; }
+check says_not_what_was_done
 claim 'a trace nowhere' 1 "^kvpull_top: --trace $work/none/t: cannot write: No such file or directory\$" -- \
 	"$top" -t "$work/none/t" -f "$work/s"
 mkdir "$work/odd"
@@ -79,6 +116,11 @@ claim 'odd files' 0 "not read: $work/odd/1-1.status: is cut, or no status file" 
 	"not read: $work/odd/2-2.status: is of another version" \
 	"not read: $work/odd/3-3.status: Too many levels" -- "$top" -1 -f "$work/odd"
 claim 'odd files, as a metric' 0 '^kvpull_top_unread 3$' -- "$top" -p -f "$work/odd"
+# A file that has two names is one worker's.
+mkdir "$work/linked"
+cp "$work/s/$server"-*.status "$work/linked/1-1.status"
+ln "$work/linked/1-1.status" "$work/linked/1-2.status"
+claim 'a file of two names' 0 "$one" -- "$top" -1 --all -f "$work/linked"
 # In a folder of several users another one's files hide nobody.
 mkdir "$work/many"
 cp "$work/s/$server"-*.status "$work/many"
@@ -90,6 +132,18 @@ mkdir "$work/full"
 claim 'as many files as are read' 0 '^kvpull_top_unread 4096$' -- "$top" -p --all -f "$work/full"
 touch "$work/full/4097-1.status"
 claim 'one file more' 0 '^kvpull_top_unread 4097$' -- "$top" -p --all -f "$work/full"
+# Forty engines: what does not fit is said, and findings come first.
+mkdir "$work/forty"
+for number in $(seq 40); do
+	cp "$work/s/$server"-*.status "$work/forty/$number-1.status"
+	chmod 600 "$work/forty/$number-1.status"
+	# Each has an incarnation of its own.
+	printf '%b' "\\0$(printf %o "$number")" | dd of="$work/forty/$number-1.status" bs=1 seek=24 conv=notrunc 2>/dev/null
+done
+claim 'forty engines' 0 '^kvpull_top +[0-9:]+ UTC +40 workers, ' -- "$top" -1 --all -f "$work/forty"
+claim 'forty engines at 80 x 24' 0 '1-[0-9]+ of [0-9]+  q end  \? help ' 'ENGINE +RANK +PID ' -- \
+	sh -c "(sleep 1; printf q) | TERM=xterm script -qec 'stty rows 24 cols 80; \"$top\" --all -f \"$work/forty\"' /dev/null"
+sed 's/\x1b\[[0-9;?]*[A-Za-z]//g' "$work/out" | sed -n '/q end/q; p'
 # A container that was started again has the pid that it had: two files of one name.
 mkdir "$work/twice"
 cp "$work/s/$server"-*.status "$work/twice/1-1.status"
@@ -103,59 +157,6 @@ claim 'a full disk' 1 '^kvpull_top: cannot write: No space left on device$' -- \
 claim 'after nobody' 1 '^kvpull_top: no status file of 1; kvpull_top --all --once lists ' -- "$top" -a 1 -f "$work/s"
 no_table_is_of_nobody() { [ ! -s "$work/out" ]; }
 check no_table_is_of_nobody
-claim_limit='within 3'
-for listen in -l --listen; do
-	claim "$listen" 124 '^listening on port [0-9]+$' -- "$top" "$listen" 127.0.0.1:0 -f "$work/s"
-done
-if [ -s /proc/net/if_inet6 ]; then
-	claim 'IPv6' 124 '^listening on port [0-9]+$' -- "$top" --listen '[::1]:0' -f "$work/s"
-fi
-claim_limit='within 10'
-for bad in '[::1]' '[::1:9400' '[127.0.0.1]:9400' '::1:9400' '127.0.0.1' 'localhost:9400' '127.0.0.1:65536'; do
-	claim "--listen $bad" 2 'say ADDRESS:PORT, as 127.0.0.1:9400 or \[::1\]:9400$' -- "$top" --listen "$bad" -f "$work/s"
-done
-# Callers that say nothing hold up nobody, and a request may come in pieces.
-cat >"$work/callers.c" <<'END'
-#include <netinet/in.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
-static int call(int port)
-{
-	struct sockaddr_in at = { .sin_family = AF_INET };
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-	at.sin_port = htons(port);
-	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	return connect(fd, (void *)&at, sizeof(at)) ? -1 : fd;
-}
-int main(int count, char **words)
-{
-	char answer[16] = "";
-	int fd, i;
-	alarm(count > 1 ? 3 : 0);
-	for (i = 0; i < 8; i++)
-		call(atoi(words[1]));
-	fd = call(atoi(words[1]));
-	send(fd, "GET /met", 8, 0);
-	usleep(100000);
-	send(fd, "rics?job=kv HTTP/1.0\r\n\r\n", 24, 0);
-	recv(fd, answer, 15, MSG_WAITALL);
-	puts(answer);
-	return 0;
-}
-END
-"$top" --listen 127.0.0.1:0 -f "$work/s" >"$work/port" &
-listener=$!
-until [ -s "$work/port" ] || ! kill -0 "$listener"; do
-	sleep 0.1
-done
-claim 'silent callers' 0 '^HTTP/1.0 200 OK$' -- sh -c \
-	"${CC:-gcc} -D_GNU_SOURCE \"$work/callers.c\" -o \"$work/callers\" && \"$work/callers\" $(grep -o '[0-9]*$' "$work/port")"
-kill "$listener"
-wait "$listener" 2>/dev/null
-listener=
 # A name that is no UTF-8 would hide all engines of the node from a collector.
 cp -r "$work/s" "$work/bytes"
 name=$("$top" -p -f "$work/s" | sed -n 's/.*{engine="\([^"]*\)".*/\1/p' | head -n 1)
@@ -178,15 +179,33 @@ claim 'its view' 0 '^POOL +PID STATE ' '^owner +[0-9]+ running .* owner +256 +2 
 claim 'its metrics' 0 '^kvpull_reader_chunks\{engine="owner",rank="0",pid="[0-9]+",incarnation="[0-9a-f]{16}"\} 256$' -- "$top" -p -f "$shown"
 kill "$pool" 2>/dev/null
 wait "$pool" 2>/dev/null
+# A time namespace shifts the clock of who is in it, the reader here: nobody is silent for a day.
+may 1 'a time namespace' -- unshare -T --monotonic 86400 --fork true &&
+	claim 'in another time namespace' 0 '^   "engine_thread_s": [0-9]{1,2}\.[0-9]+,$' -- \
+		unshare -T --monotonic 86400 --fork "$top" -j -f "$work/s"
 kill -9 "$server"
 wait "$server" 2>/dev/null
-claim 'one that is gone' 0 "process-gone: producer pid $server " -- "$top" -1 -f "$work/s"
+# A process that held nothing is no finding; its row has the time of its end.
+claim 'one that is gone' 0 ' UTC +1 workers, 0 findings$' "^producer +0 +$server gone [0-9:]{8} " -- "$top" -1 -f "$work/s"
 claim all 0 '^kvpull_top .* 2 workers, ' " $server gone " -- "$top" --all --once -f "$work/s"
-claim 'its last events' 0 'ago  take +slot 0 generation [0-9]+  key ' \
-	'ago  claim +slot 0 generation [0-9]+  consumer rank 0$' \
-	'ago  end +slot 0 generation [0-9]+  consumer, released$' -- "$top" -a "$server" -f "$work/s"
+claim 'its last events' 0 '^ +[0-9.]+ [a-z]+ take +0 +[0-9]+ key [0-9]+ +engine$' \
+	'^ +[0-9.]+ [a-z]+ claim +0 +[0-9]+ consumer +rank 0 +engine$' \
+	'^ +[0-9.]+ [a-z]+ end +0 +[0-9]+ consumer +released +engine$' -- "$top" -a "$server" -f "$work/s"
 for after in -a --after; do
 	claim "$after" 0 "\"pid\": $server," -- "$top" "$after" "$server" -j -f "$work/s"
 done
-echo "$passed passed, $failed failed, 0 skipped"
+# A ticket that nobody claims: no engine, and no pid.
+mkdir -m 700 "$work/n"
+"$build/ib_pull" --dir "$work/n" --blocks 256 --lease 300 >"$work/nobody" 2>&1 &
+server=$!
+until grep -q '^serving' "$work/nobody" || ! kill -0 "$server"; do
+	sleep 0.1
+done
+"$build/ib_pull" --ticket "$work/n" >"$work/ticket" 2>&1
+tries=$((100 * TEST_PATIENCE))
+until "$top" -j -f "$work/n" | grep -q '"what": "holds-expire"' || [ $((tries -= 1)) -eq 0 ]; do
+	sleep 0.1
+done
+claim 'a finding of nobody' 0 '^   "engine": null,$' '^   "pid": null,$' '"text": "nobody claimed 1 holds, ' -- "$top" -j -f "$work/n"
+echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

@@ -13,32 +13,6 @@
 
 #define CONSUMERS_MAX 4096u /* of a worker, that are shown */
 
-const char *top_state_name(enum top_state state)
-{
-	static const char *const names[] = { "running", "stopped", "gone",
-					     "closed" };
-
-	return names[state];
-}
-
-const char *top_peer_state(uint32_t state)
-{
-	static const char *const names[] = { "free", "connecting", "greeted",
-					     "up",   "waiting",    "gone" };
-
-	return state < sizeof(names) / sizeof(names[0]) ? names[state] : "?";
-}
-
-const char *top_pull_state(uint32_t state)
-{
-	static const char *const names[] = { "ended",     "connecting",
-					     "unwritten", "reading",
-					     "checking",  "draining",
-					     "again" };
-
-	return state < sizeof(names) / sizeof(names[0]) ? names[state] : "?";
-}
-
 const struct kvpull_status_hold_now *
 top_holds_now(const struct top_worker *worker)
 {
@@ -104,17 +78,14 @@ static struct top_consumer *owner_of(struct top_consumer *consumers,
 	return &consumers[count - 1];
 }
 
-void top_claimant(const struct kvpull_status_hold_now *now,
-		  struct top_consumer *consumers, uint32_t count, char *text,
-		  size_t bytes)
+const struct top_consumer *
+top_claimant(const struct kvpull_status_hold_now *now,
+	     struct top_consumer *consumers, uint32_t count)
 {
-	const uint64_t joined = kvpull_status_get(&now->joined);
-	const struct top_consumer *owner = owner_of(consumers, count, joined);
+	const struct top_consumer *owner =
+		owner_of(consumers, count, kvpull_status_get(&now->joined));
 
-	(void)snprintf(text, bytes, "nobody");
-	if (owner->row)
-		top_text(text, bytes, owner->row->engine_id,
-			 KVPULL_STATUS_NAME_BYTES);
+	return owner->row ? owner : NULL;
 }
 
 /* Looked up once a place and not once a hold. */
@@ -172,7 +143,6 @@ struct top_consumer *top_consumers(const struct top_worker *worker,
 		consumers[count++] = (struct top_consumer){
 			.row = &rows[at],
 			.words = &words[at],
-			.index = at,
 			/* By its last poll: one that does not poll hears nobody. */
 			.heard_ns = ran_ns > heard_ns ? ran_ns - heard_ns : 0,
 		};
@@ -258,18 +228,6 @@ uint32_t top_given_up(const struct top_worker *worker)
 	return given_up;
 }
 
-uint64_t top_peer_pulls(const struct kvpull_status_peer *row)
-{
-	return kvpull_status_get(&row->pulls) +
-	       kvpull_status_get(&row->small_pulls);
-}
-
-uint64_t top_peer_bytes(const struct kvpull_status_peer *row)
-{
-	return kvpull_status_get(&row->bytes) +
-	       kvpull_status_get(&row->small_bytes);
-}
-
 /* Sum of a counter over both threads. */
 #define SUM_OF(worker, member)                                                 \
 	(kvpull_status_get(                                                    \
@@ -340,29 +298,44 @@ uint64_t top_errors(const struct top_worker *worker)
 	return errors;
 }
 
-static struct top_finding *finding_add(struct top *top, const char *what,
-				       const struct top_worker *at)
+static double seconds(uint64_t ns)
 {
-	static struct top_finding none;
-	struct top_finding *finding = &none;
+	return (double)ns / (double)KVPULL_NS_PER_S;
+}
 
-	if (top->finding_count < TOP_FINDINGS_MAX)
-		finding = &top->findings[top->finding_count++];
+/* The next finding; the last one is overwritten where there are too many. */
+static struct top_finding *finding_add(struct top *top, const char *what,
+				       const struct top_worker *at,
+				       uint64_t since_ns)
+{
+	struct top_finding *finding = &top->findings[top->finding_count];
+
+	if (top->finding_count < TOP_FINDINGS_MAX - 1)
+		top->finding_count++;
 	else
 		top->findings_more++;
 	memset(finding, 0, sizeof(*finding));
 	finding->what = what;
 	finding->at = at;
+	finding->since_ns = since_ns;
 	return finding;
 }
 
+/* The text begins with the culprit: that stands on any screen. */
 static void __attribute__((format(printf, 2, 3)))
 finding_say(struct top_finding *finding, const char *format, ...)
 {
 	va_list arguments;
+	int used;
 
+	used = finding->pid ?
+		       snprintf(finding->text, sizeof(finding->text),
+				"%s pid %u ", finding->engine, finding->pid) :
+		       snprintf(finding->text, sizeof(finding->text),
+				"nobody ");
 	va_start(arguments, format);
-	(void)vsnprintf(finding->text, sizeof(finding->text), format,
+	(void)vsnprintf(finding->text + used,
+			sizeof(finding->text) - (size_t)used, format,
 			arguments);
 	va_end(arguments);
 }
@@ -378,72 +351,120 @@ static void name_worker(struct top_finding *finding,
 static void name_consumer(struct top_finding *finding,
 			  const struct top_consumer *consumer)
 {
-	top_text(finding->engine, sizeof(finding->engine),
-		 consumer->row ? consumer->row->engine_id : "nobody",
-		 KVPULL_STATUS_NAME_BYTES);
-	finding->pid = consumer->row ? consumer->row->pid : 0;
+	if (consumer->row) {
+		top_text(finding->engine, sizeof(finding->engine),
+			 consumer->row->engine_id, KVPULL_STATUS_NAME_BYTES);
+		finding->pid = consumer->row->pid;
+	}
 	finding->holds = consumer->holds;
 	finding->blocks = consumer->blocks;
 }
 
-static double seconds(uint64_t ns)
+/*
+ * A process that ended without closing, is stopped, or whose thread is silent;
+ * the first and the last of these matter only where something waits for it.
+ */
+static const char *process_fault(const struct top_worker *worker,
+				 int is_awaited)
 {
-	return (double)ns / (double)KVPULL_NS_PER_S;
+	if (worker->state == TOP_STOPPED)
+		return "process-stopped";
+	if (!is_awaited)
+		return NULL;
+	if (worker->state == TOP_GONE)
+		return "process-gone";
+	return worker->state == TOP_RUNNING &&
+			       top_ran(worker, KVPULL_STATUS_ENGINE) >
+				       TOP_SILENT_NS ?
+		       "engine-silent" :
+		       NULL;
 }
 
-/*
- * Findings of the process itself, or of its thread while others wait for it.
- * NULL: none.
- */
-static struct top_finding *
-find_process(struct top *top, const struct top_worker *worker, int is_awaited)
-{
-	const uint64_t silent_ns = top_ran(worker, KVPULL_STATUS_ENGINE);
-	struct top_finding *finding;
-	const char *what = NULL;
+struct kept {
+	const char *name;
+	uint64_t count;
+};
 
-	if (worker->state == TOP_GONE)
-		what = "process-gone";
-	else if (worker->state == TOP_STOPPED)
-		what = "process-stopped";
-	else if (worker->state == TOP_RUNNING && silent_ns > TOP_SILENT_NS &&
-		 is_awaited)
-		what = "engine-silent";
-	if (!what)
-		return NULL;
-	finding = finding_add(top, what, worker);
+/* kept: what the process has, up to a NULL; what there is none of is not said. */
+static struct top_finding *find_process(struct top *top,
+					const struct top_worker *worker,
+					const char *what,
+					const struct kept *kept)
+{
+	const int is_gone = worker->state == TOP_GONE;
+	struct top_finding *finding =
+		finding_add(top, what, worker,
+			    is_gone ? worker->gone_ns :
+				      top_ran(worker, KVPULL_STATUS_ENGINE));
+	const char *role = top_pool(worker) ? top_role(worker) : "";
+	char text[160] = "";
+
+	for (; kept->name; kept++)
+		if (kept->count)
+			(void)snprintf(text + strlen(text),
+				       sizeof(text) - strlen(text),
+				       "%s%" PRIu64 " %s",
+				       *text   ? ", " :
+				       is_gone ? "; it had " :
+						 "; it has ",
+				       kept->count, kept->name);
 	name_worker(finding, worker);
-	finding->since_ns = worker->state == TOP_GONE ?
-				    kvpull_clock_ns() - worker->now_ns :
-				    silent_ns;
+	finding_say(finding, "%s%s%s%s for %.1f s%s", *role ? "(a pool's " : "",
+		    !strcmp(role, "both") ? "owner and reader" :
+		    !strcmp(role, "-")    ? "handle" :
+					    role,
+		    *role ? ") " : "",
+		    is_gone                      ? "is gone" :
+		    worker->state == TOP_STOPPED ? "is stopped" :
+						   "has not polled",
+		    seconds(finding->since_ns), text);
 	return finding;
 }
 
 static void find_worker(struct top *top, const struct top_worker *worker)
 {
+	const uint64_t pulls = top_counter_named(worker, "pulls_live");
+	const uint64_t tickets = top_counter_named(worker, "claims_live");
 	struct top_finding *finding;
 	struct top_holds holds;
+	const char *what;
 
 	top_holds(worker, &holds);
-	finding = find_process(top, worker,
-			       holds.held ||
-				       top_counter_named(worker, "pulls_live"));
-	if (!finding)
+	/* Tickets alone do not make a living consumer late. */
+	what = process_fault(worker,
+			     holds.held || pulls ||
+				     (tickets && worker->state == TOP_GONE));
+	if (!what)
 		return;
+	finding =
+		find_process(top, worker, what,
+			     (const struct kept[]){ { "holds", holds.held },
+						    { "blocks", holds.blocks },
+						    { "pulls", pulls },
+						    { "tickets", tickets },
+						    { NULL, 0 } });
 	finding->holds = holds.held;
 	finding->blocks = holds.blocks;
-	finding_say(
-		finding,
-		worker->state == TOP_GONE ?
-			"%s pid %u is gone for %.1f s: it held %" PRIu64
-			" requests, %" PRIu64 " blocks" :
-		worker->state == TOP_STOPPED ?
-			"%s pid %u is stopped: no poll for %.1f s, %" PRIu64
-			" holds, %" PRIu64 " blocks" :
-			"%s pid %u: its engine's thread has not polled for %.1f s, %" PRIu64
-			" holds, %" PRIu64 " blocks",
-		finding->engine, finding->pid, seconds(finding->since_ns),
-		finding->holds, finding->blocks);
+}
+
+static void find_pool(struct top *top, const struct top_worker *worker)
+{
+	const struct kvpull_status_pool *pool = top_pool(worker);
+	const struct kept kept[] = {
+		{ "probes and reads in flight",
+		  top_counter_named(worker, "asks_live") },
+		{ "chunks",
+		  kvpull_status_get(&pool->state) == KVPULL_SHOWN_HERE ?
+			  kvpull_status_get(&pool->chunk_count) :
+			  0 },
+		{ NULL, 0 },
+	};
+	const char *what = process_fault(
+		worker,
+		kept[0].count || (kept[1].count && worker->state == TOP_GONE));
+
+	if (what)
+		(void)find_process(top, worker, what, kept);
 }
 
 /*
@@ -458,14 +479,14 @@ static void find_silent(struct top *top, const struct top_worker *worker,
 	if (!consumer->row || !consumer->holds ||
 	    consumer->heard_ns <= worker->header.lease_ns / 2)
 		return;
-	finding = finding_add(top, "consumer-silent", worker);
+	finding = finding_add(top, "consumer-silent", worker,
+			      consumer->heard_ns + worker->gone_ns);
 	name_consumer(finding, consumer);
-	finding->since_ns = consumer->heard_ns;
 	finding_say(finding,
-		    "%s pid %u says nothing for %.1f s and keeps %" PRIu64
+		    "says nothing for %.1f s and keeps %" PRIu64
 		    " holds, %" PRIu64 " blocks of %s",
-		    finding->engine, finding->pid, seconds(finding->since_ns),
-		    finding->holds, finding->blocks, worker->header.engine_id);
+		    seconds(finding->since_ns), finding->holds, finding->blocks,
+		    worker->header.engine_id);
 }
 
 static void find_expired(struct top *top, const struct top_worker *worker,
@@ -480,21 +501,19 @@ static void find_expired(struct top *top, const struct top_worker *worker,
 
 	if (!last_ns || top_ago(worker, last_ns) > TOP_MINUTE_NS)
 		return;
-	finding = finding_add(top, "holds-expire", worker);
+	finding = finding_add(top, "holds-expire", worker,
+			      top_ago(worker, last_ns) + worker->gone_ns);
 	name_consumer(finding, consumer);
 	finding->holds = kvpull_status_get(
 		consumer->row ? &consumer->words->expired : &engine->expired);
 	finding->blocks = kvpull_status_get(
 		consumer->row ? &consumer->words->expired_blocks :
 				&engine->expired_blocks);
-	finding->since_ns = top_ago(worker, last_ns);
-	finding_say(
-		finding,
-		"%" PRIu64 " holds, %" PRIu64
-		" blocks of %s expired after %.1f s: claimed last by %s pid %u",
-		finding->holds, finding->blocks, worker->header.engine_id,
-		seconds(worker->header.lease_ns), finding->engine,
-		finding->pid);
+	finding_say(finding,
+		    "claimed %" PRIu64 " holds, %" PRIu64
+		    " blocks of %s, which expired after %.1f s",
+		    finding->holds, finding->blocks, worker->header.engine_id,
+		    seconds(worker->header.lease_ns));
 }
 
 /* Nineteen of twenty slots are taken: who keeps most of them. */
@@ -514,16 +533,15 @@ static void find_full(struct top *top, const struct top_worker *worker,
 	for (at = 0; at < count; at++)
 		if (consumers[at].holds > most->holds)
 			most = &consumers[at];
-	finding = finding_add(top, "table-full", worker);
+	finding = finding_add(top, "table-full", worker,
+			      most->oldest_ns + worker->gone_ns);
 	name_consumer(finding, most);
-	finding->since_ns = most->oldest_ns;
 	finding_say(finding,
-		    "%s: %" PRIu64
-		    " of %u slots are taken; %s pid %u keeps %" PRIu64
-		    " holds, %" PRIu64 " blocks, the oldest for %.1f s",
-		    worker->header.engine_id, used, worker->header.max_holds,
-		    finding->engine, finding->pid, finding->holds,
-		    finding->blocks, seconds(finding->since_ns));
+		    "claimed %" PRIu64 " holds, %" PRIu64
+		    " blocks of %s, the oldest for %.1f s: %" PRIu64
+		    " of its %u slots are taken",
+		    finding->holds, finding->blocks, worker->header.engine_id,
+		    seconds(finding->since_ns), used, worker->header.max_holds);
 }
 
 /* Alive, and keeps a hold for longer than a lease: a ticket that it forgot? */
@@ -532,49 +550,18 @@ static void find_kept(struct top *top, const struct top_worker *worker,
 {
 	struct top_finding *finding;
 
-	if (!consumer->row || !consumer->holds ||
+	if (worker->state == TOP_GONE || !consumer->row || !consumer->holds ||
 	    consumer->oldest_ns <= worker->header.lease_ns ||
 	    consumer->heard_ns > worker->header.lease_ns / 2)
 		return;
-	finding = finding_add(top, "holds-kept", worker);
+	finding = finding_add(top, "holds-kept", worker, consumer->oldest_ns);
 	name_consumer(finding, consumer);
-	finding->since_ns = consumer->oldest_ns;
 	finding_say(
 		finding,
-		"%s pid %u keeps %" PRIu64 " holds, %" PRIu64
+		"keeps %" PRIu64 " holds, %" PRIu64
 		" blocks of %s, the oldest for %.1f s: it beats, and releases nothing",
-		finding->engine, finding->pid, finding->holds, finding->blocks,
-		worker->header.engine_id, seconds(finding->since_ns));
-}
-
-static const char *role_of(const struct top_worker *worker)
-{
-	const char *role = top_role(worker);
-
-	return !strcmp(role, "both") ? "owner and reader" :
-	       !strcmp(role, "-")    ? "handle" :
-				       role;
-}
-
-static void find_pool(struct top *top, const struct top_worker *worker)
-{
-	const uint64_t asks = top_counter_named(worker, "asks_live");
-	struct top_finding *finding = find_process(top, worker, asks != 0);
-
-	if (!finding)
-		return;
-	finding_say(
-		finding,
-		worker->state == TOP_GONE ?
-			"%s pid %u, a pool's %s, is gone for %.1f s: %" PRIu64
-			" probes and reads had not ended" :
-		worker->state == TOP_STOPPED ?
-			"%s pid %u, a pool's %s, is stopped: no poll for %.1f s, %" PRIu64
-			" probes and reads wait" :
-			"%s pid %u, a pool's %s: its thread has not polled for %.1f s, %" PRIu64
-			" probes and reads wait",
-		finding->engine, finding->pid, role_of(worker),
-		seconds(finding->since_ns), asks);
+		finding->holds, finding->blocks, worker->header.engine_id,
+		seconds(finding->since_ns));
 }
 
 /* An owner that a handle does not read any more, and nobody has removed. */
@@ -595,14 +582,12 @@ static void find_given_up(struct top *top, const struct top_worker *worker)
 		top_text(address, sizeof(address), rows[at].address,
 			 sizeof(rows[at].address));
 		top_text(why, sizeof(why), rows[at].why, sizeof(rows[at].why));
-		finding = finding_add(top, "peer-given-up", worker);
+		finding = finding_add(
+			top, "peer-given-up", worker,
+			top_ago(worker, kvpull_status_get(&rows[at].since_ns)));
 		name_worker(finding, worker);
-		finding->since_ns =
-			top_ago(worker, kvpull_status_get(&rows[at].since_ns));
 		finding_say(
-			finding,
-			"%s pid %u gave up owner %s %.1f s ago: %s, %s",
-			finding->engine, finding->pid, address,
+			finding, "gave up owner %s %.1f s ago: %s, %s", address,
 			seconds(finding->since_ns),
 			kvpull_error_name(kvpull_status_get(&rows[at].error)),
 			why);
@@ -635,9 +620,28 @@ static void find(struct top *top)
 	}
 }
 
-void top_look(struct top *top, const struct top_options *options)
+/* Throughputs are differences to the last snapshot. */
+static void before_find(struct top *top, const struct top *before)
+{
+	uint32_t at;
+	uint32_t then;
+
+	for (at = 0; at < top->worker_count; at++) {
+		struct top_worker *worker = &top->workers[at];
+
+		worker->before = NULL;
+		for (then = 0; before && then < before->worker_count; then++)
+			if (before->workers[then].header.incarnation ==
+			    worker->header.incarnation)
+				worker->before = &before->workers[then];
+	}
+}
+
+void top_look(struct top *top, const struct top *before,
+	      const struct top_options *options)
 {
 	top_read(top, options);
+	before_find(top, before);
 	find(top);
 }
 

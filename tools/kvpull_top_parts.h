@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kvpull_top: what the workers of a machine do, and the handles of its pools,
- * from their status files alone.
+ * kvpull_top: shows what the workers of a machine do, and the handles of its
+ * pools, from their status files alone.
  *
- * kvpull_top.c            options, the loop
+ * kvpull_top.c            options
  * kvpull_top_read.c       files to snapshots: believed, copied, never mapped
  * kvpull_top_model.c      who holds what, and what is wrong
+ * kvpull_top_tables.c     the columns: a name, a head, a metric and a value each
  * kvpull_top_screen.c     tables for people
- * kvpull_top_json.c       the same for programs
- * kvpull_top_prometheus.c metrics, as text or served on loopback
+ * kvpull_top_terminal.c   the screen's loop and its keys
+ * kvpull_top_json.c       the same tables for programs
+ * kvpull_top_prometheus.c the same tables as metrics
  * kvpull_top_trace.c      a trace of the requests, both sides joined
  */
 #ifndef KVPULL_TOOLS_KVPULL_TOP_PARTS_H
 #define KVPULL_TOOLS_KVPULL_TOP_PARTS_H
 
-#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -27,7 +28,9 @@
 #define TOP_FINDINGS_MAX 64u
 #define TOP_FOLDERS_MAX 8u
 #define TOP_UNREAD_MAX 8u                    /* that are named */
-#define TOP_ROWS_MAX 200u                    /* of a table */
+#define TOP_ROWS_MAX 200u                    /* holds or pulls of a worker */
+#define TOP_COLUMNS_MAX 32u                  /* of a table */
+#define TOP_CELL_BYTES 512u                  /* a path is the longest text */
 #define TOP_MINUTE_NS (60 * KVPULL_NS_PER_S) /* "lately" */
 #define TOP_GONE_NS (600 * KVPULL_NS_PER_S)  /* the dead are shown */
 #define TOP_SILENT_NS (2 * KVPULL_NS_PER_S)  /* of an engine's thread */
@@ -44,19 +47,21 @@ enum top_state {
  * moment.
  */
 struct top_worker {
-	char path[512];
+	char path[TOP_CELL_BYTES];
 	struct kvpull_status_header header;
 	uint8_t *bytes; /* the file; what is behind held_bytes was never used */
 	uint64_t held_bytes;
-	uint64_t now_ns; /* of its clock: now, or when it was last seen */
+	uint64_t now_ns;  /* of its clock: now, or when it was last seen */
+	uint64_t gone_ns; /* from then to now; 0: it lives */
+	uint32_t is_here; /* its clock is this machine's */
 	enum top_state state;
+	const struct top_worker *before; /* in the last snapshot, or NULL */
 };
 
 /* Holds that one consumer rank keeps; NULL row: holds without a claimant. */
 struct top_consumer {
 	const struct kvpull_status_consumer *row;
 	const struct kvpull_status_words *words;
-	uint32_t index;
 	uint64_t holds;
 	uint64_t blocks;
 	uint64_t oldest_ns; /* age */
@@ -76,19 +81,19 @@ struct top_holds {
 /* A finding: the culprit, for how long, and how much it keeps. */
 struct top_finding {
 	const char *what;
-	const struct top_worker *at; /* where it was seen */
-	char engine[KVPULL_STATUS_NAME_BYTES];
+	const struct top_worker *at;           /* where it was seen */
+	char engine[KVPULL_STATUS_NAME_BYTES]; /* "": nobody */
 	uint32_t pid;
 	uint64_t since_ns;
 	uint64_t holds;
 	uint64_t blocks;
-	char text[256];
+	char text[320];
 };
 
 /* A folder or a file that could not be read, or is not believed. */
 struct top_unread {
 	char path[256];
-	char why[64];
+	char why[96];
 };
 
 struct top {
@@ -102,29 +107,39 @@ struct top {
 	struct top_unread unread[TOP_UNREAD_MAX];
 	uint32_t unread_count; /* in all; the first ones are named */
 	uint32_t named_unread; /* folders that --folder names */
-	uint64_t utc_ns;       /* and CLOCK_MONOTONIC at that moment */
+	uint32_t folders_are_usual;
+	uint64_t utc_ns; /* and CLOCK_MONOTONIC at that moment */
 	uint64_t now_ns;
+	int64_t offset_ns; /* of that clock in our time namespace */
 	char host[KVPULL_STATUS_NAME_BYTES];
+};
+
+enum top_mode {
+	TOP_SCREEN,
+	TOP_JSON,
+	TOP_PROMETHEUS,
+	TOP_PROMETHEUS_FILE,
+	TOP_TRACE
 };
 
 struct top_options {
 	const char *folders[TOP_FOLDERS_MAX];
 	uint32_t folder_count;
 	uint32_t folders_are_usual; /* nobody named them: they may be missing */
-	const char *after;          /* a pid or a file */
-	const char *trace;
-	const char *listen;
-	const char *view; /* NULL: the screen */
-	int64_t uid;      /* whose files; -1: ours and the folder's owner's */
+	enum top_mode mode;
+	const char *mode_name; /* the option that set it; NULL: none */
+	const char *path;      /* of a trace, or of metrics */
+	const char *after;     /* a pid or a file */
+	const char *view;      /* NULL: the overview */
+	int64_t uid; /* whose files; -1: ours and the folder's owner's */
 	uint32_t interval_ms;
 	uint32_t once;
-	uint32_t json;
-	uint32_t prometheus;
 	uint32_t all; /* also who closed, or is gone for long */
 };
 
-/* Reads the files and makes the findings. */
-void top_look(struct top *top, const struct top_options *options);
+/* Reads the files and makes the findings. before: NULL, or the last snapshot. */
+void top_look(struct top *top, const struct top *before,
+	      const struct top_options *options);
 
 /* _read.c */
 void top_read(struct top *top, const struct top_options *options);
@@ -142,6 +157,7 @@ uint64_t top_counter_named(const struct top_worker *worker, const char *name);
 /* The i-th of those that are kept, the oldest first; 0: no more. */
 int top_event(const struct top_worker *worker, enum kvpull_status_part part,
 	      uint64_t at, struct kvpull_status_note *note);
+/* Age of what lives while the worker does: it ends when the worker was last seen. */
 uint64_t top_ago(const struct top_worker *worker, uint64_t then_ns);
 void top_text(char *to, size_t bytes, const char *from, size_t from_bytes);
 
@@ -149,13 +165,10 @@ void top_text(char *to, size_t bytes, const char *from, size_t from_bytes);
 /* Until the next call; the last one is of nobody. A pool has none, nor that. */
 struct top_consumer *top_consumers(const struct top_worker *worker,
 				   uint32_t *count);
-/*
- * Names the engine that has claimed the hold last, of top_consumers();
- * "nobody".
- */
-void top_claimant(const struct kvpull_status_hold_now *now,
-		  struct top_consumer *consumers, uint32_t count, char *text,
-		  size_t bytes);
+/* The one of top_consumers() that has claimed the hold last; NULL: nobody. */
+const struct top_consumer *
+top_claimant(const struct kvpull_status_hold_now *now,
+	     struct top_consumer *consumers, uint32_t count);
 void top_holds(const struct top_worker *worker, struct top_holds *holds);
 /* Slots of the oldest held, [capacity]. */
 uint32_t top_oldest(const struct top_worker *worker, uint32_t *slots,
@@ -169,9 +182,6 @@ int top_peer_is_shown(const struct kvpull_status_peer *row);
 const char *top_role(const struct top_worker *worker);
 /* Number of owners that the pool's handle gave up. */
 uint32_t top_given_up(const struct top_worker *worker);
-/* By both threads. */
-uint64_t top_peer_pulls(const struct kvpull_status_peer *row);
-uint64_t top_peer_bytes(const struct kvpull_status_peer *row);
 uint64_t top_failures(const struct top_worker *worker, int code);
 /* Since that thread's last run. */
 uint64_t top_ran(const struct top_worker *worker, enum kvpull_status_part part);
@@ -183,22 +193,140 @@ uint64_t top_time_sum(const struct top_worker *worker, uint32_t which);
 uint64_t top_quantile(const uint64_t *buckets, uint64_t times,
 		      uint32_t percent);
 uint64_t top_errors(const struct top_worker *worker);
-const char *top_state_name(enum top_state state);
-const char *top_peer_state(uint32_t state);
-const char *top_pull_state(uint32_t state);
 /* Why a hold ended. */
 const char *top_end_reason(int32_t reason);
 
+/* _tables.c */
+enum top_kind {
+	TOP_NOTHING, /* null in JSON */
+	TOP_NUMBER,
+	TOP_AGE, /* nanoseconds here, seconds for programs */
+	TOP_FLAG,
+	TOP_TEXT
+};
+
+enum top_mark {
+	TOP_PLAIN,
+	TOP_HEAD,
+	TOP_GOOD,
+	TOP_BAD,
+	TOP_FAINT, /* gone */
+	TOP_HIDDEN /* gone for long: JSON has it */
+};
+
+struct top_cell {
+	enum top_kind kind;
+	uint64_t number; /* of a text: what it is sorted by, or 0 */
+	char text[TOP_CELL_BYTES];
+};
+
+struct top_column {
+	const char *name; /* in JSON; "a.b": b of the object a; NULL: not there */
+	const char *head;  /* on the screen; NULL: not there */
+	int width;         /* the least there; negative: from the left */
+	uint32_t priority; /* a narrow screen leaves out the highest first */
+	struct {
+		const char *name; /* NULL: no metric; "...total" is a counter */
+		const char *help;
+	} metric;
+};
+
+struct top_row;
+typedef void top_row_fn(const struct top_row *row);
+
+/* Whose rows a table has, in bits: of workers' files, of pools', or of no file. */
+#define TOP_OF_WORKERS (1u << KVPULL_STATUS_OF_WORKER)
+#define TOP_OF_POOLS (1u << KVPULL_STATUS_OF_POOL)
+#define TOP_OF_NONE (1u << KVPULL_STATUS_KINDS)
+
+static inline int top_is_of(const struct top_worker *worker, uint32_t of)
+{
+	return (of >> (worker ? worker->header.kind :
+				(uint32_t)KVPULL_STATUS_KINDS) &
+		1u) != 0;
+}
+
+struct top_table {
+	const char *name; /* of the view, or of the array in JSON */
+	uint32_t of;
+	uint32_t column_count;
+	const struct top_column *columns;
+	void (*each)(struct top_row *row); /* fills and gives each row */
+};
+
+struct top_row {
+	const struct top_table *table;
+	const struct top *top;
+	const struct top_worker *worker; /* whose file has it; or NULL */
+	top_row_fn *give;
+	void *context; /* of give */
+	enum top_mark mark;
+	struct top_cell cells[TOP_COLUMNS_MAX];
+};
+
+extern const struct top_table top_workers_table;
+extern const struct top_table top_pools_table;
+extern const struct top_table top_ages_table; /* one row for all workers */
+extern const struct top_table top_holds_table;
+extern const struct top_table top_consumers_table;
+extern const struct top_table top_readers_table;
+extern const struct top_table top_peers_table;
+extern const struct top_table top_pulls_table;
+extern const struct top_table top_events_table;
+extern const struct top_table top_findings_table;
+extern const struct top_table top_unread_table;
+
+/* The rows of one file, or of none: worker NULL. */
+void top_each_of(const struct top_table *table, const struct top *top,
+		 const struct top_worker *worker, top_row_fn *give,
+		 void *context);
+/* All rows. */
+void top_each(const struct top_table *table, const struct top *top,
+	      top_row_fn *give, void *context);
+
+/* A time that is measured, under its names. */
+struct top_time {
+	uint32_t of;
+	const char *name;   /* in JSON */
+	const char *metric; /* a histogram */
+	const char *help;
+};
+extern const struct top_time top_times_names[KVPULL_TIMES_COUNT];
+/* "431 us", "2.5 s", "3 min", "2.1 h", "3.2 d": at most six places. */
+const char *top_age(uint64_t ns, char text[16]);
+
 /* _screen.c */
-void top_screen(const struct top *top, const struct top *before,
-		const struct top_options *options, uint32_t columns,
-		uint32_t lines);
-void top_after(const struct top *top);
+struct top_view {
+	const char *name;      /* as top_options' view */
+	const char *sort_head; /* a column's; NULL: as they come */
+	uint32_t is_reversed;
+	uint32_t is_help;
+	uint32_t is_typing; /* the filter */
+	char filter[32];    /* rows without it are not shown */
+	uint32_t scroll;    /* lines; more than there are is the last page */
+	uint32_t columns;
+	uint32_t lines; /* 0: all of them, without keys */
+	int is_coloured;
+};
+
+/* Draws it; scroll is then at most what it can be. */
+void top_screen(const struct top *top, struct top_view *view, FILE *out);
+/* Tables of one that is gone, and its last events. */
+void top_after(const struct top *top, uint32_t columns, FILE *out);
+/* The next head to sort by, or the one before it (step -1); NULL: none. */
+const char *top_sort_next(const struct top *top, const struct top_view *view,
+			  int step);
+/* Bytes of text that fit into a line of so many columns, broken between words. */
+size_t top_wrap(const char *text, size_t columns);
+
+/* _terminal.c: exit statuses, as below */
+int top_terminal(const struct top_options *options);
 
 /* _json.c, _prometheus.c, _trace.c: 0 or 1, an exit status */
 int top_json(const struct top *top);
 int top_prometheus(const struct top *top, FILE *out);
-int top_serve(const struct top_options *options);
+/* Replaces the file by metrics, each interval_ms, or once. */
+int top_prometheus_file(const struct top_options *options);
 int top_trace(const struct top *top, const char *path);
 
 #endif /* KVPULL_TOOLS_KVPULL_TOP_PARTS_H */

@@ -17,6 +17,7 @@
 
 #include <linux/magic.h>
 
+#include "base/text_file.h"
 #include "tools/kvpull_top_parts.h"
 
 /* Names that are read of a folder; few of them are status files. */
@@ -46,23 +47,13 @@ static int is_stopped(const struct kvpull_status_header *header)
 	char path[40];
 	char text[1024];
 	const char *at;
-	ssize_t bytes;
-	char state = 0;
+	char state;
 	int field;
-	int fd;
 
 	(void)snprintf(path, sizeof(path), "/proc/%u/stat", header->pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	bytes = read(fd, text, sizeof(text) - 1);
-	(void)close(fd);
-	if (bytes <= 0)
-		return 0;
-	text[bytes] = '\0';
+	kvpull_text_read(path, text, sizeof(text));
 	at = strrchr(text, ')');
-	if (at && at[1])
-		state = at[2];
+	state = at && at[1] ? at[2] : '\0';
 	for (field = 2; at && field < 22; field++)
 		at = strchr(at + 1, ' ');
 	return at && strtoull(at, NULL, 10) == header->start_ticks &&
@@ -103,9 +94,17 @@ static int bytes_read(struct top_worker *worker, int fd)
 	return 0;
 }
 
-static void state_find(struct top_worker *worker, int fd)
+/*
+ * CLOCK_MONOTONIC of the file's writer, now: with another offset in another time
+ * namespace. A file that was copied here from another machine has another clock.
+ */
+static void state_find(const struct top *top, struct top_worker *worker, int fd,
+		       int is_copied)
 {
 	const int is_alive = flock(fd, LOCK_SH | LOCK_NB) != 0;
+	const uint64_t clock_ns =
+		kvpull_clock_ns() +
+		(uint64_t)(worker->header.clock_offset_ns - top->offset_ns);
 
 	if (kvpull_status_get(&worker->header.closed))
 		worker->state = TOP_CLOSED;
@@ -114,7 +113,11 @@ static void state_find(struct top_worker *worker, int fd)
 	else
 		worker->state =
 			is_stopped(&worker->header) ? TOP_STOPPED : TOP_RUNNING;
-	worker->now_ns = is_alive ? kvpull_clock_ns() : last_seen(worker);
+	worker->now_ns = is_alive ? clock_ns : last_seen(worker);
+	worker->is_here =
+		(!is_copied || !strcmp(worker->header.host, top->host)) &&
+		worker->now_ns <= clock_ns;
+	worker->gone_ns = worker->is_here ? clock_ns - worker->now_ns : 0;
 }
 
 static int header_read(int fd, const struct top_options *options,
@@ -139,8 +142,7 @@ static int is_wanted(const struct top_worker *worker,
 		return 1;
 	if (worker->state == TOP_CLOSED)
 		return 0;
-	return worker->state != TOP_GONE ||
-	       kvpull_clock_ns() - worker->now_ns < TOP_GONE_NS;
+	return worker->state != TOP_GONE || worker->gone_ns < TOP_GONE_NS;
 }
 
 static void unread_add(struct top *top, const char *path, const char *name,
@@ -169,18 +171,55 @@ static const char *why_not_believed(int code)
 	}
 }
 
+/*
+ * Under another name, or copied: each worker counts once. Return: the place of
+ * the next file, or of the same worker's, as the living one has it.
+ */
+static struct top_worker *place_of(struct top *top,
+				   const struct top_worker *found)
+{
+	struct top_worker *worker;
+	uint32_t at;
+
+	for (at = 0; at < top->worker_count; at++) {
+		worker = &top->workers[at];
+		if (worker->header.incarnation != found->header.incarnation)
+			continue;
+		if (found->state > worker->state)
+			return NULL;
+		top->pool_count -= top_pool(worker) != NULL;
+		free(worker->bytes);
+		return worker;
+	}
+	if (at == TOP_WORKERS_MAX) {
+		top->workers_more++;
+		return NULL;
+	}
+	top->worker_count++;
+	return &top->workers[at];
+}
+
+static void worker_add(struct top *top, const struct top_worker *found)
+{
+	struct top_worker *worker = place_of(top, found);
+
+	if (!worker) {
+		free(found->bytes);
+		return;
+	}
+	*worker = *found;
+	top->pool_count += top_pool(worker) != NULL;
+}
+
 static void file_read(struct top *top, const struct top_options *options,
 		      int folder_fd, uint32_t folder_uid, const char *path,
 		      const char *name)
 {
-	struct top_worker *worker = &top->workers[top->worker_count];
+	static struct top_worker found;
+	struct top_worker *worker = &found;
 	int code;
 	int fd;
 
-	if (top->worker_count == TOP_WORKERS_MAX) {
-		top->workers_more++;
-		return;
-	}
 	fd = openat(folder_fd, name,
 		    O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0) {
@@ -194,7 +233,6 @@ static void file_read(struct top *top, const struct top_options *options,
 	if (code || bytes_read(worker, fd)) {
 		unread_add(top, path, name, why_not_believed(code));
 		free(worker->bytes);
-		worker->bytes = NULL;
 		(void)close(fd);
 		return;
 	}
@@ -203,15 +241,12 @@ static void file_read(struct top *top, const struct top_options *options,
 	kvpull_text_clean(worker->header.host);
 	(void)snprintf(worker->path, sizeof(worker->path), "%s%s%s", path,
 		       *path ? "/" : "", name);
-	state_find(worker, fd);
+	state_find(top, worker, fd, folder_fd == AT_FDCWD);
 	(void)close(fd);
-	if (is_wanted(worker, options)) {
-		top->worker_count++;
-		top->pool_count += top_pool(worker) != NULL;
-		return;
-	}
-	free(worker->bytes);
-	worker->bytes = NULL;
+	if (is_wanted(worker, options))
+		worker_add(top, worker);
+	else
+		free(worker->bytes);
 }
 
 static int is_after(const char *after, const char *name)
@@ -221,7 +256,7 @@ static int is_after(const char *after, const char *name)
 	return !strncmp(name, after, bytes) && name[bytes] == '-';
 }
 
-/* A socket_dir on a disk has no status files: who names it looks in vain. */
+/* Where socket_dir is on a disk no status file lies there. */
 static void disk_say(struct top *top, const char *path, int fd,
 		     uint32_t folder_uid)
 {
@@ -231,27 +266,12 @@ static void disk_say(struct top *top, const char *path, int fd,
 	if (fstatfs(fd, &system) || system.f_type == TMPFS_MAGIC ||
 	    system.f_type == RAMFS_MAGIC)
 		return;
-	(void)snprintf(why, sizeof(why),
-		       "is on a disk: look in " KVPULL_STATUS_FOLDER,
-		       folder_uid);
+	(void)snprintf(
+		why, sizeof(why),
+		"is on a disk: its engines' status files lie in " KVPULL_STATUS_FOLDER
+		", name that folder",
+		folder_uid);
 	unread_add(top, path, "", why);
-}
-
-/* Under another name, or as one of the default ones: each worker counts once. */
-static int was_read(const struct top_options *options, uint32_t at)
-{
-	struct stat status;
-	struct stat before;
-	uint32_t index;
-
-	if (stat(options->folders[at], &status))
-		return 0;
-	for (index = 0; index < at; index++)
-		if (!stat(options->folders[index], &before) &&
-		    before.st_ino == status.st_ino &&
-		    before.st_dev == status.st_dev)
-			return 1;
-	return 0;
 }
 
 static void folder_read(struct top *top, const struct top_options *options,
@@ -324,6 +344,8 @@ void top_read(struct top *top, const struct top_options *options)
 	top->worker_count = top->pool_count = 0;
 	top->finding_count = top->unread_count = 0;
 	top->workers_more = top->findings_more = top->named_unread = 0;
+	top->folders_are_usual = options->folders_are_usual;
+	top->offset_ns = kvpull_status_clock_offset();
 	top->now_ns = kvpull_clock_ns();
 	top->utc_ns = kvpull_clock_utc_ns();
 	if (gethostname(top->host, sizeof(top->host) - 1))
@@ -332,8 +354,7 @@ void top_read(struct top *top, const struct top_options *options)
 		file_read(top, options, AT_FDCWD, geteuid(), "",
 			  options->after);
 	for (at = 0; at < options->folder_count; at++)
-		if (!was_read(options, at))
-			folder_read(top, options, options->folders[at]);
+		folder_read(top, options, options->folders[at]);
 	qsort(top->workers, top->worker_count, sizeof(*top->workers),
 	      by_engine);
 }

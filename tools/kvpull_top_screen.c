@@ -1,675 +1,595 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tables for people. A screen is lines of a colour each, cut at the terminal's
- * width; what does not fit below is counted. What is wrong comes first.
+ * The tables for people: the columns that the terminal has room for, by their
+ * priority, as wide as their rows need. Findings stand above, keys below; what
+ * is between them scrolls.
  */
 #include <inttypes.h>
-#include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "tools/kvpull_top_parts.h"
 
-#define COLUMNS_MAX 400u
+#define COLUMNS_ALL 400u /* of a file: as many as any line has */
 #define COLUMNS_MIN 20u
-#define NAME_BYTES 14u    /* of an engine, and its zero */
-#define NAME_END_BYTES 4u /* that stay of one that is longer */
+#define CELL_SHOWN 24u /* of a text, while others are left out for it */
+#define CELL_WHOLE 40u /* likewise, of priority 0: vLLM's ids are as long */
+#define NAME_END 4u    /* bytes that stay of a longer one's end */
+#define PRIORITIES 10u
+#define TABLES_MAX 7u /* of a view */
 
-enum colour {
-	PLAIN,
-	HEAD,
-	GOOD,
-	BAD,
-	FAINT
+static const char keys[] =
+	"q end  ? help  ohcpulf views  / filter  <>r sort  arrows scroll";
+
+static const char *const help[] = {
+	"q             end",
+	"o             overview: engines, holds by age, consumers, pools, peers",
+	"h             holds, the oldest first: whose request, and who claimed it",
+	"c             consumers: who reads here, and what each keeps",
+	"p             peers: whom engines here read, by which route, and errors",
+	"u             pulls now",
+	"l             pools, and their readers",
+	"f             findings: all that is wrong, the culprit first",
+	"/ TEXT Enter  show the rows with TEXT alone; Esc shows all again",
+	"< >           sort by the column to the left, to the right; the largest first",
+	"r             reverse the order",
+	"arrows, PgUp, PgDn, Home, End  scroll",
+	"",
+	"Green is well, red needs somebody, grey is gone since the time (UTC) that",
+	"its row says. HEARD, POLLED and AGE are since then; OF is whose blocks they",
+	"are. kvpull_top(1) has each finding, and --json each number.",
 };
 
-struct page {
-	uint32_t columns;
-	uint32_t left; /* lines; UINT32_MAX: a file, all of it */
-	uint32_t cut;  /* that had no room */
-	int coloured;
+static const struct {
+	const char *name;
+	const struct top_table *tables[TABLES_MAX];
+} views[] = {
+	{ NULL,
+	  { &top_workers_table, &top_ages_table, &top_consumers_table,
+	    &top_pools_table, &top_readers_table, &top_peers_table } },
+	{ "holds", { &top_holds_table } },
+	{ "consumers", { &top_consumers_table } },
+	{ "peers", { &top_peers_table } },
+	{ "pulls", { &top_pulls_table } },
+	{ "pools", { &top_pools_table, &top_readers_table } },
+	{ "findings", { NULL } },
 };
 
-static void __attribute__((format(printf, 3, 4)))
-line(struct page *page, enum colour colour, const char *format, ...)
-{
-	static const char *const codes[] = { "", "\033[1m", "\033[32m",
-					     "\033[1;31m", "\033[2m" };
-	char text[COLUMNS_MAX + 1];
-	va_list arguments;
-
-	if (!page->left) {
-		page->cut++;
-		return;
-	}
-	va_start(arguments, format);
-	(void)vsnprintf(text, sizeof(text), format, arguments);
-	va_end(arguments);
-	if (page->columns < sizeof(text))
-		text[page->columns] = '\0';
-	if (page->coloured)
-		(void)printf("%s%s\033[0m\033[K\r\n", codes[colour], text);
-	else
-		(void)printf("%s\n", text);
-	if (page->left != UINT32_MAX)
-		page->left--;
-}
-
-/* "431 us", "2.5 s", "3 min", "2.1 h": at most six places; "-": never. */
-static const char *age(uint64_t ns, char text[16])
-{
-	const double s = (double)ns / (double)KVPULL_NS_PER_S;
-
-	if (!ns)
-		(void)snprintf(text, 16, "-");
-	else if (s < 0.001)
-		(void)snprintf(text, 16, "%.0f us", s * 1e6);
-	else if (s < 1)
-		(void)snprintf(text, 16, "%.0f ms", s * 1e3);
-	else if (s < 100)
-		(void)snprintf(text, 16, "%.1f s", s);
-	else if (s < 6000)
-		(void)snprintf(text, 16, "%.0f min", s / 60);
-	else
-		(void)snprintf(text, 16, "%.1f h", s / 3600);
-	return text;
-}
-
-static const struct top_worker *same_in(const struct top *top,
-					const struct top_worker *worker)
+static const struct top_table *const *tables_of(const struct top_view *view)
 {
 	uint32_t at;
 
-	for (at = 0; top && at < top->worker_count; at++)
-		if (top->workers[at].header.incarnation ==
-		    worker->header.incarnation)
-			return &top->workers[at];
-	return NULL;
+	for (at = 1; at < sizeof(views) / sizeof(views[0]); at++)
+		if (view->name && !strcmp(view->name, views[at].name))
+			return views[at].tables;
+	return views[0].tables;
 }
 
-/* MiB a second since the snapshot before; without one what came in all. */
-static void throughput(const struct top *before,
-		       const struct top_worker *worker, char text[16])
-{
-	const struct top_worker *then = same_in(before, worker);
-	const char *name = top_pool(worker) ? "bytes_read" : "bytes_pulled";
-	const uint64_t bytes = top_counter_named(worker, name);
-	double mib = (double)bytes / 1048576;
+struct line {
+	enum top_mark mark;
+	char *text;
+};
 
-	if (!then || worker->now_ns <= then->now_ns) {
-		(void)snprintf(text, 16, "%.0f M", mib);
+/* A line for which there is no memory is left out. */
+struct page {
+	struct line *lines;
+	uint32_t count;
+	uint32_t room;
+	uint32_t columns;
+};
+
+/* One place more in an array, or NULL. */
+static void *grown(void *array, uint32_t count, uint32_t *room, size_t bytes)
+{
+	const uint32_t more = *room ? *room * 2 : 64;
+
+	if (count < *room)
+		return array;
+	array = reallocarray(array, more, bytes);
+	if (array)
+		*room = more;
+	return array;
+}
+
+static void line_add(struct page *page, enum top_mark mark, const char *text)
+{
+	struct line *lines =
+		grown(page->lines, page->count, &page->room, sizeof(*lines));
+	char *copy = lines ? strndup(text, page->columns) : NULL;
+
+	if (lines)
+		page->lines = lines;
+	if (copy)
+		page->lines[page->count++] = (struct line){ mark, copy };
+}
+
+static void page_free(struct page *page)
+{
+	while (page->count)
+		free(page->lines[--page->count].text);
+	free(page->lines);
+}
+
+size_t top_wrap(const char *text, size_t columns)
+{
+	size_t bytes = strlen(text);
+
+	if (bytes <= columns)
+		return bytes;
+	for (bytes = columns; bytes && text[bytes] != ' ';)
+		bytes--;
+	return bytes ? bytes : columns;
+}
+
+/* The first line begins with lead, the others with as many blanks. */
+static void wrapped_add(struct page *page, enum top_mark mark, const char *lead,
+			const char *text)
+{
+	const size_t indent = strlen(lead);
+	char line[COLUMNS_ALL + 1];
+	size_t bytes;
+
+	do {
+		bytes = top_wrap(text, page->columns - indent);
+		(void)snprintf(line, sizeof(line), "%-*s%.*s", (int)indent,
+			       lead, (int)bytes, text);
+		line_add(page, mark, line);
+		text += bytes;
+		text += strspn(text, " ");
+		lead = "";
+	} while (*text);
+}
+
+/* A row of a table as it is shown: its texts lie one behind the other. */
+struct shown {
+	enum top_mark mark;
+	uint32_t order;  /* as it came */
+	uint64_t number; /* of the cell that is sorted by, and its text */
+	const char *key;
+	char *texts;
+};
+
+struct sheet {
+	const struct top_view *view;
+	struct shown *rows;
+	uint32_t count;
+	uint32_t room;
+	uint32_t needs[TOP_COLUMNS_MAX]; /* the longest text of the column */
+};
+
+static void cell_text(const struct top_cell *cell, char *text, size_t bytes)
+{
+	char age[16];
+
+	switch (cell->kind) {
+	case TOP_NUMBER:
+	case TOP_FLAG:
+		(void)snprintf(text, bytes, "%" PRIu64, cell->number);
+		return;
+	case TOP_AGE:
+		(void)snprintf(text, bytes, "%s", top_age(cell->number, age));
+		return;
+	case TOP_NOTHING:
+	case TOP_TEXT:
+		(void)snprintf(text, bytes, "%s", cell->text);
 		return;
 	}
-	mib = (double)(bytes - top_counter_named(then, name)) / 1048576;
-	(void)snprintf(text, 16, "%.1f/s",
-		       mib / ((double)(worker->now_ns - then->now_ns) / 1e9));
+}
+
+static int is_sorted_by(const struct top_view *view,
+			const struct top_column *column)
+{
+	return view->sort_head && column->head &&
+	       !strcmp(view->sort_head, column->head);
+}
+
+/* Copies the texts; those that lack the filter's word are no row. */
+static void row_collect(const struct top_row *row)
+{
+	const struct top_table *table = row->table;
+	struct sheet *sheet = row->context;
+	const char *filter = sheet->view->filter;
+	struct shown shown = { .mark = row->mark, .order = sheet->count };
+	struct shown *rows =
+		grown(sheet->rows, sheet->count, &sheet->room, sizeof(*rows));
+	char texts[TOP_COLUMNS_MAX * 160];
+	size_t used = 0;
+	const char *key = NULL;
+	int is_found = !*filter;
+	uint32_t at;
+
+	if (rows)
+		sheet->rows = rows;
+	if (!rows || row->mark == TOP_HIDDEN)
+		return;
+	for (at = 0; at < table->column_count; at++) {
+		const struct top_column *column = &table->columns[at];
+		char *text = texts + used;
+
+		if (!column->head)
+			continue;
+		cell_text(&row->cells[at], text, 160);
+		is_found |= strcasestr(text, filter) != NULL;
+		if (!key && is_sorted_by(sheet->view, column)) {
+			shown.number = row->cells[at].number;
+			key = text;
+		}
+		if (strlen(text) > sheet->needs[at])
+			sheet->needs[at] = (uint32_t)strlen(text);
+		used += strlen(text) + 1;
+	}
+	shown.texts = is_found ? malloc(used) : NULL;
+	if (!shown.texts)
+		return;
+	memcpy(shown.texts, texts, used);
+	shown.key = shown.texts + (key ? key - texts : 0);
+	sheet->rows[sheet->count++] = shown;
+}
+
+/* The largest number first, then texts from a to z; else as they came. */
+static int by_key(const void *left, const void *right, void *context)
+{
+	const struct shown *one = left;
+	const struct shown *other = right;
+	const struct top_view *view = context;
+	int order =
+		(one->number < other->number) - (one->number > other->number);
+
+	if (!view->sort_head)
+		order = 0;
+	else if (!order)
+		order = strcmp(one->key, other->key);
+	if (!order)
+		order = one->order < other->order ? -1 : 1;
+	return view->is_reversed ? -order : order;
+}
+
+/* The width of a column that has so many places; 0: it is left out. */
+static uint32_t width_in(const struct top_column *column, uint32_t need,
+			 uint32_t places)
+{
+	const uint32_t most = column->priority ? CELL_SHOWN : CELL_WHOLE;
+	const uint32_t head = (uint32_t)strlen(column->head);
+	uint32_t least = (uint32_t)abs(column->width);
+
+	if (least < head)
+		least = head;
+	if (need > most)
+		need = most;
+	if (need < least)
+		need = least;
+	return places < least ? 0 : need < places ? need : places;
 }
 
 /*
- * An engine's name in its column. Where it is longer its end stays: ranks of one
+ * widths: out, 0 for a column that is left out. By priority each takes what its
+ * rows need; a long text gets the rest of it from what is left in the end.
+ */
+static void widths_choose(const struct top_table *table, const uint32_t *needs,
+			  uint32_t columns, uint32_t *widths)
+{
+	uint32_t left = columns + 1; /* a blank behind each, but for the last */
+	uint32_t priority;
+	uint32_t at;
+
+	for (priority = 0; priority < PRIORITIES; priority++)
+		for (at = 0; at < table->column_count; at++) {
+			const struct top_column *column = &table->columns[at];
+
+			if (!column->head || column->priority != priority ||
+			    !left)
+				continue;
+			widths[at] = width_in(column, needs[at], left - 1);
+			left -= widths[at] ? widths[at] + 1 : 0;
+		}
+	for (at = 0; at < table->column_count; at++) {
+		uint32_t more =
+			needs[at] > widths[at] ? needs[at] - widths[at] : 0;
+
+		if (!widths[at])
+			continue;
+		more = more < left ? more : left;
+		widths[at] += more;
+		left -= more;
+	}
+}
+
+/*
+ * Appends a cell and a blank. Of a longer text the end stays: ranks of one
  * engine differ there, as "..._dp0" and "..._dp1".
  */
-static const char *short_of(const char *name, char text[NAME_BYTES])
+static size_t cell_put(char *to, const char *text, uint32_t width, int is_left)
 {
-	const size_t bytes = strlen(name);
+	const size_t bytes = strlen(text);
+	int used;
 
-	if (bytes < NAME_BYTES)
-		return name;
-	(void)snprintf(text, NAME_BYTES, "%.*s~%s",
-		       (int)(NAME_BYTES - 2 - NAME_END_BYTES), name,
-		       name + bytes - NAME_END_BYTES);
-	return text;
+	if (bytes > width && width > NAME_END + 1)
+		used = snprintf(to, COLUMNS_ALL, "%.*s~%s ",
+				(int)(width - NAME_END - 1), text,
+				text + bytes - NAME_END);
+	else
+		used = snprintf(to, COLUMNS_ALL, is_left ? "%-*.*s " : "%*.*s ",
+				(int)width, (int)width, text);
+	return (size_t)used;
 }
 
-static void workers_show(struct page *page, const struct top *top,
-			 const struct top *before)
+/* texts: a row's, one behind the other; NULL: the heads. */
+static void row_add(struct page *page, const struct top_table *table,
+		    const uint32_t *widths, enum top_mark mark,
+		    const char *texts)
 {
+	char line[2 * COLUMNS_ALL] = "";
+	size_t used = 0;
 	uint32_t at;
 
-	line(page, HEAD,
-	     "ENGINE        RANK     PID STATE   POLLED HOLDS BLOCKS OLDEST PULLS      MiB ERR TICKETS SENDING");
-	for (at = 0; at < top->worker_count; at++) {
-		const struct top_worker *worker = &top->workers[at];
-		const uint64_t errors = top_errors(worker);
-		struct top_holds holds;
-		char name[NAME_BYTES];
-		char polled[16];
-		char oldest[16];
-		char pulled[16];
+	for (at = 0; at < table->column_count; at++) {
+		const struct top_column *column = &table->columns[at];
+		const char *text = texts ? texts : column->head;
 
-		if (top_pool(worker))
+		if (!column->head)
 			continue;
-		top_holds(worker, &holds);
-		throughput(before, worker, pulled);
-		line(page,
-		     worker->state != TOP_RUNNING ? BAD :
-		     errors                       ? PLAIN :
-						    GOOD,
-		     "%-13.13s %4u %7u %-7s %6s %5" PRIu64 " %6" PRIu64
-		     " %6s %5" PRIu64 " %8s %3" PRIu64 " %7" PRIu64
-		     " %7" PRIu64,
-		     short_of(worker->header.engine_id, name),
-		     worker->header.tp_rank, worker->header.pid,
-		     top_state_name(worker->state),
-		     age(top_ran(worker, KVPULL_STATUS_ENGINE), polled),
-		     holds.held, holds.blocks, age(holds.oldest_ns, oldest),
-		     top_counter_named(worker, "pulls_live"), pulled, errors,
-		     top_counter_named(worker, "claims_live"),
-		     top_counter_named(worker, "releases_queued"));
+		if (widths[at])
+			used += cell_put(line + used, text, widths[at],
+					 column->width < 0);
+		if (texts)
+			texts += strlen(texts) + 1;
+	}
+	while (used && line[used - 1] == ' ')
+		line[--used] = '\0';
+	line_add(page, mark, line);
+}
+
+static void sheet_free(struct sheet *sheet)
+{
+	while (sheet->count)
+		free(sheet->rows[--sheet->count].texts);
+	free(sheet->rows);
+}
+
+/* An empty table is left out of the overview. */
+static void table_add(struct page *page, const struct top *top,
+		      const struct top_table *table,
+		      const struct top_view *view)
+{
+	struct sheet sheet = { .view = view };
+	uint32_t widths[TOP_COLUMNS_MAX] = { 0 };
+	uint32_t at;
+
+	top_each(table, top, row_collect, &sheet);
+	if (sheet.count || view->name) {
+		if (page->count)
+			line_add(page, TOP_PLAIN, "");
+		if (sheet.count)
+			qsort_r(sheet.rows, sheet.count, sizeof(*sheet.rows),
+				by_key, (void *)(uintptr_t)view);
+		widths_choose(table, sheet.needs, page->columns, widths);
+		row_add(page, table, widths, TOP_HEAD, NULL);
+	}
+	for (at = 0; at < sheet.count; at++)
+		row_add(page, table, widths, sheet.rows[at].mark,
+			sheet.rows[at].texts);
+	sheet_free(&sheet);
+}
+
+static void unread_add(struct page *page, const struct top *top)
+{
+	char text[sizeof(top->unread[0]) + 32];
+	uint32_t at;
+
+	if (!top->worker_count) {
+		line_add(
+			page, TOP_BAD,
+			top->folders_are_usual ?
+				"no status files: is an engine with kvpull running here?" :
+				"no status files in the folders that --folder names");
+		line_add(
+			page, TOP_BAD,
+			top->folders_are_usual ?
+				"name its user with --uid, its socket_dir with --folder" :
+				"name the engine's user with --uid, if it is not yours");
+	}
+	for (at = 0; at < top->unread_count && at < TOP_UNREAD_MAX; at++) {
+		(void)snprintf(text, sizeof(text), "%s: %s",
+			       top->unread[at].path, top->unread[at].why);
+		wrapped_add(page, TOP_FAINT, "not read: ", text);
+	}
+	if (at < top->unread_count) {
+		(void)snprintf(text, sizeof(text), "... %u more are not read",
+			       top->unread_count - at);
+		line_add(page, TOP_FAINT, text);
+	}
+	if (top->workers_more) {
+		(void)snprintf(text, sizeof(text),
+			       "... %u more workers: only %u are read at once",
+			       top->workers_more, TOP_WORKERS_MAX);
+		line_add(page, TOP_FAINT, text);
 	}
 }
 
-static void ages_show(struct page *page, const struct top *top)
+/* lines: at most so many, since the tables are where one looks next. */
+static void findings_add(struct page *page, const struct top *top,
+			 uint32_t lines)
 {
-	struct top_holds sum = { 0 };
-	uint32_t at;
-	uint32_t row;
-
-	for (at = 0; at < top->worker_count; at++) {
-		struct top_holds holds;
-
-		if (top_pool(&top->workers[at]))
-			continue;
-		top_holds(&top->workers[at], &holds);
-		sum.held += holds.held;
-		sum.claimed += holds.claimed;
-		for (row = 0; row < 4; row++)
-			sum.ages[row] += holds.ages[row];
-	}
-	line(page, PLAIN, "%s", "");
-	line(page, HEAD,
-	     "HOLDS BY AGE  < 1 s   < 10 s   < 1 min   older   unclaimed");
-	line(page, sum.ages[3] ? BAD : PLAIN,
-	     "%18" PRIu64 " %8" PRIu64 " %9" PRIu64 " %7" PRIu64 " %11" PRIu64,
-	     sum.ages[0], sum.ages[1], sum.ages[2], sum.ages[3],
-	     sum.held - sum.claimed);
-}
-
-static void consumers_show(struct page *page, const struct top *top)
-{
-	uint32_t index;
-	uint32_t at;
-
-	line(page, PLAIN, "%s", "");
-	line(page, HEAD,
-	     "CONSUMER      RANK     PID ROUTE  HEARD HOLDS BLOCKS OLDEST EXPIRED OF           CLAIMS RELEASES");
-	for (index = 0; index < top->worker_count; index++) {
-		const struct top_worker *worker = &top->workers[index];
-		uint32_t count;
-		const struct top_consumer *all = top_consumers(worker, &count);
-
-		for (at = 0; at + 1 < count; at++) {
-			const struct top_consumer *one = &all[at];
-			const int is_here =
-				kvpull_status_get(&one->row->state) ==
-				KVPULL_SHOWN_HERE;
-			char name[64];
-			char brief[NAME_BYTES];
-			char route[16];
-			char heard[16];
-			char oldest[16];
-
-			if (!is_here && !one->holds)
-				continue;
-			top_text(name, sizeof(name), one->row->engine_id,
-				 KVPULL_STATUS_NAME_BYTES);
-			top_text(route, sizeof(route), one->row->route,
-				 sizeof(one->row->route));
-			line(page,
-			     one->holds && one->heard_ns >
-						     worker->header.lease_ns /
-							     2 ?
-				     BAD :
-			     is_here ? PLAIN :
-				       FAINT,
-			     "%-13.13s %4u %7u %-5.5s %6s %5" PRIu64
-			     " %6" PRIu64 " %6s %7" PRIu64 " %-10.10s %8" PRIu64
-			     " %8" PRIu64,
-			     short_of(name, brief), one->row->rank,
-			     one->row->pid, is_here ? route : "left",
-			     age(one->heard_ns, heard), one->holds, one->blocks,
-			     age(one->oldest_ns, oldest),
-			     kvpull_status_get(&one->words->expired),
-			     worker->header.engine_id,
-			     kvpull_status_get(&one->words->claims),
-			     kvpull_status_get(&one->words->releases));
-		}
-	}
-}
-
-/* Shows the readers of each pool, but not those that left. */
-static void readers_show(struct page *page, const struct top *top)
-{
-	uint32_t index;
-	uint32_t at;
-
-	line(page, PLAIN, "%s", "");
-	line(page, HEAD, "READER            PID        UID ROUTE  SINCE OF");
-	for (index = 0; index < top->worker_count; index++) {
-		const struct top_worker *worker = &top->workers[index];
-		uint32_t count;
-		const struct kvpull_status_consumer *rows =
-			top_rows(worker, KVPULL_STATUS_CONSUMERS, &count);
-
-		for (at = 0; top_pool(worker) && at < count; at++) {
-			char name[64];
-			char brief[NAME_BYTES];
-			char route[16];
-			char since[16];
-
-			if (kvpull_status_get(&rows[at].state) !=
-			    KVPULL_SHOWN_HERE)
-				continue;
-			top_text(name, sizeof(name), rows[at].engine_id,
-				 sizeof(rows[at].engine_id));
-			top_text(route, sizeof(route), rows[at].route,
-				 sizeof(rows[at].route));
-			line(page, PLAIN,
-			     "%-13.13s %7u %10u %-5.5s %6s %s pid %u",
-			     short_of(name, brief), rows[at].pid, rows[at].uid,
-			     route,
-			     age(top_ago(worker,
-					 kvpull_status_get(&rows[at].since_ns)),
-				 since),
-			     worker->header.engine_id, worker->header.pid);
-		}
-	}
-}
-
-static void pools_show(struct page *page, const struct top *top,
-		       const struct top *before)
-{
-	uint32_t at;
-
-	line(page, HEAD,
-	     "POOL              PID STATE   POLLED ROLE    CHUNKS READERS PEERS      MiB ERR ASKS     GOOD  STALE FAILED");
-	for (at = 0; at < top->worker_count; at++) {
-		const struct top_worker *worker = &top->workers[at];
-		const struct kvpull_status_pool *pool = top_pool(worker);
-		const uint64_t errors = top_errors(worker);
-		char brief[NAME_BYTES];
-		char polled[16];
-		char read[16];
-
-		if (!pool)
-			continue;
-		throughput(before, worker, read);
-		line(page,
-		     worker->state != TOP_RUNNING ? BAD :
-		     errors                       ? PLAIN :
-						    GOOD,
-		     "%-13.13s %7u %-7s %6s %-6s %7u %7" PRIu64 " %5" PRIu64
-		     " %8s %3" PRIu64 " %4" PRIu64 " %8" PRIu64 " %6" PRIu64
-		     " %6" PRIu64,
-		     short_of(worker->header.engine_id, brief),
-		     worker->header.pid, top_state_name(worker->state),
-		     age(top_ran(worker, KVPULL_STATUS_ENGINE), polled),
-		     top_role(worker), kvpull_status_get(&pool->chunk_count),
-		     top_counter_named(worker, "readers_live"),
-		     top_counter_named(worker, "peers_live"), read, errors,
-		     top_counter_named(worker, "asks_live"),
-		     top_counter_named(worker, "pieces_good"),
-		     top_counter_named(worker, "pieces_stale"),
-		     top_counter_named(worker, "pieces_failed"));
-	}
-	readers_show(page, top);
-}
-
-static void peers_show(struct page *page, const struct top *top)
-{
-	uint32_t index;
-	uint32_t at;
-
-	line(page, PLAIN, "%s", "");
-	line(page, HEAD,
-	     "PEER              PID ROUTE STATE      ERROR     CLAIMS     MiB BY            RETRY FAILED ADDRESS, WHY THAT ROUTE");
-	for (index = 0; index < top->worker_count; index++) {
-		const struct top_worker *worker = &top->workers[index];
-		uint32_t count;
-		const struct kvpull_status_peer *rows =
-			top_rows(worker, KVPULL_STATUS_PEERS, &count);
-
-		for (at = 0; at < count; at++) {
-			const struct kvpull_status_peer *row = &rows[at];
-			const int32_t error = kvpull_status_get(&row->error);
-			const uint32_t state = kvpull_status_get(&row->state);
-			char name[64];
-			char brief[NAME_BYTES];
-			char own[NAME_BYTES];
-			char route[16];
-			char address[128];
-			char why[128];
-
-			if (!top_peer_is_shown(row))
-				continue;
-			top_text(name, sizeof(name), row->engine_id,
-				 sizeof(row->engine_id));
-			top_text(route, sizeof(route), row->route,
-				 sizeof(row->route));
-			top_text(address, sizeof(address), row->address,
-				 sizeof(row->address));
-			top_text(why, sizeof(why), row->why, sizeof(row->why));
-			line(page, error ? BAD : PLAIN,
-			     "%-13.13s %7u %-5.5s %-10s %-9s %6u %7" PRIu64
-			     " %-13.13s %5u %6" PRIu64 " %s, %s",
-			     short_of(name, brief), row->pid, route,
-			     top_peer_state(state),
-			     error ? kvpull_error_name(error) : "-",
-			     kvpull_status_get(&row->claims),
-			     top_peer_bytes(row) >> 20,
-			     short_of(worker->header.engine_id, own),
-			     kvpull_status_get(&row->retries),
-			     kvpull_status_get(&row->failures), address, why);
-		}
-	}
-}
-
-static void holds_show(struct page *page, const struct top *top)
-{
-	uint32_t index;
-	uint32_t at;
-
-	line(page, HEAD,
-	     "OLDEST HOLDS             KEY  BLOCKS     AGE   HEARD    SLOT   GENERATION CLAIMED BY     OF");
-	for (index = 0; index < top->worker_count; index++) {
-		const struct top_worker *worker = &top->workers[index];
-		uint32_t consumers;
-		struct top_consumer *all = top_consumers(worker, &consumers);
-		uint32_t slots[TOP_ROWS_MAX];
-		const uint32_t used = top_oldest(worker, slots, TOP_ROWS_MAX);
-		uint32_t count;
-		const struct kvpull_status_hold *rows =
-			top_rows(worker, KVPULL_STATUS_HOLDS, &count);
-
-		for (at = 0; at < used; at++) {
-			const struct kvpull_status_hold *row = &rows[slots[at]];
-			const struct kvpull_status_hold_now *now =
-				&top_holds_now(worker)[slots[at]];
-			char label[KVPULL_STATUS_LABEL_BYTES];
-			char taken[16];
-			char heard[16];
-			char who[64];
-
-			kvpull_status_label_get(row->label, label);
-			kvpull_text_clean(label);
-			top_claimant(now, all, consumers, who, sizeof(who));
-			line(page, PLAIN,
-			     "%-18.18s %9" PRIu64 " %7" PRIu64
-			     " %7s %7s %7u %12" PRIu64 " %-14.14s %s",
-			     label, kvpull_status_get(&row->key),
-			     (uint64_t)kvpull_status_get(&now->blocks),
-			     age(top_ago(worker,
-					 kvpull_status_get(&row->taken_ns)),
-				 taken),
-			     age(top_ago(worker,
-					 kvpull_status_get(&now->word_ns)),
-				 heard),
-			     slots[at], kvpull_status_get(&row->generation),
-			     who, worker->header.engine_id);
-		}
-	}
-}
-
-static void pulls_show(struct page *page, const struct top *top)
-{
-	uint32_t index;
-	uint32_t at;
-
-	line(page, HEAD,
-	     "PULLS NOW                KEY  BLOCKS     AGE STATE         SLOT   GENERATION BY");
-	for (index = 0; index < top->worker_count; index++) {
-		const struct top_worker *worker = &top->workers[index];
-		uint32_t count;
-		const struct kvpull_status_pull *rows =
-			top_rows(worker, KVPULL_STATUS_PULLS, &count);
-
-		for (at = 0; at < count; at++) {
-			const uint32_t state =
-				(uint32_t)kvpull_status_get(&rows[at].state);
-			const uint64_t place =
-				kvpull_status_get(&rows[at].slot_blocks);
-			char label[KVPULL_STATUS_LABEL_BYTES];
-			char text[16];
-
-			if (!state)
-				continue;
-			kvpull_status_label_get(rows[at].label, label);
-			kvpull_text_clean(label);
-			line(page, PLAIN,
-			     "%-18.18s %9" PRIu64 " %7" PRIu64
-			     " %7s %-10s %7u %12" PRIu64 " %s",
-			     label, kvpull_status_get(&rows[at].key),
-			     place >> 32,
-			     age(top_ago(worker, kvpull_status_get(
-							 &rows[at].started_ns)),
-				 text),
-			     top_pull_state(state), (uint32_t)place,
-			     kvpull_status_get(&rows[at].generation),
-			     worker->header.engine_id);
-		}
-	}
-}
-
-static void unread_show(struct page *page, const struct top *top)
-{
-	uint32_t at;
-
-	for (at = 0; at < top->unread_count && at < TOP_UNREAD_MAX; at++)
-		line(page, FAINT, "not read: %s: %s", top->unread[at].path,
-		     top->unread[at].why);
-	if (at < top->unread_count)
-		line(page, FAINT, "... %u more are not read",
-		     top->unread_count - at);
-	if (top->workers_more)
-		line(page, FAINT,
-		     "... %u more workers: only %u are read at once",
-		     top->workers_more, TOP_WORKERS_MAX);
-}
-
-static void findings_show(struct page *page, const struct top *top)
-{
-	/* Half of a screen: the tables below are where one looks next. */
-	const uint32_t least =
-		page->left == UINT32_MAX ? 0 : page->left - page->left / 2;
 	uint32_t at;
 	uint32_t more;
+	char text[400];
 
-	for (at = 0; at < top->finding_count && page->left > least; at++) {
-		char text[320];
-		size_t from;
-
+	for (at = 0; at < top->finding_count && page->count < lines; at++) {
 		(void)snprintf(text, sizeof(text), "%s: %s",
 			       top->findings[at].what, top->findings[at].text);
-		for (from = 0; from < strlen(text); from += page->columns - 2)
-			line(page, BAD, "%s%.*s", from ? "  " : "! ",
-			     (int)page->columns - 2, text + from);
+		wrapped_add(page, TOP_BAD, "! ", text);
 	}
 	more = top->finding_count - at + top->findings_more;
-	if (more)
-		line(page, BAD, "! ... %u more findings", more);
-	if (!top->worker_count) {
-		line(page, BAD,
-		     "no status files: is an engine with kvpull running here?");
-		line(page, BAD,
-		     "name its user with --uid, its socket_dir with --folder");
+	if (more) {
+		(void)snprintf(text, sizeof(text),
+			       "! ... %u more findings: f shows them", more);
+		line_add(page, TOP_BAD, text);
 	}
-	unread_show(page, top);
 }
 
-/* Omit empty tables, unless all are empty. */
-static void overview_show(struct page *page, const struct top *top,
-			  const struct top *before)
+static void title_add(struct page *page, const struct top *top)
 {
-	const int has_workers =
-		!top->pool_count || top->pool_count < top->worker_count;
-
-	if (has_workers) {
-		workers_show(page, top, before);
-		ages_show(page, top);
-		consumers_show(page, top);
-	}
-	if (has_workers && top->pool_count)
-		line(page, PLAIN, "%s", "");
-	if (top->pool_count)
-		pools_show(page, top, before);
-	peers_show(page, top);
-}
-
-void top_screen(const struct top *top, const struct top *before,
-		const struct top_options *options, uint32_t columns,
-		uint32_t lines)
-{
-	struct page page = { .columns = !columns              ? COLUMNS_MAX :
-					columns < COLUMNS_MIN ? COLUMNS_MIN :
-								columns,
-			     .left = lines ? lines - 2 : UINT32_MAX,
-			     .coloured = lines && isatty(STDOUT_FILENO) };
 	const time_t now = (time_t)(top->utc_ns / KVPULL_NS_PER_S);
 	struct tm utc = { 0 };
 	char when[32];
 	char pools[32] = "";
+	char text[128];
 
 	(void)gmtime_r(&now, &utc);
 	(void)strftime(when, sizeof(when), "%H:%M:%S UTC", &utc);
 	if (top->pool_count)
 		(void)snprintf(pools, sizeof(pools), "%u pools, ",
 			       top->pool_count);
-	line(&page, HEAD, "kvpull_top  %s  %u workers, %s%u findings", when,
-	     top->worker_count - top->pool_count, pools,
-	     top->finding_count + top->findings_more);
-	findings_show(&page, top);
-	if (options->view && !strcmp(options->view, "holds"))
-		holds_show(&page, top);
-	else if (options->view && !strcmp(options->view, "pulls"))
-		pulls_show(&page, top);
-	else if (options->view && !strcmp(options->view, "peers"))
-		peers_show(&page, top);
-	else if (options->view && !strcmp(options->view, "consumers"))
-		consumers_show(&page, top);
-	else if (options->view && !strcmp(options->view, "pools"))
-		pools_show(&page, top, before);
+	(void)snprintf(text, sizeof(text),
+		       "kvpull_top  %s  %u workers, %s%u findings", when,
+		       top->worker_count - top->pool_count, pools,
+		       top->finding_count + top->findings_more);
+	line_add(page, TOP_HEAD, text);
+}
+
+static void line_put(const struct top_view *view, const struct line *line,
+		     const char *end, FILE *out)
+{
+	static const char *const codes[] = { "",         "\033[1m",
+					     "\033[32m", "\033[1;31m",
+					     "\033[2m",  "" };
+
+	if (!view->lines)
+		(void)fprintf(out, "%s\n", line->text);
+	else if (view->is_coloured)
+		(void)fprintf(out, "%s%s\033[0m\033[K%s", codes[line->mark],
+			      line->text, end);
 	else
-		overview_show(&page, top, before);
-	if (page.cut) {
-		page.left = 1;
-		line(&page, FAINT, "... %u more lines", page.cut);
-	}
+		(void)fprintf(out, "%s%s", line->text, end);
 }
 
-/* An instance, or an incarnation, by its engine's name where one is known. */
-static void who_name(const struct top_worker *worker,
-		     const struct kvpull_status_note *note, char text[64])
+/* Where the view stands, how it is sorted and filtered, and the keys. */
+static void keys_put(const struct top_view *view, uint32_t shown,
+		     uint32_t count, FILE *out)
 {
-	uint32_t count;
-	uint32_t at;
-	const struct kvpull_status_consumer *consumers =
-		top_rows(worker, KVPULL_STATUS_CONSUMERS, &count);
-	const struct kvpull_status_peer *peers;
+	char text[256];
+	struct line line = { TOP_HEAD, text };
+	size_t used = 0;
 
-	if (note->what == KVPULL_DID_TAKE || note->what == KVPULL_DID_SENT) {
-		(void)snprintf(text, 64, "key %" PRIu64, note->who);
-		return;
-	}
-	(void)snprintf(text, 64, note->who ? "%016" PRIx64 : "nobody",
-		       note->who);
-	for (at = 0; note->who && at < count; at++)
-		if (kvpull_status_get(&consumers[at].instance) == note->who)
-			top_text(text, 64, consumers[at].engine_id,
-				 KVPULL_STATUS_NAME_BYTES);
-	peers = top_rows(worker, KVPULL_STATUS_PEERS, &count);
-	for (at = 0; note->who && at < count; at++)
-		if (kvpull_status_get(&peers[at].incarnation) == note->who)
-			top_text(text, 64, peers[at].engine_id,
-				 sizeof(peers[at].engine_id));
-}
-
-/* The outcome of an event, or the peer's rank. */
-static void outcome_of(const struct kvpull_status_note *note, char text[32])
-{
 	text[0] = '\0';
-	switch (note->what) {
-	case KVPULL_DID_END:
-		(void)snprintf(text, 32, ", %s", top_end_reason(note->arg));
-		break;
-	case KVPULL_DID_FAILED:
-	case KVPULL_DID_DOWN:
-		(void)snprintf(text, 32, ", %s", kvpull_error_name(-note->arg));
-		break;
-	case KVPULL_DID_CLAIM:
-	case KVPULL_DID_RELEASE:
-	case KVPULL_DID_JOIN:
-	case KVPULL_DID_LEAVE:
-	case KVPULL_DID_CLAIM_TICKET:
-		(void)snprintf(text, 32, " rank %d", note->arg);
-		break;
-	default:
-		break;
-	}
+	if (shown < count)
+		used += (size_t)snprintf(text, 64, "%u-%u of %u  ",
+					 view->scroll + 1, view->scroll + shown,
+					 count);
+	if (view->sort_head)
+		used += (size_t)snprintf(text + used, 64, "by %s  ",
+					 view->sort_head);
+	if (*view->filter || view->is_typing)
+		used += (size_t)snprintf(text + used, 64, "/%s%s  ",
+					 view->filter,
+					 view->is_typing ? "_" : "");
+	(void)snprintf(text + used, sizeof(text) - used, "%s", keys);
+	if (view->columns < sizeof(text))
+		text[view->columns] = '\0';
+	line_put(view, &line, "", out);
 }
 
-static void event_show(struct page *page, const struct top_worker *worker,
-		       const struct kvpull_status_note *note)
+static void body_add(struct page *body, const struct top *top,
+		     const struct top_view *view)
 {
-	static const char *const names[KVPULL_DID_COUNT] = { "-",
-							     "take",
-							     "claim",
-							     "release",
-							     "end",
-							     "sent",
-							     "join",
-							     "leave",
-							     "claim ticket",
-							     "release ticket",
-							     "pull",
-							     "read",
-							     "came",
-							     "loaded",
-							     "failed",
-							     "peer up",
-							     "peer down" };
-	char outcome[32];
-	char text[16];
-	char who[64];
+	const struct top_table *const *tables = tables_of(view);
+	uint32_t at;
 
-	who_name(worker, note, who);
-	outcome_of(note, outcome);
-	line(page, PLAIN, "%9s ago  %-14s slot %u generation %" PRIu64 "  %s%s",
-	     age(top_ago(worker, note->at_ns), text),
-	     note->what < KVPULL_DID_COUNT ? names[note->what] : "?",
-	     note->slot, note->generation, who, outcome);
+	for (at = 0; view->is_help && at < sizeof(help) / sizeof(help[0]); at++)
+		line_add(body, TOP_PLAIN, help[at]);
+	for (at = 0; !view->is_help && tables[at]; at++)
+		table_add(body, top, tables[at], view);
+	if (!view->is_help && !tables[0])
+		findings_add(body, top, UINT32_MAX);
 }
 
-/* All of one that is gone: as the screen, and its last events. */
-void top_after(const struct top *top)
+static void head_take(struct page *head, struct page *body)
 {
-	static const enum kvpull_status_part parts[] = {
-		KVPULL_STATUS_ENGINE_EVENTS, KVPULL_STATUS_PROGRESS_EVENTS
-	};
-	struct page page = { .columns = COLUMNS_MAX, .left = UINT32_MAX };
-	struct kvpull_status_note note;
-	uint32_t index;
-	uint32_t part;
-	uint64_t at;
+	if (!body->count)
+		return;
+	line_add(head, TOP_HEAD, body->lines[0].text);
+	free(body->lines[0].text);
+	body->count--;
+	memmove(body->lines, body->lines + 1,
+		body->count * sizeof(*body->lines));
+}
 
-	if (top->pool_count < top->worker_count) {
-		holds_show(&page, top);
-		pulls_show(&page, top);
+void top_screen(const struct top *top, struct top_view *view, FILE *out)
+{
+	const uint32_t columns = !view->columns              ? COLUMNS_ALL :
+				 view->columns < COLUMNS_MIN ? COLUMNS_MIN :
+				 view->columns > COLUMNS_ALL ? COLUMNS_ALL :
+							       view->columns;
+	struct page head = { .columns = columns };
+	struct page body = { .columns = columns };
+	uint32_t room;
+	uint32_t at;
+
+	title_add(&head, top);
+	if (tables_of(view)[0] && !view->is_help)
+		findings_add(&head, top,
+			     view->lines ? view->lines / 2 : UINT32_MAX);
+	unread_add(&head, top);
+	body_add(&body, top, view);
+	/* The heads of an only table stay where they are. */
+	if (tables_of(view)[0] && !tables_of(view)[1] && !view->is_help)
+		head_take(&head, &body);
+	/* The keys have the last line. */
+	room = !view->lines                 ? body.count :
+	       head.count + 1 < view->lines ? view->lines - head.count - 1 :
+					      0;
+	if (room > body.count)
+		room = body.count;
+	if (view->scroll > body.count - room)
+		view->scroll = body.count - room;
+	for (at = 0; at < head.count && at + 1 < view->lines - 1; at++)
+		line_put(view, &head.lines[at], "\r\n", out);
+	for (at = 0; at < room; at++)
+		line_put(view, &body.lines[view->scroll + at], "\r\n", out);
+	if (view->lines)
+		keys_put(view, room, body.count, out);
+	page_free(&head);
+	page_free(&body);
+}
+
+void top_after(const struct top *top, uint32_t columns, FILE *out)
+{
+	static const struct top_table *const tables[] = { &top_holds_table,
+							  &top_pulls_table,
+							  &top_events_table };
+	const struct top_view view = { .columns = columns };
+	struct page page = { .columns = columns ? columns : COLUMNS_ALL };
+	uint32_t at;
+
+	for (at = 0; at < sizeof(tables) / sizeof(tables[0]); at++)
+		table_add(&page, top, tables[at], &view);
+	for (at = 0; at < page.count; at++)
+		line_put(&view, &page.lines[at], "", out);
+	page_free(&page);
+}
+
+const char *top_sort_next(const struct top *top, const struct top_view *view,
+			  int step)
+{
+	const struct top_table *table = tables_of(view)[0];
+	const char *last = NULL;
+	int is_next = !view->sort_head;
+	uint32_t at;
+
+	if (!view->name && top->pool_count == top->worker_count)
+		table = &top_pools_table;
+	for (at = 0; table && at < table->column_count; at++) {
+		const struct top_column *column = &table->columns[at];
+
+		if (!column->head)
+			continue;
+		if (is_next && step > 0)
+			return column->head;
+		is_next = is_sorted_by(view, column);
+		if (is_next && step < 0)
+			return last;
+		last = column->head;
 	}
-	for (index = 0; index < top->worker_count; index++)
-		for (part = 0; part < 2; part++) {
-			const struct top_worker *worker = &top->workers[index];
-			uint64_t count = 0;
-
-			if (part && top_pool(worker))
-				continue;
-			while (top_event(worker, parts[part], count, &note))
-				count++;
-			line(&page, HEAD, "LAST OF %" PRIu64 " EVENTS, %s",
-			     count,
-			     part ? "progress thread" : "engine's thread");
-			for (at = count > 40 ? count - 40 : 0; at < count; at++)
-				if (top_event(worker, parts[part], at, &note))
-					event_show(&page, worker, &note);
-		}
+	return step < 0 && !view->sort_head ? last : NULL;
 }

@@ -50,12 +50,15 @@ struct writer {
  */
 static double micros(const struct writer *writer, uint64_t at_ns)
 {
-	const struct kvpull_status_header *header = &writer->worker->header;
+	const struct top_worker *worker = writer->worker;
 	const struct top *top = writer->top;
-	const int is_here = !strcmp(header->host, top->host) &&
-			    header->opened_ns <= top->now_ns;
-	const uint64_t utc_ns = is_here ? top->utc_ns : header->opened_utc;
-	const uint64_t now_ns = is_here ? top->now_ns : header->opened_ns;
+	const uint64_t clock_ns =
+		top->now_ns +
+		(uint64_t)(worker->header.clock_offset_ns - top->offset_ns);
+	const uint64_t utc_ns =
+		worker->is_here ? top->utc_ns : worker->header.opened_utc;
+	const uint64_t now_ns =
+		worker->is_here ? clock_ns : worker->header.opened_ns;
 
 	return ((double)utc_ns + ((double)at_ns - (double)now_ns)) / 1000;
 }

@@ -247,21 +247,16 @@ units_are_right() { # root with kvpull-tools
 }
 
 # The command of the exporter's unit reports a running worker.
-exporter_answers() { # root with kvpull-tools
+exporter_writes() { # root with kvpull-tools
 	inside "$1" 'mkdir -p -m 700 /run/kvpull &&
 		{ ib_pull --dir /run/kvpull --blocks 1024 2>/tmp/serve & p=$!; } &&
 		until grep -q ^serving /tmp/serve; do kill -0 $p || exit 1; sleep 0.1; done
 		unit=/usr/lib/systemd/system/kvpull-top@.service
-		export $(sed -n s/^Environment=//p $unit) TOP_LISTEN=127.0.0.1:0
-		: >/tmp/top
-		eval "$(sed -n s/^ExecStart=//p $unit) >/tmp/top &" && top=$!
-		until port=$(grep -oE "[0-9]+$" /tmp/top); do kill -0 $top || exit 1; sleep 0.1; done
-		/usr/bin/python3 -c "import sys, urllib.request as u
-text = u.urlopen(\"http://127.0.0.1:\" + sys.argv[1] + \"/metrics\").read().decode()
-up = [line for line in text.splitlines() if line.startswith(\"kvpull_worker_up{\")]
-print(up)
-sys.exit(not any(\",pid=\\\"\" + sys.argv[2] + \"\\\",\" in line and line.endswith(\" 1\") for line in up))" $port $p; said=$?
-		kill $top $p; wait $top $p; rm -rf /run/kvpull; exit $said'
+		export $(sed -n s/^Environment=//p $unit) TOP_FILE=/tmp/kvpull.prom
+		eval "$(sed -n s/^ExecStart=//p $unit) &" && top=$!
+		until [ -s $TOP_FILE ]; do kill -0 $top || exit 1; sleep 0.1; done
+		grep "^kvpull_worker_up{.*,pid=\"$p\",.*} 1\$" $TOP_FILE; said=$?
+		kill $top $p; wait $top $p; rm -rf /run/kvpull $TOP_FILE; exit $said'
 }
 
 removed() { # root
@@ -302,7 +297,7 @@ for suite in bookworm:3.11 trixie:3.13; do
 	check sdist_names_what_is_missing "$root"
 	check debs_pull "$root"
 	check units_are_right "$root"
-	check exporter_answers "$root"
+	check exporter_writes "$root"
 	check upgraded "$root"
 	check removed "$root"
 done

@@ -129,6 +129,16 @@ static json_t *shown_with(const struct top_folder *folder, const char *what,
 	return top;
 }
 
+/* The screen alone names the culprit, at each of three sizes. */
+static void captured(const struct top_folder *folder, const struct node *node)
+{
+	char culprit[96];
+
+	(void)snprintf(culprit, sizeof(culprit), "%s pid %d", node->id,
+		       node->pid);
+	top_captures(folder, culprit);
+}
+
 static void not_said(const json_t *top, const char *what)
 {
 	const json_t *findings = json_object_get(top, "findings");
@@ -162,6 +172,7 @@ static void s1_paused(const struct scenario *scenario)
 	/* The last heartbeat came up to a third of a lease before. */
 	named(top, "process-stopped", &d, 0, 0.5);
 	json_decref(top);
+	captured(&folder, &d);
 	(void)kill(d.pid, SIGCONT);
 	node_kill(&d);
 	node_close(&p);
@@ -200,6 +211,7 @@ static void s1_expiry(const struct scenario *scenario)
 	top = top_json(&folder);
 	named(top, "holds-expire", &idle, 6, 0);
 	json_decref(top);
+	captured(&folder, &idle);
 	(void)kill(idle.pid, SIGCONT);
 	node_kill(&idle);
 	node_close(&busy);
@@ -233,12 +245,57 @@ static void claimed_by(const json_t *top, const struct node *p, const char *who)
 	scenario_fail("P is not there");
 }
 
+static const json_t *worker_of(const json_t *top, pid_t pid)
+{
+	const json_t *worker;
+	size_t at;
+
+	json_array_foreach(json_object_get(top, "workers"), at, worker)
+	{
+		if ((pid_t)number(worker, "pid") == pid)
+			return worker;
+	}
+	scenario_fail("no worker of pid %d", pid);
+}
+
+/* Ages of what a process kept do not stand still when it is gone. */
+static void goes_on(const struct top_folder *folder, const json_t *before,
+		    const struct node *p)
+{
+	static const char *const ages[] = { "heard_s", "oldest_s" };
+	json_t *after;
+	uint32_t age;
+	size_t at;
+	const json_t *consumers =
+		json_object_get(worker_of(before, p->pid), "consumers");
+	const json_t *then;
+
+	scenario_sleep_ns(300 * SCENARIO_NS_PER_MS);
+	after = top_json(folder);
+	json_array_foreach(consumers, at, then)
+	{
+		const json_t *now = json_array_get(
+			json_object_get(worker_of(after, p->pid), "consumers"),
+			at);
+
+		if (!number(then, "holds"))
+			continue;
+		for (age = 0; age < 2; age++)
+			scenario_check(number(now, ages[age]) >=
+					       number(then, ages[age]) + 0.3,
+				       "%s stands still at %.3f", ages[age],
+				       number(now, ages[age]));
+	}
+	json_decref(after);
+}
+
 static void s1_leak(const struct scenario *scenario)
 {
 	const char *config = "\"lease_ms\":600,\"max_holds\":32";
 	struct node_message freeze = { .op = NODE_FREEZE }; /* for good */
 	struct top_folder folder;
 	struct node p, d, other;
+	char claimed[96];
 	char pid[24];
 	json_t *top;
 
@@ -253,6 +310,10 @@ static void s1_leak(const struct scenario *scenario)
 	claimed_by(top, &p, d.id);
 	not_said(top, "engine-silent");
 	json_decref(top);
+	captured(&folder, &d);
+	/* All of the claimant's name, and its pid, at 80 columns. */
+	(void)snprintf(claimed, sizeof(claimed), "%-13s %7d", d.id, d.pid);
+	top_capture(&folder, 80, 24, "h", claimed);
 	/* P's engine stands: nobody asks it anything. */
 	node_send(&p, &freeze);
 	top = shown_with(&folder, "engine-silent", p.pid);
@@ -264,11 +325,15 @@ static void s1_leak(const struct scenario *scenario)
 	top = top_json(&folder);
 	named(top, "process-gone", &p, 32, 0);
 	named(top, "table-full", &d, 32, 1);
+	not_said(top, "holds-kept");
+	goes_on(&folder, top, &p);
 	json_decref(top);
+	captured(&folder, &d);
+	top_capture(&folder, 80, 24, "c", " P gone ");
 	(void)snprintf(pid, sizeof(pid), "%d", p.pid);
-	scenario_check(!top_run(&folder, "--after", pid),
+	scenario_check(!top_run(&folder, "--after", pid, NULL),
 		       "--after finds nothing of it");
-	scenario_check(top_run(&folder, "--after", "1") != 0,
+	scenario_check(top_run(&folder, "--after", "1", NULL) != 0,
 		       "--after finds what is not there");
 	node_kill(&d);
 	node_close(&other);
@@ -290,8 +355,12 @@ static void s1_screens(const struct scenario *scenario)
 	scenario_sleep_ns(900 * SCENARIO_NS_PER_MS);
 	top_metrics_check(&folder,
 			  "kvpull_consumer_hold_blocks{engine=\"prefill-a\"");
-	top_capture(&folder, 80, 24, 'q');
-	top_capture(&folder, 200, 50, '\003');
+	top_captures(&folder, "holds-kept");
+	top_capture(&folder, 80, 24, "?", "reverse the order");
+	top_capture(&folder, 80, 24, "h", "q end  ? help");
+	top_capture(&folder, 80, 24, "h\033[6~", "13-29 of 31");
+	top_capture(&folder, 80, 24, "h>>", "by AGE");
+	top_capture(&folder, 80, 24, "c/decode-b\r", "/decode-b");
 	for (at = 0; at < 10; at++)
 		top_interrupt(&folder);
 	node_kill(&d);
@@ -334,7 +403,7 @@ static void s1_trace(const struct scenario *scenario)
 	for (at = 0; at < 20; at++)
 		pull_what_is_held(&p, &d, at + 1);
 	(void)snprintf(path, sizeof(path), "%s/trace.json", folder.path);
-	scenario_check(!top_run(&folder, "--trace", path), "no trace");
+	scenario_check(!top_run(&folder, "--trace", path, NULL), "no trace");
 	trace = json_load_file(path, 0, NULL);
 	scenario_check(trace != NULL, "the trace is no JSON");
 	scenario_say("%u events", top_trace_check(trace, 20));
@@ -473,7 +542,7 @@ static void pool_shown(const json_t *top, pid_t owner, pid_t reader)
 	says(peer, "route", "shm");
 	scenario_check((pid_t)number(peer, "pid") == owner &&
 			       number(peer, "bytes") > 0 &&
-			       number(peer, "reads") > 0,
+			       number(peer, "pulls") > 0,
 		       "the reader's peer is pid %.0f", number(peer, "pid"));
 }
 
@@ -530,13 +599,14 @@ static void s1_pool(const struct scenario *scenario)
 	scenario_check(
 		atomic_load_explicit(&shared->hangs, memory_order_relaxed) == 2,
 		"the reader does not hang");
-	pool_named(top, "engine-silent", reader, "1 probes and reads wait");
+	pool_named(top, "engine-silent", reader,
+		   "it has 1 probes and reads in flight");
 	json_decref(top);
 	pool_kill(owner);
 	pool_kill(reader);
 	top = top_json(&folder);
-	pool_named(top, "process-gone", owner, "a pool's owner");
-	pool_named(top, "process-gone", reader, "a pool's reader");
+	pool_named(top, "process-gone", owner, "(a pool's owner) is gone");
+	pool_named(top, "process-gone", reader, "(a pool's reader) is gone");
 	says(pool_of(top, owner), "state", "gone");
 	scenario_check(
 		number(pool_of(top, owner), "chunks") == F14_CHUNKS &&
@@ -553,8 +623,8 @@ const struct scenario_case scenario_s1[] = {
 	{ "S1b", "whose leases expire is named", s1_expiry, 30, 60 },
 	{ "S1c", "who filled the table is named, also when P stands or is gone",
 	  s1_leak, 40, 80 },
-	{ "S1d", "metrics, and screens of 80 x 24 and 200 x 50", s1_screens, 30,
-	  60 },
+	{ "S1d", "metrics, and what the keys of the screen show", s1_screens,
+	  30, 60 },
 	{ "S1e", "a trace of 20 requests joins both sides", s1_trace, 30, 60 },
 	{ "S1f",
 	  "a pool's owner and reader are named, also hung, refused or gone",

@@ -2,14 +2,11 @@
 /* See top.h. */
 #include "tests/scenario/top.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -64,8 +61,8 @@ json_t *top_json(const struct top_folder *folder)
 	return top;
 }
 
-int top_run(const struct top_folder *folder, const char *option,
-	    const char *value)
+int top_run(const struct top_folder *folder, const char *first,
+	    const char *second, const char *third)
 {
 	char tool[512];
 	int status = 0;
@@ -75,8 +72,8 @@ int top_run(const struct top_folder *folder, const char *option,
 	child = fork();
 	if (!child) {
 		if (freopen("/dev/null", "w", stdout))
-			(void)execl(tool, tool, "--folder", folder->path,
-				    option, value, (char *)NULL);
+			(void)execl(tool, tool, "--folder", folder->path, first,
+				    second, third, (char *)NULL);
 		_exit(127);
 	}
 	scenario_check(child > 0 && waitpid(child, &status, 0) == child,
@@ -90,15 +87,20 @@ void top_print(const json_t *top, const char *key)
 	(void)putchar('\n');
 }
 
-/* Checks one screen of text: it has no control characters for the terminal. */
-static void screen_check(const char *text, uint32_t columns, uint32_t lines)
+/*
+ * Prints one screen and checks its size. Return: whether a line of it has the
+ * words in its first 80 columns.
+ */
+static int screen_check(const char *text, uint32_t columns, uint32_t lines,
+			const char *words)
 {
 	char shown[512];
 	uint32_t used = 0;
 	uint32_t line = 0;
+	int is_found = 0;
 
 	(void)printf("    %u x %u\n", columns, lines);
-	for (; *text; text++) {
+	for (;; text++) {
 		if (*text == '\033') {
 			while (*text && (*text < '@' || *text == '['))
 				text++;
@@ -106,7 +108,7 @@ static void screen_check(const char *text, uint32_t columns, uint32_t lines)
 		}
 		if (*text == '\r')
 			continue;
-		if (*text != '\n') {
+		if (*text && *text != '\n') {
 			scenario_check(used < columns, "line %u is over %u",
 				       line + 1, columns);
 			shown[used++] = *text;
@@ -114,10 +116,13 @@ static void screen_check(const char *text, uint32_t columns, uint32_t lines)
 		}
 		shown[used] = '\0';
 		(void)printf("    |%-*s|\n", (int)columns, shown);
-		scenario_check(++line < lines, "more than %u lines", lines);
+		shown[used < 80 ? used : 80] = '\0';
+		is_found |= strstr(shown, words) != NULL;
+		scenario_check(++line <= lines, "more than %u lines", lines);
 		used = 0;
+		if (!*text)
+			return is_found;
 	}
-	scenario_check(line > 8, "a screen of %u lines", line);
 }
 
 /* The tool on a terminal of its own, whose descriptor is in *fd. */
@@ -171,46 +176,74 @@ void top_interrupt(const struct top_folder *folder)
 	(void)close(ready.fd);
 }
 
-void top_capture(const struct top_folder *folder, uint32_t columns,
-		 uint32_t lines, char key)
+/* One whole screen, which ends where the rest of the terminal is cleared. */
+static char *screen_read(int fd, char *text)
 {
-	static char text[SCREEN_BYTES];
-	struct pollfd ready = { .events = POLLIN };
-	const pid_t child = screen_start(folder, columns, lines, &ready.fd);
+	struct pollfd ready = { .fd = fd, .events = POLLIN };
 	size_t used = 0;
-	ssize_t got;
-	char *begin;
 	char *end;
-	int status = 0;
 
-	/* The first screen ends where the rest of it is cleared. */
-	memset(text, 0, sizeof(text));
-	while (!(end = strstr(text, "\033[J")) &&
+	memset(text, 0, SCREEN_BYTES);
+	while (!(end = strstr(text, "\033[J")) && used < SCREEN_BYTES - 1 &&
 	       poll(&ready, 1, SCREEN_MS) == 1) {
-		got = read(ready.fd, text + used, sizeof(text) - 1 - used);
-		if (got <= 0)
+		/* A byte a time: the rest is the next screen's. */
+		if (read(fd, text + used, 1) != 1)
 			break;
-		used += (size_t)got;
+		used++;
 	}
 	scenario_check(end != NULL, "no screen within %d ms", SCREEN_MS);
 	*end = '\0';
-	begin = strstr(text, "kvpull_top");
-	scenario_check(begin != NULL, "the screen does not say what it is");
-	screen_check(begin, columns, lines);
-	scenario_check(strstr(begin, "holds-kept") != NULL,
-		       "the screen does not say what is wrong");
-	scenario_check(write(ready.fd, &key, 1) == 1, "no key");
-	memset(text, 0, sizeof(text));
-	for (used = 0; used < sizeof(text) - 1; used += (size_t)got) {
-		got = read(ready.fd, text + used, sizeof(text) - 1 - used);
+	text = strstr(text, "kvpull_top");
+	scenario_check(text != NULL, "the screen does not say what it is");
+	return text;
+}
+
+/* q ends it, and the terminal is given back. */
+static void screen_end(int fd, pid_t child, char *text)
+{
+	size_t used = 0;
+	ssize_t got;
+	int status = 0;
+
+	scenario_check(write(fd, "q", 1) == 1, "no key");
+	memset(text, 0, SCREEN_BYTES);
+	for (; used < SCREEN_BYTES - 1; used += (size_t)got) {
+		got = read(fd, text + used, SCREEN_BYTES - 1 - used);
 		if (got <= 0)
 			break;
 	}
 	scenario_check(waitpid(child, &status, 0) == child && !status,
-		       "key %d does not end it", key);
+		       "q does not end it");
 	scenario_check(strstr(text, "\033[?25h\033[?1049l") != NULL,
-		       "the terminal is not given back after key %d", key);
-	(void)close(ready.fd);
+		       "the terminal is not given back");
+	(void)close(fd);
+}
+
+void top_capture(const struct top_folder *folder, uint32_t columns,
+		 uint32_t lines, const char *keys, const char *words)
+{
+	static char text[SCREEN_BYTES];
+	const uint64_t until = engine_now_ns() + 10 * SCENARIO_NS_PER_S;
+	const size_t bytes = strlen(keys);
+	int fd;
+	const pid_t child = screen_start(folder, columns, lines, &fd);
+	char *screen = screen_read(fd, text);
+
+	scenario_check(write(fd, keys, bytes) == (ssize_t)bytes, "no keys");
+	/* The next screen may have been drawn before the keys were read. */
+	while (*keys && !strstr(screen, words) && engine_now_ns() < until)
+		screen = screen_read(fd, text);
+	scenario_check(screen_check(screen, columns, lines, words),
+		       "no line begins with 80 columns that have \"%s\"",
+		       words);
+	screen_end(fd, child, text);
+}
+
+void top_captures(const struct top_folder *folder, const char *words)
+{
+	top_capture(folder, 80, 24, "", words);
+	top_capture(folder, 120, 40, "", words);
+	top_capture(folder, 200, 50, "", words);
 }
 
 /* "# ...", "name number" or "name{label="value",...} number". */
@@ -248,66 +281,20 @@ static uint32_t metrics_check(char *text, const char *has)
 	return count;
 }
 
-/* Say that to the port; the whole answer. */
-static void ask(uint16_t port, const char *request, char *answer, size_t bytes)
-{
-	const struct sockaddr_in address = {
-		.sin_family = AF_INET,
-		.sin_port = htons(port),
-		.sin_addr = { htonl(INADDR_LOOPBACK) },
-	};
-	const int fd = socket(AF_INET, SOCK_STREAM, 0);
-	size_t used = 0;
-	ssize_t got;
-
-	scenario_check(!connect(fd, (const struct sockaddr *)&address,
-				sizeof(address)) &&
-			       write(fd, request, strlen(request)) > 0,
-		       "kvpull_top --listen does not listen");
-	while ((got = read(fd, answer + used, bytes - 1 - used)) > 0)
-		used += (size_t)got;
-	answer[used] = '\0';
-	(void)close(fd);
-}
-
 void top_metrics_check(const struct top_folder *folder, const char *has)
 {
 	static char text[METRICS_BYTES];
-	char tool[512];
-	char command[700];
-	unsigned int port = 0;
-	unsigned int pid = 0;
-	FILE *out;
+	char path[128];
+	FILE *file;
 
-	tool_path(tool, sizeof(tool));
-	/* exec: its process is the one that is ended. */
-	(void)snprintf(command, sizeof(command),
-		       "echo $$; exec %s --listen 127.0.0.1:0 --folder %s",
-		       tool, folder->path);
-	/* NOLINTNEXTLINE(cert-env33-c): a tool and a folder of our own. */
-	out = popen(command, "r");
-	scenario_check(
-		out && fscanf(out, "%u listening on port %u", &pid, &port) == 2,
-		"kvpull_top --listen does not start");
-	ask((uint16_t)port, "GET / HTTP/1.0\r\n\r\n", text, sizeof(text));
-	scenario_check(!strncmp(text, "HTTP/1.0 404", 12), "no 404: %s", text);
-	ask((uint16_t)port, "GET /metrics HTTP/1.0\r\n\r\n", text,
-	    sizeof(text));
-	scenario_check(!strncmp(text, "HTTP/1.0 200", 12) &&
-			       strstr(text, "\r\n\r\n"),
-		       "no 200: %s", text);
-	scenario_say(", %u lines served",
-		     metrics_check(strstr(text, "\r\n\r\n") + 4, has));
-	(void)kill((pid_t)pid, SIGTERM);
-	(void)pclose(out);
-	(void)snprintf(command, sizeof(command), "%s --prometheus --folder %s",
-		       tool, folder->path);
-	/* NOLINTNEXTLINE(cert-env33-c): likewise. */
-	out = popen(command, "r");
-	scenario_check(out != NULL, "kvpull_top --prometheus");
-	text[fread(text, 1, sizeof(text) - 1, out)] = '\0';
-	scenario_check(!pclose(out), "kvpull_top --prometheus failed");
-	(void)metrics_check(text, has);
+	(void)snprintf(path, sizeof(path), "%s/kvpull.prom", folder->path);
+	scenario_check(!top_run(folder, "--once", "--prometheus-file", path),
+		       "kvpull_top --prometheus-file failed");
+	file = fopen(path, "re");
+	scenario_check(file != NULL, "no %s", path);
+	text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+	(void)fclose(file);
+	scenario_say(", %u lines of metrics", metrics_check(text, has));
 }
 
 static const char *text_of(const json_t *object, const char *key)

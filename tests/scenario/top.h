@@ -16,18 +16,21 @@ void top_folder_open(struct top_folder *folder);
 void top_folder_close(struct top_folder *folder);
 /* The one object of --json; the caller frees it. */
 json_t *top_json(const struct top_folder *folder);
-/* Runs kvpull_top with an option and its value; returns the exit status. */
-int top_run(const struct top_folder *folder, const char *option,
-	    const char *value);
+/* Runs kvpull_top with these words, NULL: none; returns the exit status. */
+int top_run(const struct top_folder *folder, const char *first,
+	    const char *second, const char *third);
 /*
- * On a terminal of that size: printed, and no line or column too many. The key
- * ends it, and gives the terminal back.
+ * On a terminal of that size: printed, and no line or column too many. After
+ * the keys a line has the words in its first 80 columns. q ends it, and gives
+ * the terminal back.
  */
 void top_capture(const struct top_folder *folder, uint32_t columns,
-		 uint32_t lines, char key);
+		 uint32_t lines, const char *keys, const char *words);
+/* Likewise at 80 x 24, 120 x 40 and 200 x 50, without keys. */
+void top_captures(const struct top_folder *folder, const char *words);
 /* Ctrl-C ends it at once, also while it does not wait yet. */
 void top_interrupt(const struct top_folder *folder);
-/* Metrics as text and as served: the same, and as Prometheus reads them. */
+/* Metrics in a file, as Prometheus reads them. */
 void top_metrics_check(const struct top_folder *folder, const char *has);
 /*
  * Every event is as the Trace Event Format has it; so many pulls overlap the

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvpull_top on status files of workers that live in this process: whom its
+ * findings name, and what its screens show.
+ */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "tests/lib/unit.h"
+#include "tools/kvpull_top_parts.h"
+
+#define LONG_ID "0af3b2d4-5c6e-47f8-9a0b-1c2d3e4f5a6b_dp0"
+#define DAY_NS (86400 * KVPULL_NS_PER_S)
+
+struct world {
+	char folder[64];
+	struct kvpull_config config;
+	struct kvpull_status p;
+	struct top_options options;
+	struct top top;
+	char *screen;
+	size_t screen_bytes;
+};
+
+static int up(void **state)
+{
+	struct world *world = calloc(1, sizeof(*world));
+	char text[160];
+
+	(void)snprintf(world->folder, sizeof(world->folder),
+		       "/dev/shm/test-top-XXXXXX");
+	if (!mkdtemp(world->folder))
+		return -1;
+	(void)snprintf(text, sizeof(text),
+		       "{\"socket_dir\":\"%s\",\"max_holds\":100}",
+		       world->folder);
+	world->options.uid = -1;
+	world->options.folders[world->options.folder_count++] = world->folder;
+	*state = world;
+	return kvpull_config_load(&world->config, text, NULL);
+}
+
+static int down(void **state)
+{
+	struct world *world = *state;
+	char command[128];
+
+	top_free(&world->top);
+	kvpull_status_close(&world->p);
+	free(world->screen);
+	(void)snprintf(command, sizeof(command), "rm -rf %s", world->folder);
+	free(world);
+	/* NOLINTNEXTLINE(cert-env33-c): a folder that mkdtemp() named. */
+	return system(command);
+}
+
+/* A worker that polled just now. */
+static void open_as(struct world *world, struct kvpull_status *status,
+		    const char *engine, uint64_t incarnation)
+{
+	const struct kvpull_status_params params = {
+		.config = &world->config,
+		.engine_id = engine,
+		.incarnation = incarnation,
+		.now_ns = kvpull_clock_ns(),
+		.tp_size = 1,
+		.caller_count_max = 8,
+		.peer_count_max = 8,
+		.kind = KVPULL_STATUS_OF_WORKER,
+	};
+
+	assert_int_equal(kvpull_status_open(status, &params), 0);
+	assert_string_not_equal(status->path, "");
+	kvpull_status_ran(&status->engine, kvpull_clock_ns());
+	kvpull_status_ran(&status->progress, kvpull_clock_ns());
+}
+
+/* A consumer in row 0 of P's file, whose place in P's table is 1. */
+static void consumer_joins(struct world *world, const char *engine)
+{
+	struct kvpull_status_consumer *row = &world->p.consumers[0];
+
+	kvpull_status_text(row->engine_id, sizeof(row->engine_id), engine);
+	kvpull_status_text(row->route, sizeof(row->route), "shm");
+	row->pid = 4711;
+	row->rank_count = 1;
+	kvpull_status_set(&row->since_ns, kvpull_clock_ns());
+	kvpull_status_set(&row->state, KVPULL_SHOWN_HERE);
+	kvpull_status_set(&world->p.words[0].joined, 1);
+	kvpull_status_set(&world->p.words[0].heard_ns, kvpull_clock_ns());
+}
+
+/* P takes a hold of that age, with slot + 1 blocks. */
+static void hold_take(struct world *world, uint32_t slot, uint64_t age_ns,
+		      uint16_t joined)
+{
+	struct kvpull_status_holds *holds = &world->p.holds;
+	char label[KVPULL_STATUS_LABEL_BYTES];
+
+	(void)snprintf(label, sizeof(label), "request-%u", slot);
+	kvpull_status_label(holds->rows[slot].label, label);
+	kvpull_status_set(&holds->rows[slot].taken_ns,
+			  kvpull_clock_ns() - age_ns);
+	kvpull_status_set(&holds->rows[slot].key, 1000 + slot);
+	kvpull_status_set(&holds->now[slot].blocks, slot + 1);
+	kvpull_status_set(&holds->now[slot].joined, joined);
+	kvpull_status_set(&holds->held[slot / 64],
+			  kvpull_status_get(&holds->held[slot / 64]) |
+				  UINT64_C(1) << slot % 64);
+	kvpull_status_set(&world->p.engine.thread->holds_high, slot + 1);
+}
+
+/* As after a kill -9: the file stays, and no lock lies on it. */
+static void process_ends(struct kvpull_status *status)
+{
+	(void)munmap(status->base, status->bytes);
+	memset(status, 0, sizeof(*status));
+}
+
+static void look(struct world *world)
+{
+	top_free(&world->top);
+	top_look(&world->top, NULL, &world->options);
+}
+
+static const struct top_finding *finding(const struct world *world,
+					 const char *what)
+{
+	uint32_t at;
+
+	for (at = 0; at < world->top.finding_count; at++)
+		if (!strcmp(world->top.findings[at].what, what))
+			return &world->top.findings[at];
+	return NULL;
+}
+
+/* The screen as text; its lines are in the view's size. */
+static const char *draw(struct world *world, struct top_view *view)
+{
+	FILE *out;
+
+	free(world->screen);
+	out = open_memstream(&world->screen, &world->screen_bytes);
+	assert_non_null(out);
+	top_screen(&world->top, view, out);
+	(void)fclose(out);
+	return world->screen;
+}
+
+static void has(const char *text, const char *words)
+{
+	if (!strstr(text, words))
+		fail_msg("no \"%s\" in\n%s", words, text);
+}
+
+static void lacks(const char *text, const char *words)
+{
+	if (strstr(text, words))
+		fail_msg("\"%s\" in\n%s", words, text);
+}
+
+UNIT_TEST(long_text_is_broken_between_words)
+{
+	assert_int_equal(top_wrap("one two three", 13), 13);
+	assert_int_equal(top_wrap("one two three", 12), 7);
+	assert_int_equal(top_wrap("one two three", 7), 7);
+	assert_int_equal(top_wrap("one two three", 6), 3);
+	/* A word that is longer than the line. */
+	assert_int_equal(top_wrap("abcdefgh ij", 5), 5);
+}
+
+UNIT_TEST_WITH(claimant_is_whole_at_80_columns, up, down)
+{
+	struct world *world = *state;
+	struct top_view view = { .name = "holds", .columns = 80, .lines = 24 };
+
+	open_as(world, &world->p, "prefill", 1);
+	consumer_joins(world, LONG_ID);
+	hold_take(world, 0, KVPULL_NS_PER_S, 1);
+	look(world);
+	has(draw(world, &view), " " LONG_ID "    4711");
+	has(world->screen, "request-0 ");
+	lacks(world->screen, "KEY");
+	view.columns = 200;
+	has(draw(world, &view), "KEY");
+	/* In a narrow one its end stays. */
+	view.columns = 60;
+	has(draw(world, &view), "~_dp0\r\n");
+}
+
+UNIT_TEST_WITH(keys_stand_below_and_lines_scroll, up, down)
+{
+	struct world *world = *state;
+	struct top_view view = { .name = "holds", .columns = 80, .lines = 12 };
+	uint32_t slot;
+
+	open_as(world, &world->p, "prefill", 1);
+	for (slot = 0; slot < 40; slot++)
+		hold_take(world, slot, (40 - slot) * KVPULL_NS_PER_S / 2, 0);
+	look(world);
+	has(draw(world, &view), "\r\n1-9 of 40  q end  ? help ");
+	has(world->screen, "request-0 ");
+	lacks(world->screen, "request-9 ");
+	view.scroll = 10;
+	has(draw(world, &view), "11-19 of 40  ");
+	has(world->screen, "OLDEST HOLDS ");
+	has(world->screen, "request-10 ");
+	lacks(world->screen, "request-0 ");
+	view.scroll = 1000;
+	has(draw(world, &view), "32-40 of 40  ");
+	assert_int_equal(view.scroll, 31);
+}
+
+UNIT_TEST_WITH(rows_are_filtered_and_sorted, up, down)
+{
+	struct world *world = *state;
+	struct top_view view = { .name = "holds", .columns = 80, .lines = 24 };
+	const char *screen;
+	uint32_t slot;
+
+	open_as(world, &world->p, "prefill", 1);
+	for (slot = 0; slot < 3; slot++)
+		hold_take(world, slot, (3 - slot) * KVPULL_NS_PER_S, 0);
+	look(world);
+	screen = draw(world, &view);
+	assert_true(strstr(screen, "request-0") < strstr(screen, "request-2"));
+	while (!view.sort_head || strcmp(view.sort_head, "BLOCKS") != 0)
+		view.sort_head = top_sort_next(&world->top, &view, 1);
+	screen = draw(world, &view);
+	has(screen, "by BLOCKS  ");
+	assert_true(strstr(screen, "request-2") < strstr(screen, "request-0"));
+	view.is_reversed = 1;
+	screen = draw(world, &view);
+	assert_true(strstr(screen, "request-0") < strstr(screen, "request-2"));
+	view.sort_head = top_sort_next(&world->top, &view, -1);
+	assert_string_equal(view.sort_head, "AGE");
+	(void)snprintf(view.filter, sizeof(view.filter), "QUEST-1");
+	screen = draw(world, &view);
+	has(screen, "request-1");
+	lacks(screen, "request-0");
+	has(screen, "/QUEST-1  ");
+}
+
+UNIT_TEST_WITH(help_lists_the_keys, up, down)
+{
+	struct world *world = *state;
+	struct top_view view = { .columns = 80, .lines = 24, .is_help = 1 };
+
+	look(world);
+	has(draw(world, &view), "/ TEXT Enter");
+	has(world->screen, "q             end\r\n");
+}
+
+UNIT_TEST_WITH(gone_process_that_kept_nothing_is_no_finding, up, down)
+{
+	struct world *world = *state;
+	struct top_view view = { .columns = 80, .lines = 24 };
+
+	open_as(world, &world->p, "prefill", 1);
+	process_ends(&world->p);
+	look(world);
+	assert_int_equal(world->top.worker_count, 1);
+	assert_int_equal(world->top.finding_count, 0);
+	/* Its row is grey and dated. */
+	view.is_coloured = 1;
+	has(draw(world, &view), "\033[2mprefill ");
+	has(world->screen, " gone ");
+}
+
+UNIT_TEST_WITH(gone_process_is_named_by_what_it_kept, up, down)
+{
+	struct world *world = *state;
+	const struct top_finding *gone;
+
+	open_as(world, &world->p, "prefill", 1);
+	hold_take(world, 1, KVPULL_NS_PER_S, 0);
+	process_ends(&world->p);
+	look(world);
+	gone = finding(world, "process-gone");
+	assert_non_null(gone);
+	has(gone->text, "it had 1 holds, 2 blocks");
+	lacks(gone->text, " 0 ");
+}
+
+UNIT_TEST_WITH(ages_go_on_after_the_end, up, down)
+{
+	struct world *world = *state;
+	struct top_view view = { .name = "consumers", .columns = 120 };
+
+	open_as(world, &world->p, "prefill", 1);
+	consumer_joins(world, "decode");
+	hold_take(world, 0, 0, 1);
+	/* Seen last an hour ago, with all that it wrote. */
+	world->p.header->opened_ns -= KVPULL_NS_PER_S * 3600;
+	kvpull_status_set(&world->p.engine.thread->ran_ns,
+			  kvpull_clock_ns() - KVPULL_NS_PER_S * 3600);
+	kvpull_status_set(&world->p.progress.thread->ran_ns, 1);
+	kvpull_status_set(&world->p.words[0].heard_ns,
+			  kvpull_clock_ns() - KVPULL_NS_PER_S * 3601);
+	kvpull_status_set(&world->p.holds.rows[0].taken_ns,
+			  kvpull_clock_ns() - KVPULL_NS_PER_S * 3640);
+	process_ends(&world->p);
+	world->options.all = 1;
+	look(world);
+	has(draw(world, &view), " P gone ");
+	has(world->screen, " 60 min     1      1 61 min ");
+	/* What is judged is what was so when it ended. */
+	assert_null(finding(world, "holds-kept"));
+	assert_null(finding(world, "consumer-silent"));
+}
+
+static void count_nothing(const struct top_row *row)
+{
+	uint32_t *count = row->context;
+	uint32_t at;
+
+	for (at = 0; at < row->table->column_count; at++)
+		if (row->table->columns[at].name &&
+		    (!strcmp(row->table->columns[at].name, "engine") ||
+		     !strcmp(row->table->columns[at].name, "pid") ||
+		     !strcmp(row->table->columns[at].name, "claimed_by")))
+			*count += row->cells[at].kind == TOP_NOTHING;
+}
+
+UNIT_TEST_WITH(nobody_has_neither_a_name_nor_a_pid, up, down)
+{
+	struct world *world = *state;
+	uint32_t count = 0;
+
+	open_as(world, &world->p, "prefill", 1);
+	hold_take(world, 0, KVPULL_NS_PER_S, 0);
+	kvpull_status_set(&world->p.engine.thread->expired, 3);
+	kvpull_status_set(&world->p.engine.thread->expired_blocks, 9);
+	kvpull_status_set(&world->p.engine.thread->expired_ns,
+			  kvpull_clock_ns());
+	look(world);
+	assert_non_null(finding(world, "holds-expire"));
+	has(finding(world, "holds-expire")->text,
+	    "nobody claimed 3 holds, 9 blocks of prefill, ");
+	top_each(&top_findings_table, &world->top, count_nothing, &count);
+	assert_int_equal(count, 2);
+	count = 0;
+	top_each(&top_holds_table, &world->top, count_nothing, &count);
+	assert_int_equal(count, 1);
+}
+
+UNIT_TEST_WITH(file_of_two_names_counts_once, up, down)
+{
+	struct world *world = *state;
+	char path[256];
+
+	open_as(world, &world->p, "prefill", 1);
+	(void)snprintf(path, sizeof(path), "%s/1-1" KVPULL_STATUS_SUFFIX,
+		       world->folder);
+	assert_int_equal(link(world->p.path, path), 0);
+	world->options.folders[world->options.folder_count++] = world->folder;
+	look(world);
+	assert_int_equal(world->top.worker_count, 1);
+}
+
+UNIT_TEST_WITH(living_file_hides_its_copy, up, down)
+{
+	struct world *world = *state;
+	char command[320];
+
+	open_as(world, &world->p, "prefill", 1);
+	(void)snprintf(command, sizeof(command),
+		       "for i in 0 1 2 3 4 5; do cp %s %s/$i-1.status; done",
+		       world->p.path, world->folder);
+	/* NOLINTNEXTLINE(cert-env33-c): a folder that mkdtemp() named. */
+	assert_int_equal(system(command), 0);
+	look(world);
+	assert_int_equal(world->top.worker_count, 1);
+	assert_int_equal(world->top.workers[0].state, TOP_RUNNING);
+	/* A folder in memory lists the newest name first: now the living one. */
+	(void)snprintf(command, sizeof(command), "%s/9-1.status",
+		       world->folder);
+	assert_int_equal(rename(world->p.path, command), 0);
+	look(world);
+	assert_int_equal(world->top.worker_count, 1);
+	assert_int_equal(world->top.workers[0].state, TOP_RUNNING);
+}
+
+UNIT_TEST_WITH(engine_in_another_time_namespace_is_not_silent, up, down)
+{
+	struct world *world = *state;
+	const uint64_t there_ns = kvpull_clock_ns() - DAY_NS / 48;
+
+	open_as(world, &world->p, "prefill", 1);
+	hold_take(world, 0, 0, 0);
+	/* Its clock is half an hour behind. */
+	world->p.header->clock_offset_ns -= (int64_t)(DAY_NS / 48);
+	world->p.header->opened_ns = there_ns;
+	kvpull_status_set(&world->p.engine.thread->ran_ns, there_ns);
+	kvpull_status_set(&world->p.progress.thread->ran_ns, there_ns);
+	kvpull_status_set(&world->p.holds.rows[0].taken_ns, there_ns);
+	look(world);
+	assert_null(finding(world, "engine-silent"));
+	assert_true(top_ran(&world->top.workers[0], KVPULL_STATUS_ENGINE) <
+		    60 * KVPULL_NS_PER_S);
+}
