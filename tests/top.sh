@@ -67,6 +67,7 @@ check file_is_replaced
 kill "$writer"
 wait "$writer" 2>/dev/null
 writer=
+claim 'metrics of no folder' 1 -- "$top" -P "$work/kvpull.prom" -1 -f "$work/none"
 claim 'a file nowhere' 1 "^kvpull_top: --prometheus-file $work/none/f: cannot write: No such file or directory\$" -- \
 	"$top" -P "$work/none/f" -f "$work/s"
 for trace in -t --trace; do

@@ -292,7 +292,7 @@ struct top_time {
 	const char *help;
 };
 extern const struct top_time top_times_names[KVPULL_TIMES_COUNT];
-/* "431 us", "2.5 s", "3 min", "2.1 h", "3.2 d": at most six places. */
+/* "431 us", "2.5 s", "3 min", "2.1 h", "9 d": at most six places. */
 const char *top_age(uint64_t ns, char text[16]);
 
 /* _screen.c */

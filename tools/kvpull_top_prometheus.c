@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -241,13 +242,17 @@ int top_prometheus(const struct top *top, FILE *out)
 /* A collector sees the last whole text or this one: rename() is atomic. */
 static int file_replace(const struct top *top, const char *path)
 {
-	char draft[TOP_CELL_BYTES];
+	char draft[PATH_MAX];
 	FILE *out;
 	int failed;
 
-	/* A collector takes *.prom only. */
+	/*
+	 * A collector takes *.prom only. The draft is made anew: in a folder of
+	 * many its name may be a link that another user has put there.
+	 */
 	(void)snprintf(draft, sizeof(draft), "%s.%d", path, (int)getpid());
-	out = fopen(draft, "we");
+	(void)unlink(draft);
+	out = fopen(draft, "wxe");
 	if (!out)
 		return -1;
 	failed = fchmod(fileno(out), 0644) || top_prometheus(top, out);
@@ -280,5 +285,5 @@ int top_prometheus_file(const struct top_options *options)
 				"kvpull_top: --prometheus-file %s: cannot write: %s\n",
 				options->path, strerror(errno));
 	} while (!failed && !options->once && !nanosleep(&interval, NULL));
-	return failed ? 1 : 0;
+	return failed || top.named_unread ? 1 : 0;
 }

@@ -191,10 +191,6 @@ static struct top_worker *place_of(struct top *top,
 		free(worker->bytes);
 		return worker;
 	}
-	if (at == TOP_WORKERS_MAX) {
-		top->workers_more++;
-		return NULL;
-	}
 	top->worker_count++;
 	return &top->workers[at];
 }
@@ -220,6 +216,10 @@ static void file_read(struct top *top, const struct top_options *options,
 	int code;
 	int fd;
 
+	if (top->worker_count == TOP_WORKERS_MAX) {
+		top->workers_more++;
+		return;
+	}
 	fd = openat(folder_fd, name,
 		    O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0) {

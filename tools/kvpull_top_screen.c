@@ -223,7 +223,8 @@ static void row_collect(const struct top_row *row)
 	if (!shown.texts)
 		return;
 	memcpy(shown.texts, texts, used);
-	shown.key = shown.texts + (key ? key - texts : 0);
+	/* A table without that column stays as it comes. */
+	shown.key = shown.texts + (key ? (size_t)(key - texts) : used - 1);
 	sheet->rows[sheet->count++] = shown;
 }
 

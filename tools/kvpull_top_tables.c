@@ -146,11 +146,23 @@ static const char *state_name(const struct top_worker *worker)
 	return NAME_OF(names, (uint32_t)worker->state);
 }
 
+/* Elsewhere there is another clock: only the time of the open is known. */
+static uint64_t ended_ago(const struct top *top,
+			  const struct top_worker *worker)
+{
+	const struct kvpull_status_header *header = &worker->header;
+
+	return worker->is_here ?
+		       worker->gone_ns :
+		       top->utc_ns - (header->opened_utc +
+				      (worker->now_ns - header->opened_ns));
+}
+
 static void state_put(struct top_cell *cell, const struct top *top,
 		      const struct top_worker *worker)
 {
 	if (is_ended(worker))
-		date_put(cell, state_name(worker), top, worker->gone_ns);
+		date_put(cell, state_name(worker), top, ended_ago(top, worker));
 	else
 		text_put(cell, 0, "%s", state_name(worker));
 }
@@ -281,7 +293,7 @@ static void caller_state_put(struct top_cell *cell, const struct top_row *row,
 		date_put(cell, "left", row->top,
 			 goes_on(worker, top_ago(worker, GET(&who->since_ns))));
 	else if (is_ended(worker))
-		date_put(cell, "P gone", row->top, worker->gone_ns);
+		date_put(cell, "P gone", row->top, ended_ago(row->top, worker));
 	else
 		text_put(cell, 0, "here");
 }

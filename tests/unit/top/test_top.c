@@ -246,6 +246,41 @@ UNIT_TEST_WITH(rows_are_filtered_and_sorted, up, down)
 	has(screen, "/QUEST-1  ");
 }
 
+UNIT_TEST_WITH(table_without_the_sorted_column_stays_as_it_comes, up, down)
+{
+	struct world *world = *state;
+	struct top_view view = { .columns = 120, .sort_head = "TICKETS" };
+	const char *screen;
+
+	open_as(world, &world->p, "prefill", 1);
+	consumer_joins(world, "zeta");
+	world->p.consumers[1] = world->p.consumers[0];
+	kvpull_status_text(world->p.consumers[1].engine_id, 64, "alpha");
+	look(world);
+	screen = draw(world, &view);
+	has(screen, "alpha");
+	assert_true(strstr(screen, "zeta") < strstr(screen, "alpha"));
+}
+
+/* A file that was copied from a machine whose clock is another. */
+UNIT_TEST_WITH(end_elsewhere_is_dated_by_the_clock_there, up, down)
+{
+	struct world *world = *state;
+	struct top_view view = { .columns = 80 };
+	char path[160];
+
+	open_as(world, &world->p, "prefill", 1);
+	(void)snprintf(world->p.header->host, sizeof(world->p.header->host),
+		       "elsewhere");
+	world->p.header->opened_utc = 10 * DAY_NS;
+	(void)snprintf(path, sizeof(path), "%s", world->p.path);
+	process_ends(&world->p);
+	world->options.after = path;
+	world->options.folder_count = 0;
+	look(world);
+	has(draw(world, &view), " gone 01-11 00:00 ");
+}
+
 UNIT_TEST_WITH(help_lists_the_keys, up, down)
 {
 	struct world *world = *state;
