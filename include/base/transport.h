@@ -143,6 +143,17 @@ struct kvpull_read {
 	uint32_t slot_count; /* 1 .. what the route was opened for */
 	uint32_t reserved;
 	/*
+	 * Of a ticket: the generation of its slot, and the tag that proves it to a
+	 * route whose peer sends the bytes. 0: no ticket, guards are many.
+	 */
+	uint64_t generation;
+	uint64_t tag;
+	/*
+	 * The mark that must be seen complete before the first byte lands: of what a
+	 * device still does with the own memory. 0: none.
+	 */
+	uint64_t after;
+	/*
 	 * NULL: a block that cannot be read ends it all. Else, [ids], zeroed:
 	 * blocks of a file that could not be read say why, READ_DONE 0.
 	 */

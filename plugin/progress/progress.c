@@ -82,7 +82,7 @@ static void command(struct kvpull_progress *progress,
 		break;
 	case KVPULL_TO_ABORT:
 		if (is_pull(progress, record))
-			kvpull_pull_abort(progress, record->slot,
+			kvpull_reads_fail(&progress->reads, record->slot,
 					  KVPULL_EABORTED);
 		break;
 	case KVPULL_TO_FORGET:
@@ -190,7 +190,8 @@ int kvpull_progress_run(struct kvpull_progress *progress, uint64_t now_ns)
 	kvpull_claim_run(progress, now_ns);
 	kvpull_give_run(progress, now_ns);
 	engine_wake(progress);
-	kvpull_pull_run(progress, now_ns);
+	kvpull_progress_timer(progress,
+			      kvpull_reads_run(&progress->reads, now_ns));
 	engine_wake(progress);
 	kvpull_show_failures(progress, now_ns);
 	return worked;
@@ -299,12 +300,15 @@ static void slots_take(struct kvpull_progress *progress,
 		kvpull_arena_take(arena, claims_max, sizeof(*progress->claims));
 	kvpull_index_list_init(&progress->claim_work, claims_max, arena);
 	kvpull_index_list_init(&progress->claim_room, claims_max, arena);
-	progress->live = kvpull_arena_take(arena, config->pulls_max,
-					   sizeof(*progress->live));
-	kvpull_index_list_init(&progress->parts_waits, config->pulls_max,
-			       arena);
-	kvpull_index_list_init(&progress->again_waits, config->pulls_max,
-			       arena);
+	progress->reads = (struct kvpull_reads){
+		.owner = &kvpull_pull_owner,
+		.own = progress,
+		.log = progress->log,
+	};
+	kvpull_reads_init(&progress->reads, config->pulls_max,
+			  part_count_max(config), arena);
+	progress->parts = kvpull_arena_take(arena, part_count_max(config),
+					    sizeof(*progress->parts));
 }
 
 /*
@@ -372,15 +376,6 @@ static int remotes_take(struct kvpull_progress *progress,
 	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
 }
 
-static void parts_take(struct kvpull_progress *progress,
-		       struct kvpull_arena *arena)
-{
-	kvpull_index_pool_init(&progress->part_pool, progress->part_count_max,
-			       arena);
-	progress->parts = kvpull_arena_take(arena, progress->part_count_max,
-					    sizeof(*progress->parts));
-}
-
 static int tables_take(struct kvpull_progress *progress,
 		       struct kvpull_arena *arena)
 {
@@ -388,7 +383,6 @@ static int tables_take(struct kvpull_progress *progress,
 	int code;
 
 	slots_take(progress, config, arena);
-	parts_take(progress, arena);
 	progress->welcome =
 		kvpull_arena_take(arena, 1, sizeof(*progress->welcome));
 	progress->view = kvpull_arena_take(arena, 1, sizeof(*progress->view));
@@ -439,7 +433,7 @@ static int routes_open(struct kvpull_progress *progress,
 		.config = config,
 		.arena = params->arena,
 		.incarnation = progress->facts->incarnation,
-		.reads_max = progress->part_count_max,
+		.reads_max = part_count_max(config),
 		/* With progress=caller the reader is who polls: awake. */
 		.engine_wake_fd = config->progress == KVPULL_PROGRESS_THREAD ?
 					  progress->handover->engine_wake_fd :
@@ -476,12 +470,11 @@ int kvpull_progress_open(const struct kvpull_progress_params *params,
 	progress->counts = params->facts->status->counts;
 	progress->end = params->end;
 	progress->wait_fd = -1;
-	progress->room_turn = progress->parts_turn = KVPULL_NONE;
+	progress->room_turn = KVPULL_NONE;
 	progress->room_ns = progress->lists_ns = UINT64_MAX;
 	progress->timer_ns = progress->give_ns = UINT64_MAX;
 	(void)pthread_mutex_init(&progress->peers_lock, NULL);
 	*out = progress;
-	progress->part_count_max = part_count_max(&progress->facts->config);
 	code = routes_open(progress, params);
 	if (!code)
 		code = tables_take(progress, params->arena);

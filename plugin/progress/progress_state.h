@@ -10,7 +10,7 @@
  * give.c      calls that give back tickets of peers that do not let us in
  * room.c      which claims have entries for peers
  * claim.c     claimed tickets, their notifications
- * pull.c      the pull's state machine
+ * pull.c      pulls: what is read of which peer, and what follows their ends
  * progress_status.c what the thread shows in the status file, and logs of pulls
  */
 #ifndef KVPULL_PLUGIN_PROGRESS_STATE_H
@@ -24,6 +24,7 @@
 #include "plugin/bytes/give.h"
 #include "plugin/progress/plan.h"
 #include "plugin/progress/progress.h"
+#include "plugin/reads/reads.h"
 #include "plugin/route/route.h"
 #include "plugin/session/callers.h"
 #include "plugin/session/peers.h"
@@ -65,28 +66,13 @@ struct kvpull_claim {
 	struct kvpull_claim_rank ranks[KVPULL_RANKS_MAX];
 };
 
-enum kvpull_pull_state {
-	KVPULL_PULL_FREE = 0,
-	KVPULL_PULL_CONNECT, /* waits for the peers of its ticket */
-	KVPULL_PULL_WRITTEN, /* waits for ready[slot] */
-	KVPULL_PULL_READ,    /* reads are being started or run */
-	KVPULL_PULL_CHECK,   /* all bytes came; entries are being read */
-	KVPULL_PULL_DRAIN,   /* failed: reads still run */
-	KVPULL_PULL_AGAIN,   /* cut off: begins again when no read runs */
-	KVPULL_PULL_STATES
-};
-
-/* One peer's part of a pull. */
+/* One peer's part of a pull, beside the engine's. */
 struct kvpull_part {
-	struct kvpull_read read;
 	uint32_t slot; /* of its ticket, and what the check read there */
-	uint32_t reserved2;
-	struct kvpull_revocation_value entry;
-	uint32_t pull;
 	uint32_t rank; /* producer's */
 	uint32_t peer;
-	uint32_t state; /* enum in pull.c */
 	uint32_t reserved;
+	struct kvpull_revocation_value entry;
 	uint64_t life;   /* of the connection that its plan is of */
 	uint64_t digest; /* of that plan */
 };
@@ -97,20 +83,15 @@ struct kvpull_part_done {
 	uint64_t digest;
 };
 
+/* Beside the engine's request. */
 struct kvpull_pull {
 	const struct kvpull_pull_order
-		*order; /* NULL: the slot is the engine's */
-	enum kvpull_pull_state state;
-	int32_t code;
-	uint64_t bytes;
+		*order;      /* NULL: the slot is the engine's */
 	uint32_t serial;     /* of its order */
 	uint32_t uses_claim; /* counted in the claim's pull_count */
-	uint32_t part_count;
-	uint32_t parts_open; /* started and not ended */
-	uint32_t live_at;    /* position in the live list */
+	uint64_t bytes;      /* of its parts */
 	uint64_t first_ns;   /* its first bytes came; 0: not yet, or at once */
 	struct kvpull_pull_phases phases;
-	uint32_t parts[KVPULL_RANKS_MAX];
 	uint64_t done_ranks; /* bitmap of producer's ranks: which are in done */
 	struct kvpull_part_done done[KVPULL_RANKS_MAX];
 };
@@ -194,17 +175,16 @@ struct kvpull_progress {
 	struct kvpull_claim *claims;    /* [claims_max] likewise */
 	struct kvpull_remote *remotes;  /* [remote_count] */
 	struct kvpull_map remote_map;   /* incarnation -> index */
-	struct kvpull_part *parts;      /* [part_count_max] */
+	struct kvpull_reads reads;      /* a request is a pull */
+	struct kvpull_part *parts;      /* by the engine's index of a part */
 	struct kvpull_welcome *welcome; /* scratch */
 	struct kvpull_serve *view;      /* scratch: what a welcome tells of */
 	struct kvpull_hello *hello;     /* scratch */
 	struct kvpull_give *give;       /* scratch */
 	uint8_t *message;               /* scratch, KVPULL_MESSAGE_BYTES_MAX */
-	struct kvpull_index_pool part_pool;
 	/* Claims, in order; one is in one of them at most. */
 	struct kvpull_index_list claim_work; /* something of them has changed */
 	struct kvpull_index_list claim_room; /* no entry for a peer of theirs */
-	uint32_t part_count_max;
 	uint32_t claim_end;    /* claims from here on were never taken */
 	uint32_t remote_count; /* kvpull_config_peer_entries() */
 	uint32_t remote_end;   /* remotes from here on were never taken */
@@ -219,17 +199,7 @@ struct kvpull_progress {
 	uint64_t lists_ns;       /* next look at the lists of remotes */
 	uint32_t listed_count;   /* ranks in those */
 	uint64_t taken_every_ns; /* between looks at what peers took */
-	uint32_t *live;          /* [pulls_max] running pulls */
-	uint32_t live_count;
-	uint32_t pulls_dirty; /* one in again_waits may be able to go on */
-	/* Pulls that wait for what no event of their own ends, in order. */
-	struct kvpull_index_list parts_waits; /* room for their parts */
-	struct kvpull_index_list again_waits; /* a peer, its ready word, room */
-	uint32_t again_left;    /* of again_waits, to be tried in this round */
-	uint32_t deadline_left; /* of live, to be looked at in this round */
-	uint32_t parts_turn;    /* whose turn it is for parts */
-	uint64_t pull_steps;    /* statistic for tests */
-	uint32_t serving;       /* regions are known */
+	uint32_t serving;        /* regions are known */
 	uint32_t remotes_changed;
 	uint32_t wake_wanted; /* the engine sleeps, and was told something */
 	uint64_t lives;       /* connections that were up */
@@ -239,7 +209,6 @@ struct kvpull_progress {
 	uint64_t timer_ns;          /* next time something is due */
 	uint64_t remote_ns;         /* next time a peer has something due */
 	uint64_t give_ns;           /* likewise: tickets to be given back */
-	uint64_t pull_ns;           /* next look at the deadlines */
 	uint64_t instance_id;       /* D's scheduler half; 0: unknown */
 	struct kvpull_progress_counts *counts; /* in the status file */
 	uint64_t run_ns;                       /* this run began */
@@ -420,12 +389,10 @@ void kvpull_claim_use(struct kvpull_progress *progress, uint32_t claim);
 void kvpull_claim_unuse(struct kvpull_progress *progress, uint32_t claim);
 
 /* pull.c */
+extern const struct kvpull_reads_owner kvpull_pull_owner;
 void kvpull_pull_new(struct kvpull_progress *progress, uint32_t pull,
 		     uint32_t serial);
-void kvpull_pull_abort(struct kvpull_progress *progress, uint32_t pull,
-		       int32_t code);
 void kvpull_pull_event(struct kvpull_progress *progress,
 		       const struct kvpull_event *event);
-void kvpull_pull_run(struct kvpull_progress *progress, uint64_t now_ns);
 
 #endif /* KVPULL_PLUGIN_PROGRESS_STATE_H */

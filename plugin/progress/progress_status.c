@@ -149,6 +149,12 @@ void kvpull_show_release(struct kvpull_progress *progress,
 	     order->generation, order->ranks[rank - claim->ranks].incarnation);
 }
 
+static const struct kvpull_reads_request *
+request_of(const struct kvpull_progress *progress, uint32_t index)
+{
+	return &progress->reads.requests[index];
+}
+
 /* The ticket of a pull; NULL: it had none any more when it began. */
 static const struct kvpull_claim *claim_of(struct kvpull_progress *progress,
 					   uint32_t index)
@@ -168,7 +174,7 @@ static void pull_note(struct kvpull_progress *progress, uint32_t index,
 		.who = claim ? claim->order->ranks[0].incarnation : 0,
 		.slot = claim ? claim->order->slot : 0,
 		.what = what,
-		.arg = -progress->pulls[index].code,
+		.arg = -request_of(progress, index)->code,
 	};
 
 	kvpull_status_note(&progress->facts->status->progress, &made);
@@ -189,8 +195,7 @@ void kvpull_show_pull(struct kvpull_progress *progress, uint32_t index)
 	kvpull_status_set(&row->started_ns, pull->order->started_ns);
 	kvpull_status_set(&row->slot_blocks,
 			  claim->order->slot | (uint64_t)blocks << 32);
-	kvpull_status_set(&row->state,
-			  pull->state | (uint64_t)claim->ranks[0].peer << 32);
+	kvpull_show_pull_state(progress, index, KVPULL_DID_NOTHING);
 	kvpull_status_label(row->label, pull->order->label);
 	pull_note(progress, index, KVPULL_DID_PULL, pull->order->started_ns);
 }
@@ -206,7 +211,8 @@ void kvpull_show_pull_state(struct kvpull_progress *progress, uint32_t index,
 	if (!kvpull_status_is_on(&progress->facts->status->progress))
 		return;
 	kvpull_status_set(&row->state,
-			  pull->state | (uint64_t)claim->ranks[0].peer << 32);
+			  request_of(progress, index)->state |
+				  (uint64_t)claim->ranks[0].peer << 32);
 	if (what != KVPULL_DID_NOTHING)
 		pull_note(progress, index, what, progress->run_ns);
 }
@@ -300,15 +306,16 @@ static void failure_log(struct kvpull_progress *progress, uint32_t index,
 {
 	const struct kvpull_pull *pull = &progress->pulls[index];
 	const struct kvpull_pull_order *order = pull->order;
+	const int32_t code = request_of(progress, index)->code;
 	const struct kvpull_claim *claim = claim_of(progress, index);
 	const uint32_t peer = claim ? peer_of(progress, claim) : KVPULL_NONE;
 	const struct kvpull_status_peer *row =
 		peer == KVPULL_NONE ? NULL :
 				      &progress->facts->status->peers[peer];
 	char phase[PHASE_BYTES];
-	const int is_debug = pull->code == KVPULL_EABORTED ||
-			     (row && is_likewise(progress, claim, pull->code,
-						 ended_ns, row));
+	const int is_debug =
+		code == KVPULL_EABORTED ||
+		(row && is_likewise(progress, claim, code, ended_ns, row));
 
 	kvpull_log(
 		progress->log, is_debug ? KVPULL_LOG_DEBUG : KVPULL_LOG_WARN,
@@ -317,8 +324,8 @@ static void failure_log(struct kvpull_progress *progress, uint32_t index,
 		" of %016" PRIx64,
 		kvpull_log_label(order->label), order->key,
 		(ended_ns - order->started_ns) / KVPULL_NS_PER_MS,
-		phase_of(progress, pull, peer, phase),
-		kvpull_error_name(pull->code), kvpull_error_text(pull->code),
+		phase_of(progress, pull, peer, phase), kvpull_error_name(code),
+		kvpull_error_text(code),
 		row && row->engine_id[0] ? row->engine_id : "unknown",
 		row ? row->pid : 0, row ? row->route : "no route",
 		row ? row->address : "", claim ? claim->order->slot : 0,
@@ -327,19 +334,22 @@ static void failure_log(struct kvpull_progress *progress, uint32_t index,
 }
 
 static void parts_count(struct kvpull_progress *progress,
-			const struct kvpull_pull *pull)
+			const struct kvpull_reads_request *request)
 {
 	uint32_t at;
 
-	for (at = 0; at < pull->part_count; at++) {
-		const struct kvpull_part *part =
-			&progress->parts[pull->parts[at]];
+	for (at = 0; at < request->part_count; at++) {
+		const uint32_t part = request->parts[at];
 		struct kvpull_status_peer *row =
-			&progress->facts->status->peers[part->peer];
+			&progress->facts->status
+				 ->peers[progress->parts[part].peer];
 
-		kvpull_status_add(pull->code ? &row->failures : &row->pulls, 1);
-		if (!pull->code)
-			kvpull_status_add(&row->bytes, part->read.byte_count);
+		kvpull_status_add(request->code ? &row->failures : &row->pulls,
+				  1);
+		if (!request->code)
+			kvpull_status_add(
+				&row->bytes,
+				progress->reads.parts[part].read.byte_count);
 	}
 }
 
@@ -348,17 +358,18 @@ void kvpull_show_pull_end(struct kvpull_progress *progress, uint32_t index,
 {
 	const struct kvpull_pull *pull = &progress->pulls[index];
 	const struct kvpull_claim *claim = claim_of(progress, index);
+	const int32_t code = request_of(progress, index)->code;
 	const struct kvpull_status_side *side =
 		&progress->facts->status->progress;
 	struct kvpull_status_pull *row = &progress->facts->status->pulls[index];
 
-	pull_note(progress, index,
-		  pull->code ? KVPULL_DID_FAILED : KVPULL_DID_LOADED, ended_ns);
+	pull_note(progress, index, code ? KVPULL_DID_FAILED : KVPULL_DID_LOADED,
+		  ended_ns);
 	kvpull_status_set(&row->state, kvpull_status_get(&row->state) &
 					       ~(uint64_t)UINT32_MAX);
-	parts_count(progress, pull);
-	if (pull->code) {
-		kvpull_status_failed(side, pull->code);
+	parts_count(progress, request_of(progress, index));
+	if (code) {
+		kvpull_status_failed(side, code);
 		failure_log(progress, index, ended_ns);
 		return;
 	}

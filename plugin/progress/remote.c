@@ -384,7 +384,7 @@ static void changed(void *own, struct kvpull_peer *peer,
 		failed(progress, remote, was, code);
 	/* Releases do not wait for ever. */
 	remote->changed = progress->remotes_changed = 1;
-	progress->pulls_dirty = 1;
+	progress->reads.has_changed = 1;
 }
 
 /* A handle that gives tickets back is of another call: that ends first. */
@@ -433,12 +433,12 @@ void kvpull_remote_event(struct kvpull_progress *progress,
 /* 1: a pull that was begun reads from it, or will. */
 static int is_pulled(const struct kvpull_progress *progress, uint32_t index)
 {
+	const struct kvpull_index_list *live = &progress->reads.live;
 	uint32_t at;
 	uint32_t rank;
 
-	for (at = 0; at < progress->live_count; at++) {
-		const struct kvpull_pull *pull =
-			&progress->pulls[progress->live[at]];
+	for (at = live->first; at != KVPULL_NONE; at = live->links[at].next) {
+		const struct kvpull_pull *pull = &progress->pulls[at];
 		const struct kvpull_claim *claim =
 			&progress->claims[pull->order->claim];
 

@@ -309,7 +309,7 @@ static int ranks_find(struct kvpull_progress *progress,
 			continue;
 		code = rank_find(progress, claim, &claim->ranks[at], now_ns);
 		/* A claim that waited for an entry goes on, or ends. */
-		progress->pulls_dirty |= !code;
+		progress->reads.has_changed |= !code;
 		if (result != KVPULL_EFULL && code)
 			result = code;
 	}

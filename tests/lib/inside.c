@@ -140,7 +140,7 @@ uint64_t kvpull_scheduler_digest(const struct kvpull_scheduler *scheduler)
 
 uint32_t kvpull_progress_pulls(const struct kvpull_progress *progress)
 {
-	return progress->live_count;
+	return progress->reads.live.count;
 }
 
 static int owes(const struct kvpull_claim *claim, uint64_t incarnation)

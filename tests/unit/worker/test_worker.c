@@ -17,31 +17,32 @@ static void both_up(struct world *world)
 /*
  * Makes a pull of a ticket of two ranks, with its reads, or checks, in flight.
  */
-static void pull_to(struct world *world, enum kvpull_pull_state state)
+static void pull_to(struct world *world, enum kvpull_reads_state state)
 {
-	const uint32_t written = state == KVPULL_PULL_WRITTEN;
+	const uint32_t written = state == KVPULL_READS_WRITTEN;
 
 	world_claim(world, SERIAL, 2);
 	world_pull(world, KEY, SERIAL,
 		   KVPULL_FLAG_RELEASE | (written ? KVPULL_FLAG_READY : 0));
 	world->check_code = 0;
 	world_poll(world, 1);
-	if (state == KVPULL_PULL_CONNECT)
+	if (state == KVPULL_READS_CONNECT)
 		return;
 	both_up(world);
-	if (state == KVPULL_PULL_CHECK) {
+	if (state == KVPULL_READS_GUARDS) {
 		world_done(world, 0, 0);
 		world_done(world, 1, 0);
 	}
-	if (state == KVPULL_PULL_DRAIN) {
+	if (state == KVPULL_READS_DRAIN) {
 		world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
 		world_poll(world, 1);
 	}
-	assert_int_equal(world->worker->progress->pulls[0].state, state);
+	assert_int_equal(world->worker->progress->reads.requests[0].state,
+			 state);
 	assert_int_equal(world->reads[0].checking,
-			 written || state == KVPULL_PULL_CHECK);
+			 written || state == KVPULL_READS_GUARDS);
 	assert_int_equal(world->reads[1].checking,
-			 written || state == KVPULL_PULL_CHECK);
+			 written || state == KVPULL_READS_GUARDS);
 }
 
 /* Nothing is left of a pull: slots, parts, uses. */
@@ -50,9 +51,9 @@ static void pull_is_gone(const struct world *world)
 	const struct kvpull_progress *progress = world->worker->progress;
 	uint32_t at;
 
-	assert_int_equal(progress->live_count, 0);
+	assert_int_equal(progress->reads.live.count, 0);
 	assert_int_equal(world->worker->pull_map.count, 0);
-	assert_int_equal(kvpull_index_pool_used(&progress->part_pool), 0);
+	assert_int_equal(kvpull_index_pool_used(&progress->reads.part_pool), 0);
 	for (at = 0;
 	     at < kvpull_config_claims_max(&world->worker->facts.config); at++)
 		assert_int_equal(progress->claims[at].pull_count, 0);
@@ -64,7 +65,7 @@ TEST(pull_that_reads_live_blocks_is_loaded)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_CHECK);
+	pull_to(world, KVPULL_READS_GUARDS);
 	world_silent(world, KEY);
 	world_done(world, 0, 0);
 	world_silent(world, KEY);
@@ -81,7 +82,7 @@ TEST(pull_of_a_revoked_hold_expires)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_CHECK);
+	pull_to(world, KVPULL_READS_GUARDS);
 	world_done(world, 0, 0);
 	world->entry.revoked = SERIAL;
 	world_done(world, 1, 0);
@@ -95,7 +96,7 @@ TEST(entry_of_another_incarnation_expires)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_CHECK);
+	pull_to(world, KVPULL_READS_GUARDS);
 	world->entry.incarnation = 0xbad;
 	world_done(world, 0, 0);
 	/* The other check still runs: no report precedes its end. */
@@ -109,7 +110,7 @@ TEST(entries_are_read_after_the_data_of_all_peers)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_READ);
+	pull_to(world, KVPULL_READS_DATA);
 	world_done(world, 0, 0);
 	assert_null(world->reads[0].read);
 	world_poll(world, 3);
@@ -125,7 +126,7 @@ TEST(abort_while_connecting_fails_at_once)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_CONNECT);
+	pull_to(world, KVPULL_READS_CONNECT);
 	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
 	world_poll(world, 1);
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
@@ -136,7 +137,7 @@ TEST(abort_while_not_written_waits_for_the_check)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_WRITTEN);
+	pull_to(world, KVPULL_READS_WRITTEN);
 	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
 	world_poll(world, 1);
 	world_silent(world, KEY);
@@ -151,7 +152,7 @@ TEST(abort_while_reading_waits_for_every_read)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_READ);
+	pull_to(world, KVPULL_READS_DATA);
 	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
 	world_poll(world, 1);
 	assert_true(world->reads[0].cancelled);
@@ -168,7 +169,7 @@ TEST(abort_while_checking_fails_a_live_pull)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_CHECK);
+	pull_to(world, KVPULL_READS_GUARDS);
 	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
 	world_poll(world, 1);
 	world_done(world, 0, 0);
@@ -182,7 +183,7 @@ TEST(second_abort_changes_nothing)
 	struct world *world = *state;
 	uint32_t times;
 
-	pull_to(world, KVPULL_PULL_DRAIN);
+	pull_to(world, KVPULL_READS_DRAIN);
 	for (times = 0; times < 1000; times++)
 		world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
 	world_poll(world, 2);
@@ -202,7 +203,7 @@ TEST(abort_of_the_last_use_of_a_slot_is_ignored)
 	struct world *world = *state;
 	uint32_t serial;
 
-	pull_to(world, KVPULL_PULL_CONNECT);
+	pull_to(world, KVPULL_READS_CONNECT);
 	serial = world->worker->pull_notes[0].serial;
 	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
 	world_poll(world, 2);
@@ -267,7 +268,7 @@ TEST(deadline_while_connecting_fails)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_CONNECT);
+	pull_to(world, KVPULL_READS_CONNECT);
 	world_pass(world, 499 * WORLD_MS);
 	world_silent(world, KEY);
 	world_pass(world, 1 * WORLD_MS);
@@ -279,7 +280,7 @@ TEST(deadline_while_reading_waits_until_no_write_can_land)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_READ);
+	pull_to(world, KVPULL_READS_DATA);
 	world_pass(world, 500 * WORLD_MS);
 	assert_true(world->reads[0].cancelled);
 	world_silent(world, KEY);
@@ -295,7 +296,7 @@ TEST(deadline_while_not_written_fails)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_WRITTEN);
+	pull_to(world, KVPULL_READS_WRITTEN);
 	world->check_code = 1;
 	world_done(world, 0, 0);
 	world_done(world, 1, 0);
@@ -310,7 +311,7 @@ TEST(deadline_while_checking_fails)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_CHECK);
+	pull_to(world, KVPULL_READS_GUARDS);
 	world_pass(world, 500 * WORLD_MS);
 	assert_true(world->reads[0].cancelled && world->reads[1].cancelled);
 	world_silent(world, KEY);
@@ -324,7 +325,7 @@ TEST(deadline_after_an_abort_keeps_its_reason)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_DRAIN);
+	pull_to(world, KVPULL_READS_DRAIN);
 	world_pass(world, 1000 * WORLD_MS);
 	world_silent(world, KEY);
 	world_done(world, 0, 0);
@@ -338,7 +339,7 @@ TEST(peer_down_while_connecting_is_connected_again)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_CONNECT);
+	pull_to(world, KVPULL_READS_CONNECT);
 	world_down(world, world_up(world, rank_names[0], 0, 2));
 	world_silent(world, KEY);
 	world_pass(world, 100 * WORLD_MS);
@@ -354,7 +355,7 @@ TEST(peer_down_while_reading_fails_after_the_other_read)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_READ);
+	pull_to(world, KVPULL_READS_DATA);
 	world_down(world, world_peer_at(world, rank_names[1]));
 	assert_true(world->reads[0].cancelled);
 	world_silent(world, KEY);
@@ -368,11 +369,12 @@ TEST(peer_that_dies_between_read_and_check_fails_it)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_READ);
+	pull_to(world, KVPULL_READS_DATA);
 	world_done(world, 0, 0);
 	world_down(world, world_peer_at(world, rank_names[0]));
 	world_pass(world, 100 * WORLD_MS);
-	if (world->worker->progress->pulls[0].state == KVPULL_PULL_READ)
+	if (world->worker->progress->reads.requests[0].state ==
+	    KVPULL_READS_DATA)
 		world_done(world, 1, 0);
 	else
 		world_done(world, 1, KVPULL_EABORTED);
@@ -388,11 +390,12 @@ TEST(peer_that_died_and_came_back_fails_the_check)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_READ);
+	pull_to(world, KVPULL_READS_DATA);
 	world_done(world, 0, 0);
 	world_down(world, world_peer_at(world, rank_names[0]));
 	world_pass(world, 100 * WORLD_MS);
-	if (world->worker->progress->pulls[0].state == KVPULL_PULL_READ)
+	if (world->worker->progress->reads.requests[0].state ==
+	    KVPULL_READS_DATA)
 		(void)world_up(world, rank_names[0], 0, 2);
 	world->check_code = 1;
 	world_done(world, 1, 0);
@@ -404,7 +407,7 @@ TEST(peer_down_while_checking_fails)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_CHECK);
+	pull_to(world, KVPULL_READS_GUARDS);
 	world_done(world, 1, 0);
 	world_down(world, world_peer_at(world, rank_names[0]));
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPEER);
@@ -415,7 +418,7 @@ TEST(peer_down_while_draining_keeps_the_reason)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_DRAIN);
+	pull_to(world, KVPULL_READS_DRAIN);
 	world_down(world, world_peer_at(world, rank_names[0]));
 	world_down(world, world_peer_at(world, rank_names[1]));
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
@@ -432,7 +435,7 @@ TEST(ready_part_is_not_read_from_another_connection)
 	struct kvpull_welcome welcome;
 	uint32_t peer;
 
-	pull_to(world, KVPULL_PULL_WRITTEN);
+	pull_to(world, KVPULL_READS_WRITTEN);
 	world->entry.ready = SERIAL;
 	world_done(world, 0, 0);
 	world_down(world, world_peer_at(world, rank_names[0]));
@@ -456,7 +459,7 @@ TEST(pull_is_not_read_before_it_is_written)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_WRITTEN);
+	pull_to(world, KVPULL_READS_WRITTEN);
 	world->entry.ready = SERIAL - 1;
 	world_done(world, 0, 0);
 	world->entry.ready = SERIAL;
@@ -476,7 +479,7 @@ TEST(revoked_before_it_was_written_expires)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_WRITTEN);
+	pull_to(world, KVPULL_READS_WRITTEN);
 	world->entry.revoked = SERIAL;
 	world_done(world, 0, 0);
 	world_done(world, 1, 0);
@@ -522,7 +525,7 @@ TEST(read_that_fails_fails_the_pull)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_READ);
+	pull_to(world, KVPULL_READS_DATA);
 	world_done(world, 0, KVPULL_EREAD);
 	world_silent(world, KEY);
 	assert_true(world->reads[1].cancelled);
@@ -535,7 +538,7 @@ TEST(check_that_cannot_start_fails_the_pull)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_READ);
+	pull_to(world, KVPULL_READS_DATA);
 	world->check_code = KVPULL_EPROTO;
 	world_done(world, 0, 0);
 	world_done(world, 1, 0);
@@ -601,7 +604,7 @@ TEST(key_that_is_pulled_already_is_not_pulled_again)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_READ);
+	pull_to(world, KVPULL_READS_DATA);
 	world_pull(world, KEY, SERIAL, 0);
 	world_poll(world, 1);
 	world_done(world, 0, 0);
@@ -619,7 +622,7 @@ TEST(failed_blocks_are_told_until_the_next_poll)
 	uint32_t blocks[4];
 	uint32_t count = 0;
 
-	pull_to(world, KVPULL_PULL_CONNECT);
+	pull_to(world, KVPULL_READS_CONNECT);
 	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
 	assert_int_equal(kvpull_worker_failed_blocks(world->worker, KEY, blocks,
 						     4, &count),
@@ -644,7 +647,7 @@ TEST(close_waits_for_pulls_in_flight_but_not_for_ever)
 {
 	struct world *world = *state;
 
-	pull_to(world, KVPULL_PULL_READ);
+	pull_to(world, KVPULL_READS_DATA);
 	world->tick_ns = WORLD_MS;
 	kvpull_worker_destroy(world->worker);
 	world->worker = NULL;

@@ -107,8 +107,9 @@ TEST(pull_that_reads_reads_the_rest)
 	all_done(world);
 	loaded(world, 1);
 	/* Parts of the first attempt are free, too. */
-	assert_int_equal(
-		kvpull_index_pool_used(&world->worker->progress->part_pool), 0);
+	assert_int_equal(kvpull_index_pool_used(
+				 &world->worker->progress->reads.part_pool),
+			 0);
 }
 
 /* Bytes read for other strips do not count for these. */

@@ -51,7 +51,7 @@ static int many_setup(void **state)
 
 static uint64_t steps(const struct world *world)
 {
-	return world->worker->progress->pull_steps;
+	return world->worker->progress->reads.steps;
 }
 
 /* Key of the pull that this part belongs to; 0: of none that runs. */
@@ -59,7 +59,7 @@ static uint64_t part_key(const struct world *world, uint32_t part)
 {
 	const struct kvpull_progress *progress = world->worker->progress;
 	const struct kvpull_pull *pull =
-		&progress->pulls[progress->parts[part].pull];
+		&progress->pulls[progress->reads.parts[part].request];
 
 	return pull->order ? pull->order->key : 0;
 }
@@ -92,13 +92,13 @@ TEST(pulls_that_wait_for_parts_start_in_order)
 {
 	struct world *world = *state;
 	struct kvpull_progress *progress = world->worker->progress;
-	const uint32_t max = progress->part_count_max;
+	const uint32_t max = progress->reads.part_pool.count_max;
 	uint64_t before;
 	uint32_t i;
 
 	world->check_code = 1;
 	/* As if others had all parts but two. */
-	progress->part_count_max = 2;
+	progress->reads.part_pool.count_max = 2;
 	for (i = 0; i < MANY; i++)
 		world_pull(world, i + 1, FIRST, 0);
 	world_poll(world, 3);
@@ -118,7 +118,7 @@ TEST(pulls_that_wait_for_parts_start_in_order)
 		assert_int_equal(world->read_starts,
 				 i + 3 < MANY ? i + 3 : MANY);
 	}
-	progress->part_count_max = max;
+	progress->reads.part_pool.count_max = max;
 }
 
 /* A pull that needs fewer parts than the waiting one does not go first. */
@@ -126,19 +126,19 @@ TEST(small_pull_does_not_overtake)
 {
 	struct world *world = *state;
 	struct kvpull_progress *progress = world->worker->progress;
-	const uint32_t max = progress->part_count_max;
+	const uint32_t max = progress->reads.part_pool.count_max;
 
 	world->check_code = 1;
 	world_claim(world, 201, 2);
 	world_poll(world, 2);
 	(void)world_up(world, "2-0", 0, 2);
 	(void)world_up(world, "2-1", 1, 2);
-	progress->part_count_max = 1;
+	progress->reads.part_pool.count_max = 1;
 	world_pull(world, 1, 201, 0);
 	world_pull(world, 2, FIRST, 0);
 	world_poll(world, 3);
 	assert_int_equal(world->read_starts, 0);
-	progress->part_count_max = max;
+	progress->reads.part_pool.count_max = max;
 	world_poll(world, 2);
 	assert_int_equal(world->read_starts, 3);
 }
@@ -148,12 +148,12 @@ TEST(pull_that_waits_can_end)
 {
 	struct world *world = *state;
 	struct kvpull_progress *progress = world->worker->progress;
-	const uint32_t max = progress->part_count_max;
+	const uint32_t max = progress->reads.part_pool.count_max;
 	static const uint32_t aborted[] = { 1, 3, 5 }; /* first, mid, last */
 	uint32_t i;
 
 	world->check_code = 1;
-	progress->part_count_max = 0;
+	progress->reads.part_pool.count_max = 0;
 	for (i = 1; i <= 5; i++)
 		world_pull(world, i, FIRST, 0);
 	world_poll(world, 2);
@@ -164,14 +164,14 @@ TEST(pull_that_waits_can_end)
 			       KVPULL_EABORTED);
 	}
 	assert_int_equal(world->read_starts, 0);
-	progress->part_count_max = max;
+	progress->reads.part_pool.count_max = max;
 	world_poll(world, 2);
 	assert_int_equal(world->read_starts, 2);
 	for (i = 0; i < 2; i++)
 		world_done(world, i, 0);
 	world_reported(world, 2, KVPULL_POLL_LOADED, 0);
 	world_reported(world, 4, KVPULL_POLL_LOADED, 0);
-	assert_int_equal(progress->parts_waits.count, 0);
+	assert_int_equal(progress->reads.parts_waits.count, 0);
 }
 
 /* Ends all running reads. */
@@ -228,8 +228,8 @@ TEST(storm_of_aborts_leaves_nothing_behind)
 		world->ack = world->worker->result_next - 1;
 		world_send(world, NULL, 0);
 	}
-	assert_int_equal(progress->live_count, 0);
-	assert_int_equal(progress->parts_waits.count, 0);
+	assert_int_equal(progress->reads.live.count, 0);
+	assert_int_equal(progress->reads.parts_waits.count, 0);
 	assert_int_equal(world->worker->pull_map.count, 0);
 	assert_int_equal(steps_of_a_pull(world, 2), calm);
 }

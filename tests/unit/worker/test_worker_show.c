@@ -91,7 +91,7 @@ TEST(consumer_is_shown_with_the_time_of_its_last_word)
 }
 
 static void pull_is_shown(const struct world *world,
-			  enum kvpull_pull_state state)
+			  enum kvpull_reads_state state)
 {
 	const uint64_t word =
 		kvpull_status_get(&world->worker->status.pulls[0].state);
@@ -109,15 +109,15 @@ TEST(pull_is_shown_in_the_state_that_it_is_in)
 	world_claim(world, 101, 1);
 	world_pull(world, KEY, 101, 0);
 	world_poll(world, 1);
-	pull_is_shown(world, KVPULL_PULL_CONNECT);
+	pull_is_shown(world, KVPULL_READS_CONNECT);
 	(void)world_up(world, "1-0", 0, 1);
 	world_poll(world, 1);
-	pull_is_shown(world, KVPULL_PULL_READ);
+	pull_is_shown(world, KVPULL_READS_DATA);
 	world_done(world, 0, 0);
-	pull_is_shown(world, KVPULL_PULL_CHECK);
+	pull_is_shown(world, KVPULL_READS_GUARDS);
 	world_done(world, 0, 0);
 	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
-	pull_is_shown(world, KVPULL_PULL_FREE);
+	pull_is_shown(world, KVPULL_READS_FREE);
 }
 
 /* How often that happened, by the events of the progress thread; where last. */
@@ -151,14 +151,14 @@ TEST(pull_that_waits_for_its_blocks_is_shown_to_read_when_it_reads)
 	world_poll(world, 1);
 	(void)world_up(world, "1-0", 0, 1);
 	world_poll(world, 1);
-	pull_is_shown(world, KVPULL_PULL_WRITTEN);
+	pull_is_shown(world, KVPULL_READS_WRITTEN);
 	assert_int_equal(events_of(world, KVPULL_DID_READ, &slot), 0);
 	world->entry.ready = 101;
 	world_done(world, 0, 0);
-	pull_is_shown(world, KVPULL_PULL_READ);
+	pull_is_shown(world, KVPULL_READS_DATA);
 	assert_int_equal(events_of(world, KVPULL_DID_READ, &slot), 1);
 	world_done(world, 0, 0);
-	pull_is_shown(world, KVPULL_PULL_CHECK);
+	pull_is_shown(world, KVPULL_READS_GUARDS);
 	assert_int_equal(events_of(world, KVPULL_DID_READ, &slot), 1);
 }
 

@@ -46,7 +46,7 @@ TEST(pulls_that_want_the_same_parts_do_not_block_each_other)
 	world_pull(world, 2, SERIAL, 0);
 	world_poll(world, 1);
 	/* Two parts in all. */
-	progress->part_count_max = progress->part_pool.count_max = 2;
+	progress->reads.part_pool.count_max = 2;
 	(void)world_up(world, "1-0", 0, 2);
 	(void)world_up(world, "1-1", 1, 2);
 	world->check_code = 1;
@@ -65,7 +65,7 @@ UNIT_TEST(one_pull_of_many_ranks_has_parts_enough)
 
 	assert_non_null(world);
 	world_open(world, ",\"pulls_max\":1,\"tickets_max\":4");
-	assert_true(world->worker->progress->part_count_max >=
+	assert_true(world->worker->progress->reads.part_pool.count_max >=
 		    KVPULL_RANKS_MAX);
 	kvpull_worker_destroy(world->worker);
 	free(world);
