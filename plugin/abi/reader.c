@@ -300,7 +300,8 @@ static int reader_read(struct kvpull_reader *reader,
 				 own.pieces, own.piece_bytes,
 				 PIECE_BYTES_FIRST))
 		return KVPULL_EINVAL;
-	return kvpull_share_read(reader, &own, pieces, id);
+	own.pieces = pieces;
+	return kvpull_share_read(reader, &own, id);
 }
 
 static int reader_cancel(struct kvpull_reader *reader, uint64_t id)

@@ -70,33 +70,16 @@ int kvpull_share_probe(
 	return code;
 }
 
-int kvpull_share_read(
-	struct kvpull_reader *share, const struct kvpull_reader_read *read,
-	const struct kvpull_reader_piece pieces[KVPULL_READER_ITEMS_MAX],
-	uint64_t *id)
+int kvpull_share_read(struct kvpull_reader *share,
+		      const struct kvpull_reader_read *read, uint64_t *id)
 {
-	struct kvpull_share_reader_piece own[KVPULL_READER_ITEMS_MAX];
 	const uint64_t begun_ns = kvpull_share_show_clock(share);
-	struct kvpull_share_reader_read params = {
-		.local = read->local,
-		.piece_count = read->piece_count,
-		.pieces = own,
-		.incarnation = read->incarnation,
-		.deadline_ns = deadline_of(share, read->deadline_ns, begun_ns),
-	};
-	uint32_t at;
-	int code;
+	struct kvpull_reader_read own = *read;
+	int code = kvpull_share_link_find(share, read->peer, &own.peer);
 
-	code = kvpull_share_link_find(share, read->peer, &params.peer);
-	if (code)
-		return code;
-	for (at = 0; at < read->piece_count; at++)
-		own[at] = (struct kvpull_share_reader_piece){
-			.place = pieces[at].chunk,
-			.destination = pieces[at].block,
-			.generation = pieces[at].generation,
-		};
-	code = kvpull_share_reader_read(share->reader, &params, id);
+	own.deadline_ns = deadline_of(share, read->deadline_ns, begun_ns);
+	if (!code)
+		code = kvpull_share_reader_read(share->reader, &own, id);
 	if (!code)
 		ask_begun(share, *id,
 			  &(struct kvpull_share_ask){

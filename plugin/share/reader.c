@@ -1,48 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Invariants: a destination is taken from the call until its end is told; a read
- * ends once, and not before its route says that no byte can land; no piece is
- * good without a check that began after READ_DONE of all the data.
- *
- *   FREE -> START -> DATA -> (probe) ENDED -> FREE
- *             |        |--> GUARDS ---^
- *             |--> (probe of a mapped directory) ENDED
- * Whatever fails goes to ENDED, from START at once, from DATA and GUARDS when
- * the route has told their end.
+ * Invariants: a destination is taken from the call until its end is told; a piece
+ * is good only by a guard that was read in GUARDS. plugin/reads/reads.h has the
+ * states; each probe and read is a request of it with one part, by the same index.
+ * A probe of a mapped directory is judged in place, and has no phase.
  */
 #include "plugin/share/reader.h"
 
 #include <string.h>
 
-#include "base/index.h"
 #include "plugin/reads/judge.h"
+#include "plugin/reads/reads.h"
 
 #define WINDOWS                                                                \
 	((size_t)KVPULL_SHARE_READER_READS_MAX * KVPULL_SHARE_READER_ITEMS_MAX)
 
 #define KEYS_AHEAD 4u /* whose windows are on their way while one is judged */
 
-enum read_state {
-	FREE,
-	START,
-	DATA,
-	GUARDS,
-	ENDED
-};
-
 struct read {
-	struct kvpull_read read; /* what the route knows */
 	struct kvpull_strip strip;
 	uint32_t group_first[KVPULL_GROUPS_MAX + 1];
-	enum read_state state;
 	uint32_t serial;
 	uint32_t peer;
 	uint32_t local; /* KVPULL_NONE: it is a probe */
 	uint32_t count;
 	int32_t given_up; /* before it was told: why it is not wanted, or 0 */
 	int32_t code;
-	uint32_t is_cancelled; /* the route was told */
-	uint64_t deadline_ns;
 	uint64_t incarnation;
 	uint8_t *windows; /* KVPULL_POOL_WINDOW_BYTES each */
 	uint32_t places[KVPULL_SHARE_READER_ITEMS_MAX]; /* whose guards are read */
@@ -78,42 +61,12 @@ struct kvpull_share_reader {
 	uint32_t local_count;
 	uint32_t block_count; /* of all locals */
 	uint64_t *taken;      /* a bit a block: a read in flight writes it */
-	struct read *reads;   /* [KVPULL_SHARE_READER_READS_MAX] */
+	struct kvpull_reads engine;
+	struct read *reads; /* by the engine's request */
 	struct kvpull_index_pool free;
 	struct kvpull_index_list ended;
 	uint32_t serial;
 };
-
-struct kvpull_share_reader *
-kvpull_share_reader_open(const struct kvpull_pool_namespace *namespace_digest,
-			 struct kvpull_arena *arena)
-{
-	struct kvpull_share_reader *reader =
-		kvpull_arena_take(arena, 1, sizeof(*reader));
-	uint8_t *windows;
-	uint32_t at;
-
-	if (!reader)
-		return NULL;
-	reader->namespace_digest = *namespace_digest;
-	reader->taken =
-		kvpull_arena_take(arena, KVPULL_SHARE_READER_BLOCKS_MAX / 64,
-				  sizeof(*reader->taken));
-	reader->reads = kvpull_arena_take(arena, KVPULL_SHARE_READER_READS_MAX,
-					  sizeof(*reader->reads));
-	windows = kvpull_arena_take(arena, WINDOWS, KVPULL_POOL_WINDOW_BYTES);
-	kvpull_index_pool_init(&reader->free, KVPULL_SHARE_READER_READS_MAX,
-			       arena);
-	kvpull_index_list_init(&reader->ended, KVPULL_SHARE_READER_READS_MAX,
-			       arena);
-	if (!kvpull_arena_ok(arena))
-		return NULL;
-	for (at = 0; at < KVPULL_SHARE_READER_READS_MAX; at++)
-		reader->reads[at].windows =
-			windows + (size_t)at * KVPULL_SHARE_READER_ITEMS_MAX *
-					  KVPULL_POOL_WINDOW_BYTES;
-	return reader;
-}
 
 int kvpull_share_reader_local_add(struct kvpull_share_reader *reader,
 				  uint8_t *base, uint64_t block_bytes,
@@ -269,9 +222,11 @@ static void codes_set(struct read *read, int32_t code)
 		read->codes[at] = code;
 }
 
-static void read_end(struct kvpull_share_reader *reader, struct read *read,
-		     int32_t code)
+static void read_ended(void *own, uint32_t index)
 {
+	struct kvpull_share_reader *reader = own;
+	struct read *read = &reader->reads[index];
+	const int32_t code = reader->engine.requests[index].code;
 	uint32_t at;
 
 	/*
@@ -289,22 +244,7 @@ static void read_end(struct kvpull_share_reader *reader, struct read *read,
 		if (!read->code)
 			read->code = read->codes[at];
 	}
-	read->state = ENDED;
-	kvpull_index_list_push(&reader->ended, read->read.index);
-}
-
-/* After the last byte of all the data. */
-static void guards_start(struct kvpull_share_reader *reader, struct read *read)
-{
-	const struct kvpull_share_reader_peer *peer =
-		&reader->peers[read->peer].is;
-	int code;
-
-	read->state = GUARDS;
-	code = peer->transport->ops->check_start(peer->transport, peer->handle,
-						 &read->read);
-	if (code)
-		read_end(reader, read, code == 1 ? 0 : code);
+	kvpull_index_list_push(&reader->ended, index);
 }
 
 /*
@@ -334,22 +274,65 @@ static void windows_judge(const struct kvpull_share_reader *reader,
 	kvpull_revocation_seen();
 }
 
-/* The data came, or did not. */
-static void data_end(struct kvpull_share_reader *reader, struct read *read,
-		     int32_t code)
+/* Guards are judged when it has ended: some of its pieces may be good. */
+static int read_judge(void *own, const struct kvpull_reads_part *part,
+		      enum kvpull_reads_state phase)
 {
-	if (code || read->given_up) {
-		read_end(reader, read, code);
-		return;
-	}
-	if (read->local != KVPULL_NONE) {
-		guards_start(reader, read);
-		return;
-	}
-	windows_judge(reader, read, (const void *)read->windows,
-		      read->local_ids, KVPULL_POOL_WINDOW);
-	read_end(reader, read, 0);
+	struct kvpull_share_reader *reader = own;
+	struct read *read = &reader->reads[part->request];
+
+	if (read->given_up)
+		return read->given_up;
+	if (phase == KVPULL_READS_DATA && read->local == KVPULL_NONE)
+		windows_judge(reader, read, (const void *)read->windows,
+			      read->local_ids, KVPULL_POOL_WINDOW);
+	return 0;
 }
+
+static int read_ready(void *own, uint32_t index)
+{
+	const struct kvpull_share_reader *reader = own;
+
+	return reader->peers[reader->reads[index].peer].is_down ? KVPULL_EPEER :
+								  0;
+}
+
+static int read_lost(void *own, const struct kvpull_reads_part *part)
+{
+	return read_ready(own, part->request);
+}
+
+static int read_make(void *own, uint32_t index)
+{
+	struct kvpull_share_reader *reader = own;
+	struct read *read = &reader->reads[index];
+	const struct peer *peer = &reader->peers[read->peer];
+	struct kvpull_reads_part *part =
+		kvpull_reads_part_add(&reader->engine, index);
+
+	part->transport = peer->is.transport;
+	part->handle = peer->is.handle;
+	part->read.strip_count = 1;
+	part->read.strips = &read->strip;
+	part->read.remote_ids = read->remote_ids;
+	part->read.local_ids = read->local_ids;
+	part->read.group_first = read->group_first;
+	part->read.byte_count = read->strip.row_bytes * read->count;
+	part->read.slots = read->places;
+	part->read.entries = read->guards;
+	part->read.slot_count = read->count;
+	part->read.codes =
+		read->local == KVPULL_NONE ? NULL : read->block_codes;
+	return 0;
+}
+
+static const struct kvpull_reads_owner reader_owner = {
+	.ready = read_ready,
+	.parts_make = read_make,
+	.lost = read_lost,
+	.judge = read_judge,
+	.ended = read_ended,
+};
 
 /* The peer's directory, where it is mapped: nothing is copied of it. */
 static const struct kvpull_pool_entry *directory_of(const struct peer *peer)
@@ -363,53 +346,48 @@ static const struct kvpull_pool_entry *directory_of(const struct peer *peer)
 		       NULL;
 }
 
-static void data_start(struct kvpull_share_reader *reader, struct read *read)
+struct kvpull_share_reader *
+kvpull_share_reader_open(const struct kvpull_pool_namespace *namespace_digest,
+			 struct kvpull_arena *arena)
 {
-	const struct peer *peer = &reader->peers[read->peer];
-	const struct kvpull_pool_entry *directory = NULL;
-	int code = KVPULL_EPEER;
+	struct kvpull_share_reader *reader =
+		kvpull_arena_take(arena, 1, sizeof(*reader));
+	uint8_t *windows;
+	uint32_t at;
 
-	if (read->local == KVPULL_NONE)
-		directory = directory_of(peer);
-	if (directory) {
-		windows_judge(reader, read, directory, read->remote_ids, 1);
-		read_end(reader, read, 0);
-		return;
-	}
-	if (!peer->is_down)
-		code = peer->is.transport->ops->read_start(
-			peer->is.transport, peer->is.handle, &read->read);
-	if (code == KVPULL_EAGAIN)
-		return;
-	read->state = DATA;
-	if (code)
-		data_end(reader, read, code == 1 ? 0 : code);
+	if (!reader)
+		return NULL;
+	reader->namespace_digest = *namespace_digest;
+	reader->taken =
+		kvpull_arena_take(arena, KVPULL_SHARE_READER_BLOCKS_MAX / 64,
+				  sizeof(*reader->taken));
+	reader->reads = kvpull_arena_take(arena, KVPULL_SHARE_READER_READS_MAX,
+					  sizeof(*reader->reads));
+	windows = kvpull_arena_take(arena, WINDOWS, KVPULL_POOL_WINDOW_BYTES);
+	kvpull_index_pool_init(&reader->free, KVPULL_SHARE_READER_READS_MAX,
+			       arena);
+	kvpull_index_list_init(&reader->ended, KVPULL_SHARE_READER_READS_MAX,
+			       arena);
+	reader->engine.owner = &reader_owner;
+	reader->engine.own = reader;
+	kvpull_reads_init(&reader->engine, KVPULL_SHARE_READER_READS_MAX,
+			  KVPULL_SHARE_READER_READS_MAX, arena);
+	if (!kvpull_arena_ok(arena))
+		return NULL;
+	for (at = 0; at < KVPULL_SHARE_READER_READS_MAX; at++)
+		reader->reads[at].windows =
+			windows + (size_t)at * KVPULL_SHARE_READER_ITEMS_MAX *
+					  KVPULL_POOL_WINDOW_BYTES;
+	return reader;
 }
 
-/*
- * Gives the read up. Its destinations are free when the route reports its end.
- */
-static void read_give_up(struct kvpull_share_reader *reader, struct read *read,
-			 int32_t code)
+/* Why the read is not wanted: the first reason counts. */
+static void read_unwant(struct kvpull_share_reader *reader, uint32_t index,
+			int32_t code)
 {
-	const struct kvpull_share_reader_peer *peer =
-		&reader->peers[read->peer].is;
-
-	if (!read->given_up)
-		read->given_up = code;
-	if (read->state == START) {
-		read_end(reader, read, code);
-	} else if (!read->is_cancelled) {
-		read->is_cancelled = 1;
-		peer->transport->ops->read_cancel(peer->transport, peer->handle,
-						  &read->read);
-	}
-}
-
-static int is_open(const struct read *read)
-{
-	return read->state == START || read->state == DATA ||
-	       read->state == GUARDS;
+	if (!reader->reads[index].given_up &&
+	    reader->engine.requests[index].state != KVPULL_READS_DRAIN)
+		reader->reads[index].given_up = code;
 }
 
 void kvpull_share_reader_set_namespace(
@@ -421,8 +399,7 @@ void kvpull_share_reader_set_namespace(
 	reader->namespace_digest = *namespace_digest;
 	/* Not cancelled: that may cut a connection, and others' reads with it. */
 	for (at = 0; at < KVPULL_SHARE_READER_READS_MAX; at++)
-		if (!reader->reads[at].given_up)
-			reader->reads[at].given_up = KVPULL_ESTALE;
+		read_unwant(reader, at, KVPULL_ESTALE);
 }
 
 /* Calls that begin a probe or a read. */
@@ -455,36 +432,38 @@ static struct read *read_take(struct kvpull_share_reader *reader, uint32_t peer,
 	read->peer = peer;
 	read->count = count;
 	read->given_up = 0;
-	read->is_cancelled = 0;
 	read->incarnation = reader->peers[peer].is.share.incarnation;
 	for (group = 1; group <= KVPULL_GROUPS_MAX; group++)
 		read->group_first[group] = count;
-	read->read = (struct kvpull_read){
-		.index = index,
-		.strip_count = 1,
-		.strips = &read->strip,
-		.remote_ids = read->remote_ids,
-		.local_ids = read->local_ids,
-		.group_first = read->group_first,
-		.slots = read->places,
-		.entries = read->guards,
-		.slot_count = count,
-	};
 	return read;
 }
 
 static void read_begin(struct kvpull_share_reader *reader, struct read *read,
 		       uint64_t deadline_ns, uint64_t *id)
 {
-	(void)kvpull_index_pool_take(&reader->free);
+	static const enum kvpull_reads_state phases[] = { KVPULL_READS_DATA,
+							  KVPULL_READS_GUARDS,
+							  KVPULL_READS_FREE };
+	static const enum kvpull_reads_state data_alone[] = {
+		KVPULL_READS_DATA, KVPULL_READS_FREE
+	};
+	const uint32_t index = kvpull_index_pool_take(&reader->free);
+	const int is_probe = read->local == KVPULL_NONE;
+	const struct kvpull_pool_entry *directory =
+		is_probe ? directory_of(&reader->peers[read->peer]) : NULL;
+
 	reader->peers[read->peer].reads++;
 	read->serial = ++reader->serial;
-	read->deadline_ns = deadline_ns;
 	read->strip.row_count = 1;
-	read->read.byte_count = read->strip.row_bytes * read->count;
-	read->state = START;
-	*id = (uint64_t)read->serial << 32 | read->read.index;
-	data_start(reader, read);
+	*id = (uint64_t)read->serial << 32 | index;
+	kvpull_reads_begin(&reader->engine, index,
+			   directory ? data_alone + 1 :
+			   is_probe  ? data_alone :
+				       phases,
+			   1, deadline_ns ? deadline_ns : UINT64_MAX);
+	if (directory)
+		windows_judge(reader, read, directory, read->remote_ids, 1);
+	kvpull_reads_step(&reader->engine, index);
 }
 
 int kvpull_share_reader_probe(struct kvpull_share_reader *reader,
@@ -523,37 +502,36 @@ int kvpull_share_reader_probe(struct kvpull_share_reader *reader,
 
 /* Takes the pieces and their blocks. KVPULL_EINVAL: nothing was taken. */
 static int pieces_take(struct kvpull_share_reader *reader, struct read *read,
-		       const struct kvpull_share_reader_piece *pieces)
+		       const struct kvpull_reader_piece *pieces)
 {
 	const struct peer *peer = &reader->peers[read->peer];
 	const uint32_t chunk_count = peer->is.share.chunk_count;
-	const uint32_t in_file = pieces[0].place >= chunk_count;
+	const uint32_t in_file = pieces[0].chunk >= chunk_count;
 	uint32_t at;
 
 	read->strip.region_index = in_file ? KVPULL_SHARE_REGION_SLOTS :
 					     KVPULL_SHARE_REGION_CHUNKS;
 	for (at = 0; at < read->count; at++) {
-		const struct kvpull_share_reader_piece *piece = &pieces[at];
+		const struct kvpull_reader_piece *piece = &pieces[at];
 
-		if (piece->place >= peer->place_end ||
-		    (piece->place >= chunk_count) != in_file ||
-		    piece->destination >=
-			    reader->locals[read->local].block_count ||
-		    block_take(reader, read->local, piece->destination)) {
+		if (piece->chunk >= peer->place_end ||
+		    (piece->chunk >= chunk_count) != in_file ||
+		    piece->block >= reader->locals[read->local].block_count ||
+		    block_take(reader, read->local, piece->block)) {
 			blocks_give(reader, read, at);
 			return KVPULL_EINVAL;
 		}
-		read->places[at] = piece->place;
+		read->places[at] = piece->chunk;
 		read->remote_ids[at] =
-			in_file ? piece->place - chunk_count : piece->place;
-		read->local_ids[at] = piece->destination;
+			in_file ? piece->chunk - chunk_count : piece->chunk;
+		read->local_ids[at] = piece->block;
 		read->generations[at] = piece->generation;
 	}
 	return 0;
 }
 
 int kvpull_share_reader_read(struct kvpull_share_reader *reader,
-			     const struct kvpull_share_reader_read *params,
+			     const struct kvpull_reader_read *params,
 			     uint64_t *id)
 {
 	int code = peer_code(reader, params->peer);
@@ -577,7 +555,6 @@ int kvpull_share_reader_read(struct kvpull_share_reader *reader,
 	if (!read)
 		return KVPULL_EFULL;
 	read->local = params->local;
-	read->read.codes = read->block_codes;
 	memset(read->block_codes, 0,
 	       params->piece_count * sizeof(read->block_codes[0]));
 	read->strip = (struct kvpull_strip){
@@ -599,9 +576,11 @@ int kvpull_share_reader_cancel(struct kvpull_share_reader *reader, uint64_t id)
 
 	if (index >= KVPULL_SHARE_READER_READS_MAX ||
 	    reader->reads[index].serial != id >> 32 ||
-	    !is_open(&reader->reads[index]))
+	    !reader->engine.requests[index].state)
 		return KVPULL_EINVAL;
-	read_give_up(reader, &reader->reads[index], KVPULL_EABORTED);
+	read_unwant(reader, index, KVPULL_EABORTED);
+	/* Its destinations are free when the route reports its end. */
+	kvpull_reads_fail(&reader->engine, index, KVPULL_EABORTED);
 	return 0;
 }
 
@@ -611,12 +590,9 @@ void kvpull_share_reader_take(struct kvpull_share_reader *reader,
 {
 	uint32_t at;
 
-	if (event->kind == KVPULL_EVENT_READ_DONE)
-		data_end(reader, &reader->reads[event->read->index],
-			 event->code);
-	else if (event->kind == KVPULL_EVENT_CHECK_DONE)
-		read_end(reader, &reader->reads[event->read->index],
-			 event->code);
+	if (event->kind == KVPULL_EVENT_READ_DONE ||
+	    event->kind == KVPULL_EVENT_CHECK_DONE)
+		kvpull_reads_event(&reader->engine, event);
 	if (event->kind != KVPULL_EVENT_PEER_DOWN)
 		return;
 	for (at = 0; at < KVPULL_SHARE_READER_PEERS_MAX; at++)
@@ -629,33 +605,26 @@ void kvpull_share_reader_take(struct kvpull_share_reader *reader,
 void kvpull_share_reader_work(struct kvpull_share_reader *reader,
 			      uint64_t now_ns)
 {
-	uint32_t at;
-
-	for (at = 0; at < reader->free.touched; at++) {
-		struct read *read = &reader->reads[at];
-
-		if (is_open(read) && read->deadline_ns &&
-		    now_ns >= read->deadline_ns)
-			read_give_up(reader, read, KVPULL_EDEADLINE);
-		if (read->state == START)
-			data_start(reader, read);
-	}
+	(void)kvpull_reads_run(&reader->engine, now_ns);
 }
 
 uint64_t kvpull_share_reader_due_ns(const struct kvpull_share_reader *reader)
 {
+	const struct kvpull_index_list *live = &reader->engine.live;
 	uint64_t due_ns = UINT64_MAX;
 	uint32_t at;
 
-	for (at = 0; at < reader->free.touched; at++) {
-		const struct read *read = &reader->reads[at];
+	for (at = live->first; at != KVPULL_NONE; at = live->links[at].next) {
+		const struct kvpull_reads_request *request =
+			&reader->engine.requests[at];
 
 		/* A cancelled read ends when its route reports that. */
-		if (is_open(read) && !read->is_cancelled && read->deadline_ns &&
-		    read->deadline_ns < due_ns)
-			due_ns = read->deadline_ns;
+		if (request->state != KVPULL_READS_DRAIN &&
+		    request->deadline_ns < due_ns)
+			due_ns = request->deadline_ns;
 	}
-	return due_ns;
+	return due_ns < reader->engine.look_ns ? reader->engine.look_ns :
+						 due_ns;
 }
 
 int kvpull_share_reader_has_end(const struct kvpull_share_reader *reader)
@@ -688,7 +657,6 @@ int kvpull_share_reader_end(struct kvpull_share_reader *reader,
 		blocks_give(reader, read, read->count);
 	kvpull_index_list_remove(&reader->ended, index);
 	kvpull_index_pool_give(&reader->free, index);
-	read->state = FREE;
 	reader->peers[read->peer].reads--;
 	return 1;
 }

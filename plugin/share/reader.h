@@ -16,6 +16,7 @@
 
 #include "base/arena.h"
 #include "base/transport.h"
+#include "kvpull/reader.h"
 #include "plugin/pool/entry.h"
 
 #define KVPULL_SHARE_READER_PEERS_MAX 64u
@@ -42,23 +43,6 @@ struct kvpull_share_reader_peer {
 	struct kvpull_pool_share share;
 	struct kvpull_pool_namespace namespace_digest;
 	uint64_t chunk_bytes;
-};
-
-/* A place as a probe found it, and the block of own memory it is read into. */
-struct kvpull_share_reader_piece {
-	uint32_t place; /* all of a read in memory, or all in the file */
-	uint32_t destination;
-	uint64_t generation;
-};
-
-struct kvpull_share_reader_read {
-	uint32_t peer;
-	uint32_t local;       /* whose blocks are of the peer's chunk_bytes */
-	uint32_t piece_count; /* 1 .. KVPULL_SHARE_READER_ITEMS_MAX */
-	uint32_t reserved;
-	const struct kvpull_share_reader_piece *pieces; /* copied */
-	uint64_t incarnation; /* as the probe said it */
-	uint64_t deadline_ns; /* 0: none */
 };
 
 struct kvpull_share_reader_probe {
@@ -144,10 +128,10 @@ int KVPULL_MUST_CHECK
 kvpull_share_reader_probe(struct kvpull_share_reader *reader,
 			  const struct kvpull_share_reader_probe *probe,
 			  uint64_t *id);
+/* read: its peer is the reader's; its pieces are all in memory, or all in the file. */
 int KVPULL_MUST_CHECK
 kvpull_share_reader_read(struct kvpull_share_reader *reader,
-			 const struct kvpull_share_reader_read *read,
-			 uint64_t *id);
+			 const struct kvpull_reader_read *read, uint64_t *id);
 
 /*
  * Cancels; the end comes when no byte can land any more. KVPULL_EINVAL: it has

@@ -87,10 +87,9 @@ kvpull_share_probe(struct kvpull_reader *share,
 		   const struct kvpull_reader_probe *probe,
 		   const struct kvpull_reader_key keys[KVPULL_READER_ITEMS_MAX],
 		   uint64_t *id);
-int KVPULL_MUST_CHECK kvpull_share_read(
-	struct kvpull_reader *share, const struct kvpull_reader_read *read,
-	const struct kvpull_reader_piece pieces[KVPULL_READER_ITEMS_MAX],
-	uint64_t *id);
+int KVPULL_MUST_CHECK kvpull_share_read(struct kvpull_reader *share,
+					const struct kvpull_reader_read *read,
+					uint64_t *id);
 /* codes are the caller's; puts are copied. */
 int KVPULL_MUST_CHECK
 kvpull_share_spill(struct kvpull_reader *share,

@@ -67,8 +67,8 @@ scenario_engine_l1() {
 scenario_engine_f14() {
 	engine_run F14a,F14c,F14d,F14e || return
 	engine_library=$("$FABRIC_TREE/tests/scenario/mutant.sh" \
-		"$FABRIC_BUILD" slowguard plugin/share/reader.c \
-		's/read->state = GUARDS;/&{extern int usleep(unsigned); (void)usleep(2000);}/') ||
+		"$FABRIC_BUILD" slowguard plugin/reads/reads.c \
+		's/request->state = request->phases\[request->phase++\];/&if (request->state == KVPULL_READS_GUARDS) {extern int usleep(unsigned); (void)usleep(2000);}/') ||
 		pull_says "no library that sleeps" || return
 	KVPULL_TEST_MUTANT=$engine_library engine_run F14k || return
 	engine_library=$("$FABRIC_TREE/tests/scenario/mutant.sh" \

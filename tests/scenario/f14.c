@@ -561,9 +561,10 @@ static void f14_stalled(const struct scenario *scenario)
 /* The reader sleeps when the last byte has come, and before it asks for guards. */
 static void f14_before_the_check(const struct scenario *scenario)
 {
-	mutant_use("slowguard", "plugin/share/reader.c",
-		   "s/read->state = GUARDS;/&{extern int usleep(unsigned); "
-		   "(void)usleep(2000);}/");
+	mutant_use("slowguard", "plugin/reads/reads.c",
+		   "s/request->state = request->phases\\[request->phase++\\];/&"
+		   "if (request->state == KVPULL_READS_GUARDS) "
+		   "{extern int usleep(unsigned); (void)usleep(2000);}/");
 	reuse(scenario, f14_arena_make());
 }
 

@@ -131,7 +131,7 @@ struct pool_read {
 struct pool_mark {
 	uint64_t begun, came, checked;
 	int32_t code;
-	uint32_t task; /* + 1; 0: none is in flight with this index */
+	uint32_t is_open; /* its task is in flight */
 };
 
 enum pool_task_state {
@@ -186,7 +186,8 @@ struct pool_proc {
 	uint32_t *owners[2]; /* of each block: task + 1 */
 	struct pool_conn conns[POOL_CONNS];
 	struct pool_read reads[KVPULL_SHARE_READER_READS_MAX];
-	struct pool_mark marks[KVPULL_SHARE_READER_READS_MAX];
+	struct pool_mark marks[POOL_TASKS + 1];           /* by the task, + 1 */
+	uint32_t tasks_of[KVPULL_SHARE_READER_READS_MAX]; /* + 1, by read */
 	struct pool_task tasks[POOL_TASKS];
 };
 

@@ -168,13 +168,11 @@ void sim_pool_was_put(struct pool_home *home, const struct kvpull_pool_put *put,
 void sim_pool_may_write(const struct pool_proc *proc,
 			const struct kvpull_read *read, uint32_t item)
 {
-	const uint32_t task = proc->marks[read->index].task ?
-				      proc->marks[read->index].task :
-				      proc->is_beginning;
+	const uint32_t task = proc->tasks_of[read->index];
 	const uint8_t *local = read->strips[0].local;
 	uint32_t of;
 
-	if (!task)
+	if (!proc->marks[task].is_open && task != proc->is_beginning)
 		sim_fail(proc->world->sim,
 			 "process %u: read %u is written after its end",
 			 proc->index, read->index);
@@ -302,7 +300,7 @@ static void found_is_right(const struct pool_proc *proc,
 void sim_pool_probe_ended(struct pool_proc *proc, struct pool_task *task,
 			  const struct kvpull_share_reader_end *end)
 {
-	const struct pool_mark *mark = &proc->marks[(uint32_t)end->id];
+	const struct pool_mark *mark = &proc->marks[task - proc->tasks + 1];
 	uint32_t at;
 
 	if (end->codes || !end->found || end->count != task->count ||
@@ -366,7 +364,7 @@ static void stale_is_right(const struct pool_proc *proc,
 void sim_pool_read_ended(struct pool_proc *proc, struct pool_task *task,
 			 const struct kvpull_share_reader_end *end)
 {
-	const struct pool_mark *mark = &proc->marks[(uint32_t)end->id];
+	const struct pool_mark *mark = &proc->marks[task - proc->tasks + 1];
 	struct pool_counts *counts = &proc->world->counts;
 	int32_t first = 0;
 	uint32_t at;

@@ -280,13 +280,15 @@ static uint64_t deadline(const struct pool_world *world)
 static void task_begun(struct pool_proc *proc, struct pool_task *task,
 		       enum pool_task_state state, uint64_t id)
 {
-	struct pool_mark *mark =
-		&proc->marks[(uint32_t)id % KVPULL_SHARE_READER_READS_MAX];
+	uint32_t at;
 
-	if (mark->task)
-		sim_fail(proc->world->sim, "process %u: read %u is taken twice",
-			 proc->index, (uint32_t)id);
-	mark->task = number_of(proc, task);
+	for (at = 0; at < POOL_TASKS; at++)
+		if (is_open(&proc->tasks[at]) &&
+		    (uint32_t)proc->tasks[at].id == (uint32_t)id)
+			sim_fail(proc->world->sim,
+				 "process %u: read %u is taken twice",
+				 proc->index, (uint32_t)id);
+	proc->marks[number_of(proc, task)].is_open = 1;
 	task->state = state;
 	task->id = id;
 	task->name = proc->name;
@@ -437,8 +439,8 @@ static void own_chunk_give(struct pool_proc *proc, struct pool_task *task,
 
 /* Something that no careful engine asks for; 0: it is asked in earnest. */
 static void ask_carelessly(struct pool_proc *proc, struct pool_task *task,
-			   struct kvpull_share_reader_read *read,
-			   struct kvpull_share_reader_piece *pieces,
+			   struct kvpull_reader_read *read,
+			   struct kvpull_reader_piece *pieces,
 			   struct refusals *refusals)
 {
 	struct pool_world *world = proc->world;
@@ -448,10 +450,10 @@ static void ask_carelessly(struct pool_proc *proc, struct pool_task *task,
 		return;
 	switch (sim_pool_pick(world, 7)) {
 	case 0:
-		pieces[at].place = world->chunks + sim_pool_pick(world, 3);
+		pieces[at].chunk = world->chunks + sim_pool_pick(world, 3);
 		break;
 	case 1:
-		pieces[at].destination = POOL_BLOCKS + world->chunks;
+		pieces[at].block = POOL_BLOCKS + world->chunks;
 		break;
 	case 2:
 		read->local = KVPULL_SHARE_READER_LOCALS_MAX;
@@ -479,9 +481,9 @@ static void read_begin(struct pool_proc *proc, struct pool_task *task,
 		       struct pool_conn *conn)
 {
 	struct pool_world *world = proc->world;
-	struct kvpull_share_reader_piece pieces[POOL_PIECES];
+	struct kvpull_reader_piece pieces[POOL_PIECES];
 	struct refusals refusals = { .count = 0 };
-	struct kvpull_share_reader_read read = {
+	struct kvpull_reader_read read = {
 		.peer = conn->peer,
 		.pieces = pieces,
 		.incarnation = task->incarnation,
@@ -497,9 +499,9 @@ static void read_begin(struct pool_proc *proc, struct pool_task *task,
 	refusal_add(&refusals, task->home != conn->home, KVPULL_ESTALE);
 	world->counts.other_incarnation += task->home != conn->home;
 	for (at = 0; at < task->count; at++)
-		pieces[at] = (struct kvpull_share_reader_piece){
-			.place = task->pieces[at].place,
-			.destination = task->pieces[at].destination,
+		pieces[at] = (struct kvpull_reader_piece){
+			.chunk = task->pieces[at].place,
+			.block = task->pieces[at].destination,
 			.generation = task->pieces[at].generation,
 		};
 	read.local = proc->locals[task->local];
@@ -551,7 +553,7 @@ static void task_ended(struct pool_proc *proc, struct pool_task *task,
 		       const struct kvpull_share_reader_end *end)
 {
 	struct pool_counts *counts = &proc->world->counts;
-	struct pool_mark *mark = &proc->marks[(uint32_t)end->id];
+	struct pool_mark *mark = &proc->marks[number_of(proc, task)];
 
 	counts->cancelled += end->code == KVPULL_EABORTED;
 	counts->deadlines += end->code == KVPULL_EDEADLINE;
@@ -566,7 +568,7 @@ static void task_ended(struct pool_proc *proc, struct pool_task *task,
 		if (!end->code)
 			found_take(proc, task, end);
 	}
-	*mark = (struct pool_mark){ .task = 0 };
+	*mark = (struct pool_mark){ .is_open = 0 };
 }
 
 static void ends_take(struct pool_proc *proc)

@@ -121,7 +121,8 @@ static void torn_count(struct pool_proc *proc, const struct pool_read *mine)
 /* All has come, or nothing more will. */
 static void is_over(struct pool_proc *proc, struct pool_read *mine, int code)
 {
-	struct pool_mark *mark = &proc->marks[mine->read->index];
+	struct pool_mark *mark =
+		&proc->marks[proc->tasks_of[mine->read->index]];
 
 	/*
 	 * The route looks whether the owner is dead after it read the guards.
@@ -148,11 +149,14 @@ static int begin(struct pool_proc *proc, uint32_t peer,
 	struct pool_world *world = proc->world;
 	struct pool_conn *conn = &proc->conns[peer];
 	struct pool_read *mine = &proc->reads[read->index];
-	struct pool_mark *mark = &proc->marks[read->index];
 	const int code = conn_code(conn);
+	struct pool_mark *mark;
 
 	if (mine->read)
 		sim_fail(world->sim, "read %u is begun twice", read->index);
+	if (proc->is_beginning && !is_check)
+		proc->tasks_of[read->index] = proc->is_beginning;
+	mark = &proc->marks[proc->tasks_of[read->index]];
 	if (!code && !is_check && sim_pool_chance(world, 20))
 		return KVPULL_EAGAIN;
 	if (!mark->begun)

@@ -69,9 +69,8 @@ UNIT_TEST(what_is_late_ends_with_the_deadline)
 	for (seed = 1; seed <= SEEDS; seed++) {
 		struct share_world *world = share_open(seed);
 		struct kvpull_pool_key key = pool_key(&world->owner, 1);
-		const struct kvpull_share_reader_piece piece = { .generation =
-									 1 };
-		const struct kvpull_share_reader_read read = {
+		const struct kvpull_reader_piece piece = { .generation = 1 };
+		const struct kvpull_reader_read read = {
 			.peer = world->peer,
 			.local = world->local,
 			.piece_count = 1,
@@ -105,6 +104,40 @@ UNIT_TEST(what_is_late_ends_with_the_deadline)
 		share_close(world);
 	}
 	assert_true(late >= SEEDS / 2);
+}
+
+UNIT_TEST(a_late_read_that_is_cancelled_ends_as_late)
+{
+	uint32_t late = 0;
+	uint64_t seed;
+
+	for (seed = 1; seed <= SEEDS; seed++) {
+		struct share_world *world = share_open(seed);
+		struct kvpull_pool_key key = pool_key(&world->owner, 1);
+		const struct kvpull_share_reader_probe probe = {
+			.peer = world->peer,
+			.key_count = 1,
+			.keys = &key,
+			.deadline_ns = world->now_ns + SHARE_STEP_NS,
+		};
+		struct kvpull_share_reader_end end;
+		uint64_t id;
+
+		assert_int_equal(
+			kvpull_share_reader_probe(world->reader, &probe, &id),
+			0);
+		reader_waits(world);
+		kvpull_share_reader_work(world->reader, world->now_ns);
+		if (!kvpull_share_reader_cancel(world->reader, id)) {
+			late++;
+			share_wait(world, &end);
+			assert_int_equal(end.code, KVPULL_EDEADLINE);
+		} else {
+			share_wait(world, &end);
+		}
+		share_close(world);
+	}
+	assert_true(late > 0);
 }
 
 /*
@@ -333,15 +366,15 @@ UNIT_TEST(a_deadline_holds_whatever_weights_were_set_before_it)
 UNIT_TEST(what_is_out_of_bounds_is_not_begun)
 {
 	struct share_world *world = share_open(1);
-	struct kvpull_share_reader_piece piece = { .generation = 1 };
-	const struct kvpull_share_reader_read good = {
+	struct kvpull_reader_piece piece = { .generation = 1 };
+	const struct kvpull_reader_read good = {
 		.peer = world->peer,
 		.local = world->local,
 		.piece_count = 1,
 		.pieces = &piece,
 		.incarnation = POOL_INCARNATION,
 	};
-	struct kvpull_share_reader_read read = good;
+	struct kvpull_reader_read read = good;
 	struct kvpull_share_reader_probe probe = { .peer = world->peer };
 	uint32_t other;
 	uint64_t id;
@@ -368,11 +401,11 @@ UNIT_TEST(what_is_out_of_bounds_is_not_begun)
 	read.piece_count = KVPULL_SHARE_READER_ITEMS_MAX + 1;
 	assert_int_equal(kvpull_share_reader_read(world->reader, &read, &id),
 			 KVPULL_EINVAL);
-	piece.place = SHARE_CHUNKS; /* of the file */
+	piece.chunk = SHARE_CHUNKS; /* of the file */
 	assert_int_equal(kvpull_share_reader_read(world->reader, &good, &id),
 			 KVPULL_EINVAL);
-	piece.place = 0;
-	piece.destination = SHARE_BLOCKS;
+	piece.chunk = 0;
+	piece.block = SHARE_BLOCKS;
 	assert_int_equal(kvpull_share_reader_read(world->reader, &good, &id),
 			 KVPULL_EINVAL);
 	assert_int_equal(kvpull_share_reader_probe(world->reader, &probe, &id),

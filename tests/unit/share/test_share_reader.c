@@ -234,10 +234,9 @@ UNIT_TEST(a_destination_is_one_reads_at_a_time)
 UNIT_TEST(a_block_twice_in_one_read_is_refused)
 {
 	struct share_world *world = share_open(4);
-	const struct kvpull_share_reader_piece pieces[2] = {
-		{ .generation = 1 }, { .generation = 1 }
-	};
-	struct kvpull_share_reader_read read = {
+	const struct kvpull_reader_piece pieces[2] = { { .generation = 1 },
+						       { .generation = 1 } };
+	struct kvpull_reader_read read = {
 		.peer = world->peer,
 		.local = world->local,
 		.piece_count = 2,

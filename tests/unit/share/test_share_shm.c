@@ -129,7 +129,7 @@ static void await(struct kvpull_share_reader_end *end)
 }
 
 /* Probe keys 1 to CHUNKS; the pieces go each into the block of its key. */
-static void probe_all(struct kvpull_share_reader_piece pieces[CHUNKS])
+static void probe_all(struct kvpull_reader_piece pieces[CHUNKS])
 {
 	struct kvpull_pool_key keys[CHUNKS];
 	const struct kvpull_share_reader_probe probe = { .peer = peer,
@@ -146,9 +146,9 @@ static void probe_all(struct kvpull_share_reader_piece pieces[CHUNKS])
 	assert_int_equal(end.code, 0);
 	for (at = 0; at < CHUNKS; at++) {
 		assert_int_equal(end.found[at].memory.index, at);
-		pieces[at] = (struct kvpull_share_reader_piece){
-			.place = at,
-			.destination = at,
+		pieces[at] = (struct kvpull_reader_piece){
+			.chunk = at,
+			.block = at,
 			.generation = end.found[at].memory.generation,
 		};
 	}
@@ -156,10 +156,10 @@ static void probe_all(struct kvpull_share_reader_piece pieces[CHUNKS])
 
 UNIT_TEST_WITH(pieces_are_read_from_mapped_memory_and_checked, setup, teardown)
 {
-	struct kvpull_share_reader_piece pieces[CHUNKS];
+	struct kvpull_reader_piece pieces[CHUNKS];
 	struct kvpull_share_reader_end end;
 	/* A single chunk is copied at once, eight are copied by the thread. */
-	struct kvpull_share_reader_read read = {
+	struct kvpull_reader_read read = {
 		.peer = peer,
 		.local = local,
 		.piece_count = CHUNKS,
@@ -191,9 +191,9 @@ UNIT_TEST_WITH(pieces_are_read_from_mapped_memory_and_checked, setup, teardown)
 
 UNIT_TEST_WITH(an_owner_that_ended_is_believed_nothing, setup, teardown)
 {
-	struct kvpull_share_reader_piece pieces[CHUNKS];
+	struct kvpull_reader_piece pieces[CHUNKS];
 	struct kvpull_share_reader_end end;
-	const struct kvpull_share_reader_read read = {
+	const struct kvpull_reader_read read = {
 		.peer = peer,
 		.local = local,
 		.piece_count = CHUNKS,

@@ -233,8 +233,8 @@ uint32_t share_probe(struct share_world *world, uint64_t number,
 int share_read(struct share_world *world, const struct kvpull_pool_found *found,
 	       uint32_t count, uint32_t first, uint64_t *id)
 {
-	struct kvpull_share_reader_piece pieces[SHARE_BLOCKS];
-	const struct kvpull_share_reader_read read = {
+	struct kvpull_reader_piece pieces[SHARE_BLOCKS];
+	const struct kvpull_reader_read read = {
 		.peer = world->peer,
 		.local = world->local,
 		.piece_count = count,
@@ -245,9 +245,9 @@ int share_read(struct share_world *world, const struct kvpull_pool_found *found,
 
 	assert_true(count <= SHARE_BLOCKS);
 	for (at = 0; at < count; at++)
-		pieces[at] = (struct kvpull_share_reader_piece){
-			.place = found[at].memory.index,
-			.destination = first + at,
+		pieces[at] = (struct kvpull_reader_piece){
+			.chunk = found[at].memory.index,
+			.block = first + at,
 			.generation = found[at].memory.generation,
 		};
 	return kvpull_share_reader_read(world->reader, &read, id);
