@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The engine of reads alone: a toy owner whose requests have two parts, over a
+ * route that does nothing until the test ends what it began.
+ */
+#include <string.h>
+
+#include "plugin/reads/reads.h"
+#include "tests/lib/unit.h"
+
+#define REQUESTS 600u
+#define PARTS 1200u
+#define LATE UINT64_C(1000000)
+
+static const enum kvpull_reads_state with_guards[] = { KVPULL_READS_DATA,
+						       KVPULL_READS_GUARDS,
+						       KVPULL_READS_FREE };
+static const enum kvpull_reads_state data_alone[] = { KVPULL_READS_DATA,
+						      KVPULL_READS_FREE };
+
+struct toy {
+	struct kvpull_transport route; /* first: the engine's handle */
+	struct kvpull_arena arena;
+	struct kvpull_reads reads;
+	int ready;
+	int lost;
+	int judged;
+	uint32_t part_count; /* of a request */
+	uint32_t begun[2];   /* reads, checks */
+	uint32_t cancelled;
+	uint32_t again;
+	uint32_t ended;
+	int32_t code; /* of the last end */
+};
+
+static struct toy toy;
+
+static int toy_read(struct kvpull_transport *route, uint32_t peer,
+		    struct kvpull_read *read)
+{
+	assert_ptr_equal(route, &toy.route);
+	assert_int_equal(peer, 7);
+	assert_int_equal(read->byte_count, 100);
+	toy.begun[0]++;
+	return 0;
+}
+
+static int toy_check(struct kvpull_transport *route, uint32_t peer,
+		     struct kvpull_read *read)
+{
+	assert_ptr_equal(route, &toy.route);
+	assert_int_equal(peer, 7);
+	assert_int_equal(read->done_bytes, 100);
+	toy.begun[1]++;
+	return 0;
+}
+
+static void toy_cancel(struct kvpull_transport *route, uint32_t peer,
+		       struct kvpull_read *read)
+{
+	(void)route;
+	(void)peer;
+	(void)read;
+	toy.cancelled++;
+}
+
+static const struct kvpull_transport_ops route_ops = {
+	.read_start = toy_read,
+	.check_start = toy_check,
+	.read_cancel = toy_cancel,
+};
+
+static int ready(void *own, uint32_t request)
+{
+	(void)request;
+	return ((const struct toy *)own)->ready;
+}
+
+static int parts_make(void *own, uint32_t request)
+{
+	uint32_t at;
+
+	for (at = 0; at < ((const struct toy *)own)->part_count; at++) {
+		struct kvpull_reads_part *part =
+			kvpull_reads_part_add(&toy.reads, request);
+
+		part->transport = &toy.route;
+		part->handle = 7;
+		part->read.byte_count = 100;
+	}
+	return 0;
+}
+
+static int lost(void *own, const struct kvpull_reads_part *part)
+{
+	(void)part;
+	return ((const struct toy *)own)->lost;
+}
+
+static int judge(void *own, const struct kvpull_reads_part *part,
+		 enum kvpull_reads_state phase)
+{
+	(void)part;
+	return phase == KVPULL_READS_DATA ? 0 :
+					    ((const struct toy *)own)->judged;
+}
+
+static void again(void *own, uint32_t request)
+{
+	(void)own;
+	(void)request;
+	toy.again++;
+}
+
+static void ended(void *own, uint32_t request)
+{
+	(void)own;
+	toy.ended++;
+	toy.code = toy.reads.requests[request].code;
+}
+
+static const struct kvpull_reads_owner patient = {
+	.ready = ready,
+	.parts_make = parts_make,
+	.lost = lost,
+	.judge = judge,
+	.again = again,
+	.ended = ended,
+};
+static const struct kvpull_reads_owner impatient = {
+	.ready = ready,
+	.parts_make = parts_make,
+	.lost = lost,
+	.judge = judge,
+	.ended = ended,
+};
+
+static int setup(void **state)
+{
+	static const struct kvpull_log silent;
+
+	(void)state;
+	toy = (struct toy){ .route.ops = &route_ops, .part_count = 2 };
+	kvpull_arena_init(&toy.arena, &silent);
+	toy.reads.owner = &patient;
+	toy.reads.own = &toy;
+	toy.reads.log = &silent;
+	kvpull_reads_init(&toy.reads, REQUESTS, PARTS, &toy.arena);
+	return !kvpull_arena_ok(&toy.arena);
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	assert_int_equal(kvpull_index_pool_used(&toy.reads.part_pool), 0);
+	assert_int_equal(toy.reads.live.count, 0);
+	assert_int_equal(toy.reads.parts_waits.count, 0);
+	assert_int_equal(toy.reads.again_waits.count, 0);
+	kvpull_arena_fini(&toy.arena);
+	return 0;
+}
+
+#define TEST(name) UNIT_TEST_WITH(name, setup, teardown)
+
+static void begin(uint32_t request, const enum kvpull_reads_state *phases)
+{
+	kvpull_reads_begin(&toy.reads, request, phases, toy.part_count, LATE);
+	kvpull_reads_step(&toy.reads, request);
+}
+
+/* The route ends what it does for a part of request 0. */
+static void done(uint32_t at, int32_t code)
+{
+	const struct kvpull_reads_request *request = &toy.reads.requests[0];
+	const struct kvpull_event event = {
+		.kind = toy.begun[1] ? KVPULL_EVENT_CHECK_DONE :
+				       KVPULL_EVENT_READ_DONE,
+		.code = code,
+		.read = &toy.reads.parts[request->parts[at]].read,
+	};
+
+	kvpull_reads_event(&toy.reads, &event);
+}
+
+TEST(guards_are_read_after_the_data_of_all_parts)
+{
+	begin(0, with_guards);
+	assert_int_equal(toy.begun[0], 2);
+	done(1, 0);
+	assert_int_equal(toy.begun[1], 0);
+	done(0, 0);
+	assert_int_equal(toy.begun[1], 2);
+	done(0, 0);
+	assert_int_equal(toy.ended, 0);
+	done(1, 0);
+	assert_int_equal(toy.ended, 1);
+	assert_int_equal(toy.code, 0);
+}
+
+TEST(request_without_guards_ends_with_its_data)
+{
+	begin(0, data_alone);
+	done(0, 0);
+	assert_int_equal(toy.ended, 0);
+	done(1, 0);
+	assert_int_equal(toy.ended, 1);
+	assert_int_equal(toy.begun[1], 0);
+}
+
+TEST(guard_that_is_not_believed_fails_the_request_when_all_is_quiet)
+{
+	begin(0, with_guards);
+	done(0, 0);
+	done(1, 0);
+	toy.judged = KVPULL_EEXPIRED;
+	done(0, 0);
+	assert_int_equal(toy.cancelled, 1);
+	assert_int_equal(toy.ended, 0);
+	done(1, 0);
+	assert_int_equal(toy.ended, 1);
+	assert_int_equal(toy.code, KVPULL_EEXPIRED);
+}
+
+TEST(request_that_is_cancelled_ends_when_each_of_its_reads_has)
+{
+	begin(0, with_guards);
+	kvpull_reads_fail(&toy.reads, 0, KVPULL_EDEADLINE);
+	kvpull_reads_fail(&toy.reads, 0, KVPULL_EABORTED);
+	assert_int_equal(toy.cancelled, 2);
+	done(0, 0);
+	assert_int_equal(toy.ended, 0);
+	done(1, KVPULL_EABORTED);
+	assert_int_equal(toy.ended, 1);
+	assert_int_equal(toy.code, KVPULL_EDEADLINE);
+	assert_int_equal(toy.begun[1], 0);
+}
+
+TEST(request_that_was_cut_begins_again_when_all_is_quiet)
+{
+	begin(0, with_guards);
+	done(0, KVPULL_EABORTED);
+	assert_int_equal(toy.again, 0);
+	done(1, 0);
+	assert_int_equal(toy.again, 1);
+	assert_int_equal(toy.begun[0], 2);
+	(void)kvpull_reads_run(&toy.reads, 1);
+	assert_int_equal(toy.begun[0], 4);
+	done(0, KVPULL_EPEER);
+	done(1, 0);
+	assert_int_equal(toy.code, KVPULL_EPEER);
+}
+
+TEST(cut_is_an_error_of_an_owner_that_does_not_begin_again)
+{
+	toy.reads.owner = &impatient;
+	begin(0, data_alone);
+	done(0, KVPULL_EABORTED);
+	assert_int_equal(toy.cancelled, 1);
+	done(1, 0);
+	assert_int_equal(toy.ended, 1);
+	assert_int_equal(toy.code, KVPULL_EABORTED);
+}
+
+TEST(nothing_begins_over_a_connection_that_was_lost)
+{
+	toy.lost = KVPULL_EPEER;
+	begin(0, with_guards);
+	assert_int_equal(toy.begun[0], 0);
+	assert_int_equal(toy.code, KVPULL_EPEER);
+	toy.lost = 0;
+	begin(0, with_guards);
+	done(0, 0);
+	toy.lost = KVPULL_EPEER;
+	done(1, 0);
+	assert_int_equal(toy.begun[1], 0);
+	assert_int_equal(toy.ended, 2);
+	assert_int_equal(toy.code, KVPULL_EPEER);
+}
+
+TEST(run_looks_at_so_many_deadlines_and_no_more)
+{
+	uint32_t at;
+
+	toy.ready = KVPULL_EAGAIN;
+	for (at = 0; at < REQUESTS; at++)
+		begin(at, with_guards);
+	assert_int_equal(kvpull_reads_run(&toy.reads, 1), 1);
+	assert_true(kvpull_reads_run(&toy.reads, 1) > 1);
+	assert_int_equal(toy.ended, 0);
+	assert_int_equal(kvpull_reads_run(&toy.reads, 3 * LATE), 3 * LATE);
+	assert_int_equal(toy.ended, 512);
+	(void)kvpull_reads_run(&toy.reads, 3 * LATE);
+	assert_int_equal(toy.ended, REQUESTS);
+	assert_int_equal(kvpull_reads_run(&toy.reads, 3 * LATE), UINT64_MAX);
+	assert_int_equal(toy.code, KVPULL_EDEADLINE);
+}
+
+TEST(run_goes_on_with_so_many_that_waited_and_no_more)
+{
+	uint32_t at;
+
+	toy.ready = KVPULL_EAGAIN;
+	for (at = 0; at < 100; at++)
+		begin(at, with_guards);
+	toy.ready = 0;
+	(void)kvpull_reads_run(&toy.reads, 1);
+	assert_int_equal(toy.begun[0], 0); /* nothing has changed */
+	toy.reads.has_changed = 1;
+	assert_int_equal(kvpull_reads_run(&toy.reads, 1), 1);
+	assert_int_equal(toy.begun[0], 2 * 64);
+	(void)kvpull_reads_run(&toy.reads, 1);
+	assert_int_equal(toy.begun[0], 2 * 100);
+	for (at = 0; at < 100; at++) {
+		const struct kvpull_reads_request *request =
+			&toy.reads.requests[at];
+		struct kvpull_event event = { .kind = KVPULL_EVENT_READ_DONE };
+		uint32_t part;
+
+		kvpull_reads_fail(&toy.reads, at, KVPULL_EABORTED);
+		for (part = 0; part < 2; part++) {
+			event.read =
+				&toy.reads.parts[request->parts[part]].read;
+			kvpull_reads_event(&toy.reads, &event);
+		}
+	}
+}
