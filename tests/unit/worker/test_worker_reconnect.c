@@ -519,7 +519,7 @@ static void claim_at(struct world *world, uint64_t serial, const char *address)
 		.label = "cmpl-8",
 	};
 
-	(void)snprintf(rank.address, sizeof(rank.address), "fake:%s", address);
+	(void)snprintf(rank.address, sizeof(rank.address), "%s", address);
 	world_send(world, &command, 1);
 }
 
@@ -544,12 +544,29 @@ TEST(peer_that_moved_is_called_where_its_tickets_say)
 	struct world *world = *state;
 
 	peer_leaves(world);
-	claim_at(world, 102, "1-moved");
+	claim_at(world, 102, "fake:1-moved");
 	world_pull(world, 7, 102, KVPULL_FLAG_RELEASE);
 	world_poll(world, 2);
 	world_pass(world, 20 * WORLD_MS);
 	assert_true(world_is_connected(world, "1-moved"));
 	(void)world_up(world, "1-moved", 0, 1);
+	world_poll(world, 1);
+	world_done(world, 0, 0);
+	world_reported(world, 7, KVPULL_POLL_LOADED, 0);
+}
+
+/* Nothing here leads to that address, or the ticket has none of this route. */
+TEST(peer_is_called_where_it_was_if_a_ticket_names_no_place_to_go)
+{
+	struct world *world = *state;
+
+	peer_leaves(world);
+	claim_at(world, 102, "fake:nowhere");
+	claim_at(world, 103, "other:1-moved");
+	world_pull(world, 7, 103, KVPULL_FLAG_RELEASE);
+	world_poll(world, 2);
+	world_pass(world, 20 * WORLD_MS);
+	(void)world_up(world, "1-0", 0, 1);
 	world_poll(world, 1);
 	world_done(world, 0, 0);
 	world_reported(world, 7, KVPULL_POLL_LOADED, 0);
@@ -561,9 +578,9 @@ TEST(peer_that_moved_is_not_called_where_an_older_ticket_says)
 	struct world *world = *state;
 
 	peer_leaves(world);
-	claim_at(world, 104, "1-moved");
+	claim_at(world, 104, "fake:1-moved");
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 104);
-	claim_at(world, 103, "1-0");
+	claim_at(world, 103, "fake:1-0");
 	world_pull(world, 7, 103, KVPULL_FLAG_RELEASE);
 	world_poll(world, 2);
 	world_pass(world, 20 * WORLD_MS);
@@ -580,7 +597,7 @@ TEST(peer_that_was_given_up_is_called_at_once_where_it_is_now)
 	uint32_t tries;
 
 	peer_leaves(world);
-	claim_at(world, 102, "1-nowhere");
+	claim_at(world, 102, "fake:1-nowhere");
 	world_pull(world, 7, 102, KVPULL_FLAG_RELEASE);
 	for (tries = 0; tries <= KVPULL_RETRY_ATTEMPTS_MAX; tries++) {
 		world_pass(world, 700 * WORLD_MS);
@@ -588,7 +605,7 @@ TEST(peer_that_was_given_up_is_called_at_once_where_it_is_now)
 		world_down(world, world_peer_at(world, "1-nowhere"));
 		world_poll(world, 2);
 	}
-	claim_at(world, 103, "1-moved");
+	claim_at(world, 103, "fake:1-moved");
 	world_pull(world, 8, 103, KVPULL_FLAG_RELEASE);
 	world_poll(world, 3);
 	assert_true(world_is_connected(world, "1-moved"));
@@ -630,7 +647,7 @@ TEST(forged_ticket_does_not_say_for_ever_where_a_peer_is)
 	world_claim(world, 101, 1);
 	world_poll(world, 1);
 	(void)world_up(world, "1-0", 0, 1);
-	claim_at(world, 9999999, "1-nowhere");
+	claim_at(world, 9999999, "fake:1-nowhere");
 	world_poll(world, 2);
 	world_down(world, world_peer_at(world, "1-0"));
 	world_poll(world, 2);

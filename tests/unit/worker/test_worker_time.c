@@ -3,6 +3,7 @@
  * A worker as producer whose polls come seldom, beside a progress thread and
  * without one: semantics B.4. The test plays the thread.
  */
+#include <errno.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -120,17 +121,16 @@ BESIDE_A_THREAD(claimant_that_beats_outlives_a_stop_of_its_producer)
 }
 
 static _Atomic int slept_ms;
+static _Atomic uint32_t sleeps;
 
 /* The thread's sleep, which takes no time here. */
 int epoll_wait(int epoll_fd, struct epoll_event *events, int capacity,
 	       int timeout_ms)
 {
-	(void)epoll_fd;
-	(void)events;
-	(void)capacity;
-	/* Order does not matter: one value is handed to the waiting test. */
+	/* Order does not matter: each value is handed to the waiting test. */
 	atomic_store_explicit(&slept_ms, timeout_ms, memory_order_relaxed);
-	return 0;
+	atomic_fetch_add_explicit(&sleeps, 1, memory_order_relaxed);
+	return epoll_pwait(epoll_fd, events, capacity, 0, NULL);
 }
 
 static int wake_fd;
@@ -148,23 +148,42 @@ static void thread_stop(struct kvpull_progress *progress)
 	progress->thread_runs = 0;
 }
 
-/* A sleep of a second, whatever the lease was, would count as a stop. */
-BESIDE_A_THREAD(idle_thread_sleeps_a_sixth_of_a_lease)
+/* The thread runs until it slept so many times. */
+static void thread_sleeps(struct world *world, uint32_t times)
 {
-	struct world *world = *state;
 	struct kvpull_transport_ops ops = *world->transport.ops;
 
+	atomic_store_explicit(&sleeps, 0, memory_order_relaxed);
 	wake_fd = eventfd(0, EFD_CLOEXEC);
 	ops.fd = wake_fd_of;
 	world->transport.ops = &ops;
 	assert_int_equal(kvpull_progress_start(world->worker->progress), 0);
-	while (!atomic_load_explicit(&slept_ms, memory_order_relaxed))
+	while (atomic_load_explicit(&sleeps, memory_order_relaxed) < times)
 		(void)sched_yield();
 	thread_stop(world->worker->progress);
-	assert_int_equal(atomic_load_explicit(&slept_ms, memory_order_relaxed),
-			 LEASE_MS / 6);
 	world->transport.ops = &fake_ops;
 	assert_int_equal(close(wake_fd), 0);
+}
+
+/* A sleep of a second, whatever the lease was, would count as a stop. */
+BESIDE_A_THREAD(idle_thread_sleeps_a_sixth_of_a_lease)
+{
+	thread_sleeps(*state, 1);
+	assert_int_equal(atomic_load_explicit(&slept_ms, memory_order_relaxed),
+			 LEASE_MS / 6);
+}
+
+/* The descriptor is watched by level: left unread, it would end every sleep. */
+BESIDE_A_THREAD(thread_that_was_woken_sleeps_again)
+{
+	struct world *world = *state;
+	const int wake = world->worker->handover.progress_wake_fd;
+	eventfd_t times;
+
+	assert_int_equal(eventfd_write(wake, 1), 0);
+	thread_sleeps(world, 2);
+	assert_int_equal(eventfd_read(wake, &times), -1);
+	assert_int_equal(errno, EAGAIN);
 }
 
 UNIT_TEST(thread_that_sleeps_a_sixth_of_a_lease_is_not_stopped)
