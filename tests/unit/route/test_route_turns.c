@@ -256,6 +256,16 @@ UNIT_TEST_WITH(devices_close_the_routes_that_cannot_read_them, up, NULL)
 			 3);
 }
 
+UNIT_TEST_WITH(entry_behind_the_last_region_closes_no_route, up, NULL)
+{
+	struct kvpull_serve serve = { .region_count = 1 };
+
+	serve.regions[1].kind = KVPULL_REGION_DMABUF;
+	sides[1].ops.reads_devices = 1;
+	assert_int_equal(kvpull_routes_serve(&routes, &serve), 0);
+	assert_int_equal(routes.count, SIDES);
+}
+
 UNIT_TEST_WITH(preferred_route_is_chosen_and_says_why, up, NULL)
 {
 	static const char addresses[] = "c:here;b:here;a:here";
