@@ -3,8 +3,10 @@
 #include "tests/lib/unit.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/lib/uring.h"
 
@@ -50,6 +52,22 @@ uint32_t fds_open(void)
 		count++;
 	(void)closedir(folder);
 	return count;
+}
+
+int input_close(void)
+{
+	const int input = fcntl(0, F_DUPFD_CLOEXEC, 3);
+
+	(void)close(0);
+	return input;
+}
+
+void input_open(int input)
+{
+	if (input < 0)
+		return;
+	assert_int_equal(dup2(input, 0), 0);
+	assert_int_equal(close(input), 0);
 }
 
 void unit_needs_uring(void)

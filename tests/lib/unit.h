@@ -30,6 +30,13 @@ int unit_run(CMFixtureFunction setup, CMFixtureFunction teardown);
 /* Descriptors of this process: as many as before, unless one was left open. */
 uint32_t fds_open(void);
 
+/*
+ * An engine may have closed its standard input: the next descriptor is 0 then.
+ * input_open() takes back what input_close() returned.
+ */
+int input_close(void);
+void input_open(int input);
+
 /* Skip the test that runs, with a line that says why, where io_uring may not. */
 void unit_needs_uring(void);
 

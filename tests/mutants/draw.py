@@ -36,7 +36,7 @@ sys.path.insert(0, str(HERE.parent))
 import mutants  # pylint: disable=wrong-import-position
 
 ROOT = mutants.ROOT
-QUIET = re.compile(r"kvpull_(debug|info|warn|error|check|log|detail_set)\b|assert")
+QUIET = re.compile(r"kvpull_(debug|info|warn|error|check|assert|log|detail_set)\b")
 OPEN = {"(": ")", "[": "]", "{": "}"}
 FLAGS = (
     "-std=c11 -D_GNU_SOURCE -Iinclude -I. -O1 -DKVPULL_DEBUG -fPIC"

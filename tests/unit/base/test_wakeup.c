@@ -54,3 +54,20 @@ UNIT_TEST(a_time_that_came_too_early_comes_again)
 	kvpull_wakeup_close(&wakeup);
 	(void)close(wake_fd);
 }
+
+UNIT_TEST(descriptor_0_is_slept_on)
+{
+	const int wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	const int input = input_close();
+	struct kvpull_wakeup wakeup;
+	int is_kept;
+
+	assert_int_equal(kvpull_wakeup_open(&wakeup, wake_fd), 0);
+	assert_int_equal(wakeup.fd, 0);
+	kvpull_wakeup_keep(&wakeup);
+	is_kept = is_woken(&wakeup, 0);
+	kvpull_wakeup_close(&wakeup);
+	input_open(input);
+	assert_int_equal(is_kept, 1);
+	(void)close(wake_fd);
+}

@@ -557,6 +557,26 @@ TEST(event_fd_that_failed_is_tried_again)
 	assert_int_equal(close(bell), 0);
 }
 
+TEST(event_fd_with_descriptor_0_is_opened_once)
+{
+	struct world *world = *state;
+	static struct kvpull_transport_ops ops;
+	int input;
+	int again;
+
+	ops = *world->transport.ops;
+	world->transport.ops = &ops;
+	ops.fd = bell_of;
+	bell = eventfd(0, EFD_CLOEXEC);
+	input = input_close();
+	assert_int_equal(kvpull_worker_event_fd(world->worker), 0);
+	again = kvpull_worker_event_fd(world->worker);
+	kvpull_wakeup_close(&world->worker->wakeup);
+	input_open(input);
+	assert_int_equal(again, 0);
+	assert_int_equal(close(bell), 0);
+}
+
 /*
  * The poll sends heartbeats, so the sleep must not be longer than their
  * interval.
