@@ -16,6 +16,15 @@
 
 #define PAGE_BYTES ((uintptr_t)4096)
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(base, byte_count)                            \
+	((void)(base), (void)(byte_count))
+#define ASAN_UNPOISON_MEMORY_REGION(base, byte_count)                          \
+	((void)(base), (void)(byte_count))
+#endif
+
 static uintptr_t round_up(uintptr_t value, uintptr_t unit)
 {
 	return (value + unit - 1) & ~(unit - 1);
@@ -40,6 +49,7 @@ void kvpull_arena_fini(struct kvpull_arena *arena)
 		const struct kvpull_arena_piece *piece =
 			&arena->pieces[--arena->piece_count];
 
+		ASAN_UNPOISON_MEMORY_REGION(piece->base, piece->bytes);
 		(void)munmap(piece->base, piece->bytes);
 	}
 	arena->next = NULL;
@@ -155,19 +165,23 @@ static int grow(struct kvpull_arena *arena, size_t least)
 void *kvpull_arena_take(struct kvpull_arena *arena, size_t count,
 			size_t item_bytes)
 {
+	size_t table_bytes;
 	size_t bytes;
-	void *taken;
+	uint8_t *taken;
 
 	kvpull_check(arena->log, !arena->sealed);
-	if (__builtin_mul_overflow(count, item_bytes, &bytes) ||
-	    bytes > SIZE_MAX - KVPULL_CACHE_LINE)
+	if (__builtin_mul_overflow(count, item_bytes, &table_bytes) ||
+	    table_bytes >
+		    SIZE_MAX - KVPULL_ARENA_FENCE_BYTES - KVPULL_CACHE_LINE)
 		goto err_large;
-	bytes = round_up(bytes, KVPULL_CACHE_LINE);
+	bytes = round_up(table_bytes + KVPULL_ARENA_FENCE_BYTES,
+			 KVPULL_CACHE_LINE);
 	if (bytes > arena->bytes_max - arena->used)
 		goto err_large;
 	if (bytes > arena->left && grow(arena, bytes))
 		goto err_failed;
 	taken = arena->next;
+	ASAN_POISON_MEMORY_REGION(taken + table_bytes, bytes - table_bytes);
 	arena->next += bytes;
 	arena->left -= bytes;
 	arena->used += bytes;

@@ -17,6 +17,12 @@
 #define KVPULL_NONE UINT32_MAX /* no index, of anything */
 #define KVPULL_CACHE_LINE 64
 #define KVPULL_ARENA_HUGE_BYTES ((uintptr_t)2 << 20)
+/* Behind each table, so that the address sanitizer sees who goes beyond it. */
+#ifdef __SANITIZE_ADDRESS__
+#define KVPULL_ARENA_FENCE_BYTES KVPULL_CACHE_LINE
+#else
+#define KVPULL_ARENA_FENCE_BYTES 0
+#endif
 /* Mapped at once at least, and in multiples of it. */
 #define KVPULL_ARENA_PIECE_BYTES ((size_t)2 << 20)
 /* A hot arena touches this many bytes at once, and further pages on use. */

@@ -5,12 +5,17 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
 #include "base/arena.h"
 #include "tests/lib/unit.h"
 
 #define MIB ((size_t)1 << 20)
 #define PAGE_BYTES ((size_t)4096)
 #define TAKES 24u
+#define FENCE_BYTES KVPULL_ARENA_FENCE_BYTES
 
 static struct kvpull_arena arena;
 
@@ -55,7 +60,7 @@ TEST(items_are_zero_and_begin_with_a_line)
 	assert_non_null(first);
 	assert_non_null(second);
 	assert_int_equal((uintptr_t)first % KVPULL_CACHE_LINE, 0);
-	assert_int_equal(second - first, KVPULL_CACHE_LINE);
+	assert_int_equal(second - first, KVPULL_CACHE_LINE + FENCE_BYTES);
 	assert_int_equal(first ? first[14] : 1, 0);
 	assert_int_equal(second ? *second : 1, 0);
 }
@@ -115,7 +120,7 @@ TEST(what_does_not_fit_is_told_at_the_end)
 	assert_null(kvpull_arena_take(&arena, 16 * MIB + 1, 1));
 	assert_false(kvpull_arena_ok(&arena));
 	/* Nothing was taken by it. */
-	assert_non_null(kvpull_arena_take(&arena, 1, 16 * MIB));
+	assert_non_null(kvpull_arena_take(&arena, 1, 16 * MIB - FENCE_BYTES));
 	assert_null(kvpull_arena_take_table(&arena, 1, 1));
 	assert_null(kvpull_arena_take(&arena, SIZE_MAX / 2, 3));
 	assert_null(kvpull_arena_take(&arena, SIZE_MAX - 1, 1));
@@ -159,7 +164,8 @@ TEST(without_address_space_nothing_is_lost)
 	assert_null(second);
 	assert_false(kvpull_arena_ok(&arena));
 	/* The piece in use stayed. */
-	assert_ptr_equal(kvpull_arena_take(&arena, 1, 1), first + MIB);
+	assert_ptr_equal(kvpull_arena_take(&arena, 1, 1),
+			 first + MIB + FENCE_BYTES);
 	assert_int_equal(first[MIB - 1], 7);
 }
 
@@ -168,8 +174,8 @@ TEST(hot_takes_lie_together_in_huge_pages)
 	uint8_t *first, *second;
 
 	kvpull_arena_init_hot(&arena, NULL);
-	first = kvpull_arena_take(&arena, 3, MIB / 2);
-	second = kvpull_arena_take(&arena, 1, MIB / 2);
+	first = kvpull_arena_take(&arena, 1, 3 * MIB / 2 - FENCE_BYTES);
+	second = kvpull_arena_take(&arena, 1, MIB / 2 - FENCE_BYTES);
 	assert_non_null(first);
 	assert_int_equal((uintptr_t)first % KVPULL_ARENA_HUGE_BYTES, 0);
 	assert_ptr_equal(second, first + 3 * MIB / 2);
@@ -292,3 +298,16 @@ TEST(after_the_end_nothing_is_mapped)
 	assert_false(is_mapped(first) || is_mapped(second));
 	kvpull_arena_fini(&arena);
 }
+
+#ifdef __SANITIZE_ADDRESS__
+TEST(line_behind_a_table_is_fenced)
+{
+	const uint8_t *table = kvpull_arena_take(&arena, 3, 8);
+
+	assert_non_null(kvpull_arena_take(&arena, 1, 1));
+	assert_false(__asan_address_is_poisoned(table + 23));
+	assert_true(__asan_address_is_poisoned(table + 24));
+	assert_true(__asan_address_is_poisoned(table + 127));
+	assert_false(__asan_address_is_poisoned(table + 128));
+}
+#endif
