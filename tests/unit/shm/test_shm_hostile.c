@@ -163,7 +163,14 @@ static void regions_are_refused(struct imposter *imposter, const int good[5])
 	world->serve.regions[0].fd_index = 0;
 	world->serve.slot_count = UINT32_MAX;
 	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EPROTO);
+	world->serve.slot_count = 0;
+	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EPROTO);
 	world->serve.slot_count = WORLD_SLOTS;
+	world->serve.region_count = 0;
+	assert_int_equal(attach_with(imposter, good, 3), KVPULL_EPROTO);
+	world->serve.region_count = KVPULL_REGIONS_MAX + 1;
+	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EPROTO);
+	world->serve.region_count = 1;
 	world->serve.regions[0].kind = KVPULL_REGION_STAGED;
 	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EUNSUPPORTED);
 }

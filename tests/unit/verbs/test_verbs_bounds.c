@@ -139,6 +139,8 @@ TEST_UP(message_fits_and_comes_after_the_one_before)
 	world.silent = 1;
 	assert_int_equal(world_connect(), 0);
 	world_run(5);
+	assert_int_equal(ops->peer_send(route, world.peer, message, 0),
+			 KVPULL_EPEER);
 	assert_int_equal(
 		ops->peer_send(route, world.peer, message, sizeof(message)),
 		KVPULL_EPEER);
