@@ -33,7 +33,7 @@ struct setup {
 
 struct bench {
 	struct world world;
-	struct kvpull_strip strips[STRIPS];
+	struct kvpull_strip strips[STRIPS + 1]; /* the last one is not read */
 	struct kvpull_read read;
 	int file;
 };
@@ -84,6 +84,8 @@ static void read_make(struct bench *bench, const struct setup *setup)
 		bench->strips[s].row_bytes =
 			s + 1 < STRIPS ? bytes : WORLD_BLOCK_BYTES - at;
 	}
+	bench->strips[STRIPS] = bench->strips[0];
+	bench->strips[STRIPS].remote_offset += bytes;
 	bench->read.strips = bench->strips;
 	bench->read.strip_count = STRIPS;
 }
