@@ -6,6 +6,7 @@
 #include "tests/unit/hold/world.h"
 
 #include "plugin/hold/hold_state.h"
+#include "tests/lib/fence.h"
 
 uint32_t world_has_marks = 1;
 
@@ -36,9 +37,11 @@ TEST(mark_beyond_the_table_changes_nothing)
 {
 	struct fixture *f = fixture_of(state);
 	struct hold *beyond = &f->holds->holds[SLOTS];
-	const struct hold before = *beyond;
+	struct hold before;
 	struct hold after;
 
+	fence_open(beyond, sizeof(*beyond));
+	before = *beyond;
 	beyond->state = HOLD_HELD;
 	beyond->generation = 5;
 	beyond->is_given = 0;

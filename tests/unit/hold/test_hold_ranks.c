@@ -10,6 +10,7 @@
 
 #include "base/index.h"
 #include "plugin/hold/hold_state.h"
+#include "tests/lib/fence.h"
 
 #define SPEAKERS 3u /* of one hold: beyond it nothing new is looked for */
 #define ENTRIES 6u
@@ -128,6 +129,7 @@ static void open_table(uint32_t rank_count, uint64_t grace_ns)
 	kvpull_holds_tick(table.holds, START, KVPULL_NO_THREAD);
 	assert_int_equal(join_as(OTHER, 0, 1, 0, &moment.other), 0);
 	hold_take();
+	fence_open(table.arena.pieces[0].base, table.arena.used);
 	memory_copy(moment.memory, table.arena.pieces[0].base);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pulls of several groups: the blocks that a pull names, and their order. */
 #include "plugin/scheduler/scheduler_state.h"
+#include "tests/lib/fence.h"
 #include "tests/unit/scheduler/world.h"
 
 #define KEY 1u
@@ -137,6 +138,7 @@ UNIT_TEST(more_blocks_of_all_groups_than_a_ticket_has_go_nowhere)
 		world->scheduler->block_ids + KVPULL_TICKET_BLOCKS_MAX;
 
 	world_enter(world, KEY, 0, 1);
+	fence_open(behind, sizeof(*behind));
 	*behind = 77;
 	assert_int_equal(kvpull_scheduler_request_finished(
 				 world->scheduler, &finish, world->now_ns),

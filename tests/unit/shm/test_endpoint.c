@@ -24,9 +24,8 @@ UNIT_TEST(message_of_no_bytes_or_too_many_is_not_sent)
 	uint8_t got;
 	int ends[2];
 
-	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0,
-				    ends),
-			 0);
+	assert_int_equal(
+		socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
 	assert_int_equal(kvpull_endpoint_send(ends[1], &message, NULL),
 			 KVPULL_EPROTO);
 	message.byte_count = sizeof(bytes);
