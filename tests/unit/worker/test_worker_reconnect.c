@@ -611,6 +611,30 @@ TEST(peer_that_was_given_up_is_called_at_once_where_it_is_now)
 	assert_true(world_is_connected(world, "1-moved"));
 }
 
+/* Nobody is told of its end; its lease is far longer. */
+TEST(claim_at_a_peer_that_was_given_up_ends_at_once)
+{
+	struct world *world = *state;
+	uint32_t tries;
+
+	peer_leaves(world);
+	claim_at(world, 102, "fake:1-0");
+	world_pull(world, 7, 102, KVPULL_FLAG_RELEASE);
+	for (tries = 0; tries <= KVPULL_RETRY_ATTEMPTS_MAX; tries++) {
+		world_pass(world, 700 * WORLD_MS);
+		world_down(world, world_peer_at(world, "1-0"));
+		world_poll(world, 2);
+	}
+	claim_at(world, 103, "fake:1-0");
+	world_pull(world, 8, 103, KVPULL_FLAG_RELEASE);
+	world_poll(world, 3);
+	assert_false(world_is_connected(world, "1-0"));
+	world_reported(world, 8, KVPULL_POLL_FAILED, KVPULL_EPEER);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 103);
+	world_poll(world, 2);
+	assert_int_equal(world->worker->progress->counts->releases_queued, 0);
+}
+
 UNIT_TEST(every_reason_to_refuse_is_told)
 {
 	static const int32_t codes[] = { KVPULL_EAGAIN,    KVPULL_ENOMEM,
