@@ -395,6 +395,9 @@ UNIT_TEST_WITH(other_texts_are_told_apart, ticket_make, NULL)
 	assert_int_equal(decode_text("kvpx.AAAA"), KVPULL_ENOTICKET);
 	assert_int_equal(decode_text("kvp1.AAAA"), KVPULL_EVERSION);
 	assert_int_equal(decode_text("kvp10."), KVPULL_EVERSION);
+	assert_int_equal(decode_text("kvp9."), KVPULL_EVERSION);
+	assert_int_equal(decode_text("kvp/."), KVPULL_ENOTICKET);
+	assert_int_equal(decode_text("kvp:."), KVPULL_ENOTICKET);
 	assert_int_equal(decode_text("kvp2.AAAA=\n"), KVPULL_ENOTICKET);
 }
 

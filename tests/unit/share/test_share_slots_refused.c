@@ -68,6 +68,47 @@ UNIT_TEST_WITH(what_cannot_be_a_file_of_slots_is_refused, setup, teardown)
 		handle_refused(&world, &params, "O_DIRECT");
 }
 
+UNIT_TEST_WITH(share_that_cannot_be_is_refused_by_name, setup, teardown)
+{
+	const struct kvpull_reader_share good = {
+		.struct_size = sizeof(good),
+		.chunk_bytes = HANDLE_CHUNK_BYTES,
+		.chunk_count = HANDLE_CHUNKS,
+	};
+	struct kvpull_reader_share bad = good;
+
+	bad.chunk_count = 0;
+	handle_refused(&world, &bad, "chunk_count is 1 ..");
+	bad.chunk_count = KVPULL_READER_CHUNKS_MAX + 1;
+	handle_refused(&world, &bad, "chunk_count is 1 ..");
+	bad = good;
+	bad.chunk_bytes = 0;
+	handle_refused(&world, &bad, "chunk_bytes is 0");
+	bad = good;
+	for (bad.entry_count = 1; bad.entry_count < 8; bad.entry_count++)
+		handle_refused(&world, &bad, "entry_count is");
+	bad.entry_count = KVPULL_SHARE_ENTRIES_MAX + 1;
+	handle_refused(&world, &bad, "entry_count is");
+	bad = good;
+	bad.flags = KVPULL_MEMORY_HUGE | KVPULL_READER_SHARE_FD;
+	handle_refused(&world, &bad, "flags is");
+	bad = good;
+	bad.fd = 1;
+	handle_refused(&world, &bad, "fd, fd_offset and base");
+	bad = good;
+	bad.fd_offset = 1;
+	handle_refused(&world, &bad, "fd, fd_offset and base");
+	bad = good;
+	bad.base = &bad;
+	handle_refused(&world, &bad, "fd, fd_offset and base");
+	bad = good;
+	bad.reserved = 1;
+	handle_refused(&world, &bad, "reserved is 0");
+	bad = good;
+	bad.slot_count = 1;
+	handle_refused(&world, &bad, "come together");
+}
+
 /* 2^20 chunks of 2^44 bytes have 0 bytes, modulo 2^64. */
 UNIT_TEST_WITH(chunks_whose_sum_wraps_are_refused, setup, teardown)
 {
