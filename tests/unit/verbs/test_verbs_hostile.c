@@ -195,6 +195,36 @@ TEST(welcome_without_keys_is_refused)
 	assert_int_equal(world_read_start(), KVPULL_EPEER);
 }
 
+/* The bytes of a message that begins as keys would be told as a message. */
+TEST_UP(pieces_of_two_kinds_are_no_message)
+{
+	static const uint8_t piece[KVPULL_FRAME_PAYLOAD_BYTES];
+	struct kvpull_frame frame = {
+		.kind = KVPULL_FRAME_KEYS,
+		.total = sizeof(piece) + 1,
+		.payload = piece,
+		.payload_bytes = sizeof(piece),
+	};
+	uint8_t bytes[KVPULL_FRAME_BYTES];
+
+	world.silent = 1;
+	assert_int_equal(world_connect(), 0);
+	world_run(5);
+	assert_int_equal(
+		fake_verbs_inject(1, bytes, kvpull_frame_put(bytes, &frame)),
+		1);
+	frame.kind = KVPULL_FRAME_MESSAGE;
+	frame.offset = sizeof(piece);
+	frame.payload_bytes = 1;
+	assert_int_equal(
+		fake_verbs_inject(1, bytes, kvpull_frame_put(bytes, &frame)),
+		1);
+	world_run(WORLD_MS_FLUSHED);
+	assert_int_equal(world.d.downs, 1);
+	assert_int_equal(kvpull_verbs_counts(world.d.route)->frames_bad, 1);
+	assert_int_equal(world.d.ups, 0);
+}
+
 /* The fake CM proposes 7, with which soft-RoCE retries for ever. */
 TEST(retry_counts_of_the_cm_are_replaced)
 {
