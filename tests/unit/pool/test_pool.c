@@ -2,6 +2,30 @@
 /* The owner's side of a share: guards, generations, namespaces, quarantine. */
 #include "tests/unit/pool/world.h"
 
+/* Each of its tables in turn finds no memory. */
+UNIT_TEST(a_pool_has_all_of_its_tables_or_is_not_opened)
+{
+	static const struct kvpull_log silent;
+	struct pool_world world;
+	struct kvpull_arena arena;
+	struct kvpull_pool *pool = NULL;
+	uint32_t failures = 0;
+
+	pool_world_open(&world, 4, 2, 16);
+	for (failures = 0; !pool; failures++) {
+		assert_in_range(failures, 0, 1000);
+		kvpull_arena_init(&arena, &silent);
+		arena.bytes_max = (size_t)failures * KVPULL_CACHE_LINE;
+		pool = kvpull_pool_open(&world.params, &arena);
+		assert_int_equal(kvpull_arena_ok(&arena), pool != NULL);
+		if (pool)
+			kvpull_pool_close(pool);
+		kvpull_arena_fini(&arena);
+	}
+	assert_true(failures > 3);
+	pool_world_close(&world);
+}
+
 UNIT_TEST(a_put_key_is_found_with_its_guard)
 {
 	struct pool_world world;
