@@ -51,3 +51,22 @@ UNIT_TEST(peer_without_credentials_is_lost)
 	assert_int_equal(close(ends[0]), 0);
 	assert_int_equal(close(ends[1]), 0);
 }
+
+UNIT_TEST(connection_is_closed_by_its_peer_alone)
+{
+	int ends[2];
+
+	assert_int_equal(
+		socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+	assert_int_equal(kvpull_endpoint_closed(ends[0]), 1);
+	assert_int_equal(send(ends[1], "x", 1, MSG_NOSIGNAL), 1);
+	assert_int_equal(kvpull_endpoint_closed(ends[0]), 1);
+	/* What it did not read ends it by a reset. */
+	assert_int_equal(send(ends[0], "x", 1, MSG_NOSIGNAL), 1);
+	assert_int_equal(close(ends[1]), 0);
+	assert_int_equal(kvpull_endpoint_closed(ends[0]), KVPULL_EAGAIN);
+	assert_int_equal(kvpull_endpoint_closed(ends[0]), 0);
+	assert_int_equal(close(ends[0]), 0);
+	/* EBADF */
+	assert_int_equal(kvpull_endpoint_closed(ends[0]), KVPULL_EPEER);
+}
