@@ -342,6 +342,58 @@ UNIT_TEST_WITH(after_unshare_nothing_is_believed_and_nobody_let_in, setup,
 	assert_int_equal(put_under(0, 1, 1, 1), KVPULL_EINVAL);
 }
 
+UNIT_TEST_WITH(probe_and_read_take_as_many_as_they_say, setup, teardown)
+{
+	enum {
+		MOST = KVPULL_READER_ITEMS_MAX
+	};
+	static uint8_t many[MOST][CHUNK_BYTES];
+	static struct kvpull_reader_key keys[MOST + 1];
+	static struct kvpull_reader_place places[MOST + 1];
+	static struct kvpull_reader_piece pieces[MOST + 1];
+	static int32_t codes[MOST + 1];
+	struct kvpull_reader_probe asks = { .struct_size = sizeof(asks),
+					    .keys = keys,
+					    .key_bytes = sizeof(keys[0]),
+					    .places = places,
+					    .place_bytes = sizeof(places[0]) };
+	struct kvpull_reader_read reads = { .struct_size = sizeof(reads),
+					    .pieces = pieces,
+					    .piece_bytes = sizeof(pieces[0]),
+					    .codes = codes };
+	const uint64_t number = 1;
+	struct kvpull_reader_record record;
+	uint64_t id;
+	uint32_t at;
+
+	connected();
+	(void)fill(0, number);
+	for (at = 0; at <= MOST; at++)
+		keys[at] =
+			(struct kvpull_reader_key){ &number, sizeof(number) };
+	asks.peer = reads.peer = peer;
+	assert_int_equal(
+		ops->local_add(reader, many, CHUNK_BYTES, MOST, &reads.local),
+		0);
+	asks.key_count = MOST + 1;
+	assert_int_equal(ops->probe(reader, &asks, &id), KVPULL_EINVAL);
+	asks.key_count = MOST;
+	assert_int_equal(ops->probe(reader, &asks, &id), 0);
+	await(id, &record);
+	assert_int_equal(record.count, MOST);
+	for (at = 0; at < MOST; at++)
+		pieces[at] =
+			(struct kvpull_reader_piece){ places[at].chunk, at,
+						      places[at].generation };
+	reads.incarnation = record.incarnation;
+	reads.piece_count = MOST + 1;
+	assert_int_equal(ops->read(reader, &reads, &id), KVPULL_EINVAL);
+	reads.piece_count = MOST;
+	assert_int_equal(ops->read(reader, &reads, &id), 0);
+	await(id, &record);
+	assert_int_equal(record.count, MOST);
+}
+
 UNIT_TEST_WITH(another_namespace_is_refused_by_name_on_both_sides, setup,
 	       teardown)
 {
