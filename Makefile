@@ -189,6 +189,8 @@ UNIT_ALSO_top := tools/kvpull_top_*.c
 UNIT_ALSO_share := tests/unit/pool/world.c tests/unit/shm/world.c tests/unit/shm/raw.c
 # Their device is the fake one.
 $(B)/unit/test_share_verbs $(B)/unit/test_route_ports: ALL_LDFLAGS += -Wl,--wrap=kvpull_fabric_load
+# What opens a route is the test's.
+$(B)/unit/test_route_keys: ALL_LDFLAGS += -Wl,--wrap=kvpull_shm_open,--wrap=kvpull_verbs_open
 # The ring's results are the test's.
 $(B)/unit/test_slots: ALL_LDFLAGS += -Wl,--wrap=kvpull_uring_poll
 # Whatever lies in a room of tests/unit beside its tests is linked to all of them.
