@@ -23,10 +23,13 @@ static uint32_t random_below(uint32_t bound)
 	return (uint32_t)(random_next(&random_state) >> 33) % bound;
 }
 
-/* A side of a cache in plain layout, for tests that change one thing. */
+/*
+ * A side of a cache in plain layout, for tests that change one thing. Behind its
+ * caches and regions are others, which nothing must look at.
+ */
 struct plain {
 	struct kvpull_cache caches[4];
-	struct kvpull_region_view regions[1];
+	struct kvpull_region_view regions[2];
 	struct kvpull_plan_side side;
 };
 
@@ -55,6 +58,7 @@ static void plain_init(struct plain *plain)
 			.head_total = 4,
 		},
 	};
+	plain->caches[1].region_index = 1;
 	plain->side.caches = plain->caches;
 	plain->side.regions = plain->regions;
 }
