@@ -496,6 +496,70 @@ UNIT_TEST_WITH(what_is_not_there_is_refused, setup, teardown)
 	ops->close(NULL);
 }
 
+#define refused(call) assert_int_equal((call), KVPULL_EINVAL)
+
+/* All else is as it should be. */
+UNIT_TEST_WITH(call_without_a_handle_is_refused, setup, teardown)
+{
+	static const uint64_t name = 1;
+	const struct kvpull_reader_share share = { .struct_size = sizeof(share),
+						   .chunk_bytes = 1,
+						   .chunk_count = 1 };
+	const struct kvpull_reader_key key = { &name, sizeof(name) };
+	const struct kvpull_reader_put put = { .struct_size = sizeof(put),
+					       .key = key };
+	const struct kvpull_reader_piece piece = { 0 };
+	struct kvpull_reader_place place;
+	struct kvpull_reader_record record;
+	int32_t code;
+	const struct kvpull_reader_spill spills = { .struct_size =
+							    sizeof(spills),
+						    .puts = &put,
+						    .put_bytes = sizeof(put),
+						    .codes = &code,
+						    .put_count = 1 };
+	const struct kvpull_reader_probe asks = { .struct_size = sizeof(asks),
+						  .key_count = 1,
+						  .keys = &key,
+						  .key_bytes = sizeof(key),
+						  .places = &place,
+						  .place_bytes =
+							  sizeof(place) };
+	const struct kvpull_reader_read reads = { .struct_size = sizeof(reads),
+						  .pieces = &piece,
+						  .piece_bytes = sizeof(piece),
+						  .codes = &code,
+						  .piece_count = 1 };
+	const struct kvpull_model model = model_of("w1");
+	const struct kvpull_reader_naming naming = naming_of(&model);
+	const uint32_t chunk = 0;
+	char address[512];
+	size_t byte_count;
+	uint64_t number;
+
+	assert_int_equal(
+		ops->address(owner, address, sizeof(address), &byte_count), 0);
+	refused(ops->share(NULL, &share, &memory, NULL));
+	refused(ops->unshare(NULL));
+	refused(ops->address(NULL, address, sizeof(address), &byte_count));
+	refused(ops->guard_bump(NULL, &chunk, 1, NULL));
+	refused(ops->guard_bump_all(NULL, &naming, NULL));
+	refused(ops->generation(NULL, 0, &number));
+	refused(ops->epoch(NULL, &number));
+	refused(ops->write_begin(NULL, 0));
+	refused(ops->write_end(NULL, 0));
+	refused(ops->put(NULL, &put));
+	refused(ops->spill(NULL, &spills, &number));
+	refused(ops->local_add(NULL, blocks, CHUNK_BYTES, CHUNKS, &local));
+	refused(ops->peer_add(NULL, address, &peer));
+	refused(ops->peer_remove(NULL, 0));
+	refused(ops->probe(NULL, &asks, &number));
+	refused(ops->read(NULL, &reads, &number));
+	refused(ops->cancel(NULL, 1));
+	refused(ops->poll(NULL, &record, 1, sizeof(record)));
+	refused(ops->event_fd(NULL));
+}
+
 UNIT_TEST_WITH(more_items_than_there_can_be_are_refused, setup, teardown)
 {
 	static const uint64_t name = 1;
