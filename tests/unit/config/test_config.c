@@ -630,12 +630,14 @@ UNIT_TEST(key_file_open_to_others_is_refused)
 					0610, 0601, 0644, 0666 };
 	struct kvpull_config config;
 	char path[64];
+	char line[128];
 	size_t i;
 
 	for (i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
 		key_write(path, 32, modes[i]);
-		assert_refused(load_key(&config, path), "key_file",
-			       "chmod 600");
+		(void)snprintf(line, sizeof(line),
+			       "key_file %s is open to group or others", path);
+		assert_refused(load_key(&config, path), "key_file", line);
 		assert_int_equal(unlink(path), 0);
 	}
 }

@@ -30,6 +30,8 @@ UNIT_TEST(links_to_a_service_are_passed_over)
 		{ "KVPULL_PORT_8000_TCP_PORT", "8000" },
 		{ "KVPULL_PORT_8000_TCP_ADDR", "10.96.0.7" },
 		{ "KVPULL_PORT_53_UDP", "udp://10.96.0.7:53" },
+		{ "KVPULL_PORT_53_SCTP", "sctp://10.96.0.7:53" },
+		{ "KVPULL_PORT_53_SCTP_PROTO", "sctp" },
 		{ "KVPULL_ROUTER_PORT", "tcp://10.96.0.8:80" },
 		/*
 		 * Set for a Service named kvpull-verbs; otherwise the name is a
@@ -41,7 +43,7 @@ UNIT_TEST(links_to_a_service_are_passed_over)
 		"KVPULL_PORT",         "KVPULL_VERB_PORT",
 		"KVPULL_PORT_TCP",     "KVPULL_PORT_X_TCP",
 		"KVPULL_PORT_80_TCPX", "KVPULL_SERVICE_PORTS",
-		"KVPULL_SERVICE",
+		"KVPULL_PORT_80_ABC",  "KVPULL_SERVICE",
 	};
 	struct kvpull_config config;
 	size_t i;

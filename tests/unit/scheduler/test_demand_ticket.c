@@ -226,6 +226,25 @@ UNIT_TEST(release_of_another_keys_ticket_waits_for_room)
 	world_close(world);
 }
 
+/* Its serial is remembered once: the next stranger's would take its place. */
+UNIT_TEST(release_that_waits_for_room_goes_before_the_next_claim)
+{
+	const struct world_ticket ticket = world_make_ticket(9);
+	struct world *world = keyed_consumer();
+	struct kvpull_outbox *outbox = &world->scheduler->outbox;
+	const size_t capacity = outbox->capacity;
+
+	for (outbox->capacity = outbox->tail_at + 1;
+	     !world->scheduler->demand.stranger_serial; outbox->capacity++)
+		show(world, &ticket);
+	outbox->capacity = capacity;
+	show(world, &ticket);
+	world_settle(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_CLAIM), 2);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 2);
+	world_close(world);
+}
+
 /* Workers beat for the tickets of a half that speaks, and no longer. */
 UNIT_TEST(half_speaks_each_third_of_a_lease_while_it_has_a_ticket)
 {

@@ -285,6 +285,9 @@ UNIT_TEST(an_owner_that_left_is_shown_with_the_last_error)
 	/* The file of a closed handle says so, with all its counters. */
 	look(path, &shown);
 	assert_int_equal(shown.header.closed, 1);
+	event = part(&shown, KVPULL_STATUS_ENGINE_EVENTS);
+	assert_int_equal(event[0].what >> 32 & 0xffff, KVPULL_DID_JOIN);
+	assert_int_equal(event[0].who, world.reader->hello->incarnation);
 	assert_int_equal(counter(&shown, "readers_refused"), 0);
 	free(shown.bytes);
 	assert_int_equal(unlink(path), 0);
