@@ -124,6 +124,41 @@ UNIT_TEST(regions_that_are_not_there_are_refused)
 	ops->worker->close(worker);
 }
 
+UNIT_TEST(more_regions_or_caches_than_there_can_be_are_refused)
+{
+	static struct kvpull_region region[KVPULL_REGIONS_MAX + 1];
+	static struct kvpull_cache caches[KVPULL_CACHES_MAX + 1];
+	static uint8_t memory[4096];
+	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	struct kvpull_regions regions = four_blocks_in(region);
+	struct kvpull_worker *worker = worker_open();
+	uint32_t at;
+
+	for (at = 0; at <= KVPULL_REGIONS_MAX; at++)
+		region[at] = (struct kvpull_region){
+			.struct_size = sizeof(region[at]),
+			.kind = KVPULL_REGION_FOREIGN,
+			.fd = -1,
+			.base = memory,
+			.bytes = sizeof(memory),
+		};
+	for (at = 0; at <= KVPULL_CACHES_MAX; at++)
+		caches[at] = four_blocks;
+	regions.caches = caches;
+	regions.cache_count = KVPULL_CACHES_MAX + 1;
+	assert_int_equal(ops->regions_register(worker, &regions, &detail),
+			 KVPULL_EINVAL);
+	assert_non_null(strstr(detail.message, "register once"));
+	regions.cache_count = 1;
+	regions.region_count = KVPULL_REGIONS_MAX + 1;
+	detail.message[0] = '\0';
+	assert_int_equal(ops->regions_register(worker, &regions, &detail),
+			 KVPULL_EINVAL);
+	assert_non_null(strstr(detail.message, "register once"));
+	ops->close(worker);
+}
+
 /* Both halves refuse these parameters, and say so of the same member. */
 static void refused_with(const struct kvpull_open_params *params,
 			 const char *field, const char *words)
