@@ -2,6 +2,7 @@
 /* The status file: where it lies, who is believed, what outlives its worker. */
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -536,4 +537,34 @@ TEST(without_a_file_all_goes_on)
 		world->status.engine.thread->times[KVPULL_TIMES_STEP][9], 0);
 	assert_int_equal(world->status.engine.thread->event_count, 0);
 	assert_int_equal(world->status.engine.thread->ran_ns, 0);
+}
+
+static uint32_t endless; /* entries of the folder that were read, from 1 on */
+
+/* In the place of libc's; a folder may have no end. */
+struct dirent *readdir(DIR *folder)
+{
+	static struct dirent entry = { .d_name = "no-file" };
+	struct dirent *(*next)(DIR *);
+
+	if (endless) {
+		if (endless++ <= 2 * KVPULL_STATUS_FILES_MAX)
+			return &entry;
+		return NULL;
+	}
+	*(void **)&next = dlsym(RTLD_NEXT, "readdir");
+	return next(folder);
+}
+
+TEST(sweep_looks_at_a_bounded_number_of_files)
+{
+	struct world *world = *state;
+	const int fd = open(world->folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	endless = 1;
+	kvpull_status_sweep(fd, kvpull_clock_ns(), 0);
+	assert_int_equal(endless - 1, KVPULL_STATUS_FILES_MAX);
+	endless = 0;
+	(void)close(fd);
 }

@@ -412,6 +412,25 @@ UNIT_TEST_WITH(each_message_is_told_by_a_poll_of_its_own, NULL, world_down)
 	}
 }
 
+/* The other side would have to wait with its next note for a poll. */
+UNIT_TEST_WITH(half_of_the_credits_are_given_back_at_once, world_attached,
+	       world_down)
+{
+	const struct kvpull_verbs_counts *counts =
+		kvpull_verbs_counts(world.p.route);
+	const uint64_t before = counts->frames_sent;
+	struct kvpull_event events[8];
+	uint32_t note;
+
+	/* Of four. */
+	for (note = 1; note <= 3; note++)
+		assert_int_equal(world_note_send(note), 0);
+	side_poll(&world.d);
+	fake_verbs_run();
+	(void)world.p.route->ops->poll(world.p.route, world.now_ns, events, 8);
+	assert_int_equal(counts->frames_sent, before + 1);
+}
+
 /* A producer that polls for itself hears of a note before that is answered. */
 UNIT_TEST_WITH(note_is_told_before_it_is_answered, world_attached, world_down)
 {

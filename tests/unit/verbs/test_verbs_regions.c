@@ -151,3 +151,36 @@ UNIT_TEST(region_of_an_address_is_found)
 		;
 	assert_int_equal(fake_verbs_live(), 0);
 }
+
+UNIT_TEST(regions_shrink_to_those_from_before)
+{
+	static const struct kvpull_serve serve = {
+		.regions = {
+			{ .kind = KVPULL_REGION_FOREIGN,
+			  .base = memory[0][8], .bytes = 64 },
+			{ .kind = KVPULL_REGION_FOREIGN,
+			  .base = memory[0][1], .bytes = 128 },
+			{ .kind = KVPULL_REGION_FOREIGN,
+			  .base = memory[0][20], .bytes = 32 },
+		},
+		.region_count = 3,
+		.slot_count = 1,
+	};
+	static struct kvpull_verbs_regions regions;
+	const struct kvpull_log log = { .level = KVPULL_LOG_ERROR };
+	const struct kvpull_verbs_device device = {
+		.fabric = fake_verbs_fabric(),
+		.log = &log,
+		.limits.max_mr_size = UINT64_MAX,
+	};
+	uint32_t count;
+
+	kvpull_verbs_regions_begin(&regions, &device, &serve, 30);
+	for (count = 3; count--;) {
+		assert_int_equal(kvpull_verbs_regions_grow(&regions, &serve),
+				 0);
+		assert_int_equal(regions.keys.region_count, 3);
+		kvpull_verbs_regions_shrink(&regions, count);
+		assert_int_equal(regions.keys.region_count, count);
+	}
+}
