@@ -204,6 +204,41 @@ UNIT_TEST(what_was_read_of_whom_is_shown)
 	end(&world);
 }
 
+UNIT_TEST(a_read_that_failed_is_shown_with_its_owner)
+{
+	const struct kvpull_status_event *event;
+	const struct kvpull_status_peer *peer;
+	struct kvpull_reader_place place;
+	struct kvpull_reader_record record;
+	struct handle_world world;
+	struct shown shown;
+	int32_t code;
+	uint64_t id;
+
+	up(&world, ",\"inline_bytes\":0");
+	handle_owner(&world);
+	handle_reader(&world);
+	handle_add(&world, NULL);
+	assert_int_equal(handle_settle(&world), 0);
+	(void)handle_fill(&world, 0, 1);
+	assert_int_equal(handle_probe(&world, 1, &place, &id), 0);
+	handle_await(&world, id, &record);
+	assert_int_equal(
+		handle_read(&world, &place, 1, record.incarnation, &code, &id),
+		0);
+	assert_int_equal(world.ops->cancel(world.reader, id), 0);
+	handle_await(&world, id, &record);
+	assert_int_equal(record.code, KVPULL_EABORTED);
+	look(world.reader->status.path, &shown);
+	peer = part(&shown, KVPULL_STATUS_PEERS);
+	event = part(&shown, KVPULL_STATUS_ENGINE_EVENTS);
+	assert_int_equal(peer->failures, 1);
+	assert_int_equal(event[1].what >> 32 & 0xffff, KVPULL_DID_FAILED);
+	assert_int_equal(event[1].who, world.owner->incarnation);
+	free(shown.bytes);
+	end(&world);
+}
+
 /* Before the handle's first poll, the time of its open stands for it. */
 UNIT_TEST(an_owner_is_shown_from_the_call_that_adds_it)
 {
