@@ -326,6 +326,28 @@ static void truncated(struct bench *bench)
 	assert_int_equal(done(bench), 0);
 }
 
+/* Of memory that is not there; nothing comes of it after the call. */
+UNIT_TEST(read_that_fails_at_once_begins_no_part_in_a_file)
+{
+	static struct bench bench;
+	const struct setup setup = { .memory = MEMORY_FOREIGN,
+				     .uring = KVPULL_URING_NO,
+				     .blocks = 1 };
+	uint32_t turn;
+
+	bench_open(&bench, &setup);
+	bench.strips[0].remote_offset = UINT64_C(1) << 46;
+	assert_true(start(&bench) < 0);
+	for (turn = 0; turn < 40; turn++)
+		side_look(&bench.world, &bench.world.d);
+	assert_int_equal(bench.world.d.queue_count, 0);
+	/* Its index is free. */
+	bench.strips[0].remote_offset = 0;
+	assert_int_equal(start(&bench), 0);
+	assert_int_equal(done(&bench), 0);
+	bench_close(&bench);
+}
+
 UNIT_TEST(truncated_file_fails_its_read_alone)
 {
 	in_each_way(truncated);
