@@ -124,6 +124,32 @@ UNIT_TEST(regions_that_are_not_there_are_refused)
 	ops->worker->close(worker);
 }
 
+static void unsupported(const struct kvpull_open_params *params,
+			const char *field)
+{
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	struct kvpull_worker *worker;
+
+	assert_int_equal(
+		kvpull_connector_v1()->worker->open(params, &worker, &detail),
+		KVPULL_EUNSUPPORTED);
+	assert_string_equal(detail.field, field);
+}
+
+UNIT_TEST(features_that_are_not_there_yet_are_refused_by_name)
+{
+	struct kvpull_open_params params = open_params("engine");
+
+	params.pp_size = 2;
+	unsupported(&params, "pp_size");
+	params = open_params("engine");
+	params.dcp_size = 2;
+	unsupported(&params, "dcp_size");
+	params = open_params("engine");
+	params.push_mode = 1;
+	unsupported(&params, "push_mode");
+}
+
 UNIT_TEST(more_regions_or_caches_than_there_can_be_are_refused)
 {
 	static struct kvpull_region region[KVPULL_REGIONS_MAX + 1];
