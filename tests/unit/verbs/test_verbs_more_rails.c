@@ -41,6 +41,27 @@ UNIT_TEST(read_is_spread_over_every_rail)
 	}
 }
 
+/* All of it would fit into one batch of the first rail. */
+UNIT_TEST(large_read_is_cut_into_a_share_for_each_rail)
+{
+	(void)world_rails_open();
+	world.batch = 0;
+	world_consumer_again();
+	world_read_make(0);
+	/* All memory, once for each of so many blocks. */
+	world.strip.row_bytes = WORLD_BYTES;
+	world.strip.remote_block_stride = world.strip.local_block_stride = 0;
+	world.read.byte_count = (uint64_t)WORLD_BLOCKS * WORLD_BYTES;
+	assert_int_equal(world_connect(), 0);
+	world_run(20);
+	assert_int_equal(world_read_start(), 0);
+	world_run(5);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, 0);
+	assert_int_equal(world_reads_by(0), world_reads_by(1));
+	assert_int_equal(world_down(state), 0);
+}
+
 /* Parts of the lost rails wait in the wire, and the last rail reads them. */
 UNIT_TEST(read_goes_on_by_the_last_rail_that_is_left)
 {

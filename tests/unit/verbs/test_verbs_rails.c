@@ -72,27 +72,6 @@ UNIT_TEST_WITH(read_is_spread_over_the_rails, world_rails_up, world_down)
 	assert_int_equal(fake_verbs_count(FAKE_VERBS_CHECK), 1);
 }
 
-/* All of it would fit into one batch of the first rail. */
-UNIT_TEST(large_read_is_cut_into_a_share_for_each_rail)
-{
-	(void)world_rails_open();
-	world.batch = 0;
-	world_consumer_again();
-	world_read_make(0);
-	/* All memory, once for each of so many blocks. */
-	world.strip.row_bytes = WORLD_BYTES;
-	world.strip.remote_block_stride = world.strip.local_block_stride = 0;
-	world.read.byte_count = (uint64_t)WORLD_BLOCKS * WORLD_BYTES;
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
-	assert_int_equal(world_read_start(), 0);
-	world_run(5);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, 0);
-	assert_int_equal(world_reads_by(0), world_reads_by(1));
-	assert_int_equal(world_down(state), 0);
-}
-
 UNIT_TEST(small_read_is_one_doorbell_of_one_rail)
 {
 	(void)world_rails_open();
