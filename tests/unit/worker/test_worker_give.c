@@ -108,6 +108,24 @@ TEST(caller_that_is_not_let_in_gives_a_ticket_back)
 	assert_non_null(strstr(world->warning, "blocks are free"));
 }
 
+/* A refused consumer may have thousands of them. */
+TEST(tickets_given_back_have_a_line_a_second)
+{
+	struct world *world = *state;
+	uint32_t at;
+
+	for (at = 0; at < 4; at++) {
+		const uint32_t before = world->warnings;
+
+		world_hold(world, KEY + at, SLOT + at, GENERATION + at);
+		if (at == 3)
+			world->now_ns += KVPULL_NS_PER_S;
+		give(world, 0, word_of(world, SLOT + at, GENERATION + at));
+		assert_int_equal(world->warnings - before, at % 3 == 0);
+	}
+	assert_non_null(strstr(world->warning, "those of 2 requests more"));
+}
+
 TEST(route_hands_over_what_callers_without_a_place_give_back)
 {
 	struct world *world = *state;
