@@ -46,7 +46,7 @@ piped() { # commands of both processes; the status is the second one's
 	return $status
 }
 
-for name in hello pool; do
+for name in hello pool calls; do
 	claim "examples/$name.c does not compile" 0 -- compile $name
 done
 claim "hello.c: P and D" 0 '^D: hello from the memory of P$' '^P: success$' -- \
@@ -61,6 +61,7 @@ claim "hello.c takes a ticket that is none" 1 '^D has no ticket' -- \
 	piped "echo ticket" "$out/hello D"
 claim "pool.c: owner and reader" 0 '^reader: hello from chunk 3$' -- \
 	piped "$out/pool owner" "$out/pool reader"
+claim "calls.c" 0 '^pulled$' '^0 holds left$' '^done$' -- within 60 "$out/calls" "$work"
 check is_short examples/hello.c 60
 check is_short examples/hello.py 60
 check is_short examples/router.py 40

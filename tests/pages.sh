@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # The reference pages come from the library itself: what is between
 #   .\" table: keys    and    .\" end
-# is written by tests/pages/pages.c; what is between .\" header: calls or .\" file:
-# examples/host.c and such an end by header.awk, from the public headers, or is
-# that file. check compares, write renews. check also holds what tools/pages and
+# is written by tests/pages/pages.c; what is between .\" header: types and such an
+# end by header.awk, from the public headers, and after .\" calls: connector by
+# calls.py, an entry for each call. Pages have 80 columns. check compares, write renews. check also holds what tools/pages and
 # tools/boards name against what is there (pages/words.sh).
 # pages.sh check|write <build folder with libkvpull.a, and kvpull_top to check>
 cd "$(dirname "$0")/.." || exit 1
@@ -28,13 +28,13 @@ for page in tools/kvpull.conf.5 tools/kvpull.7 tools/kvpull_connector.3 tools/kv
 		-v headers="$headers" '
 		/^\.\\" end/ { inside = 0; ends++ }
 		!inside
-		/^\.\\" (table|header|file): / {
+		/^\.\\" (table|header|calls): / {
 			if ($2 == "table:")
 				command = pages " " $3
 			else if ($2 == "header:")
 				command = "awk -v what=" $3 " -f tests/pages/header.awk " headers
 			else
-				command = "tests/pages/display.sh " $3
+				command = "tests/pages/calls.py " $3
 			while ((command | getline line) > 0)
 				print line
 			if (close(command) != 0)

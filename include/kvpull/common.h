@@ -237,23 +237,25 @@ struct kvpull_memory {
  * of a layer is read into the n-th.
  * With T tokens a block, H heads of this rank, and E bytes of a head of a token
  * for K or V alone, engines lay out their caches as follows.
- *   vLLM 0.32, a view [blocks][H][T][2 * E] of each layer, K beside V: a cache a
- *     layer, W = 2 * E. LBHNC: block_stride H * T * W, row_count 1, head_bytes
- *     and head_stride T * W. LBNHC: row_count T, row_stride H * W, head_bytes
- *     and head_stride W. Others likewise: the view's own strides.
- *   vLLM 0.10, [2][blocks][T][H][E] a layer: two caches, V's offset behind K's by
- *     blocks * T * H * E; block_stride T * H * E, row_count T, row_stride H * E,
- *     head_bytes and head_stride E. FlashInfer's [blocks][2][T][H][E]: V's offset
- *     T * H * E behind K's, and twice the block_stride.
- *   SGLang 0.5, k_buffer and v_buffer [page + tokens][H][E] a layer: a cache each,
- *     as the planes of vLLM 0.10; its page is the block, and block 0 padding.
+ *   vLLM 0.32, a view [blocks][H][T][2 * E] of each layer, K beside V: a cache
+ *     a layer, W = 2 * E. LBHNC: block_stride H * T * W, row_count 1,
+ *     head_bytes and head_stride T * W. LBNHC: row_count T, row_stride H * W,
+ *     head_bytes and head_stride W. Others likewise: the view's own strides.
+ *   vLLM 0.10, [2][blocks][T][H][E] a layer: two caches, V's offset behind K's
+ *     by blocks * T * H * E; block_stride T * H * E, row_count T, row_stride H
+ *     * E, head_bytes and head_stride E. FlashInfer's [blocks][2][T][H][E]:
+ *     V's offset T * H * E behind K's, and twice the block_stride.
+ *   SGLang 0.5, k_buffer and v_buffer [page + tokens][H][E] a layer: a cache
+ *     each, as the planes of vLLM 0.10; its page is the block, and block 0
+ *     padding.
  *   TensorRT-LLM 1.2, a pool [blocks][layers][2][H][T][E]: two caches of all
  *     layers, layer_stride 2 * H * T * E, block_stride layers times that, V's
  *     offset H * T * E; row_count 1, head_bytes and head_stride T * E.
- *   llama.cpp (unified cache, flash attention), cache_k and cache_v [cells][H][E]
- *     a layer: as SGLang's, T cells that belong to one sequence are a block. A
- *     quantized head has as many bytes as ggml_row_size() says. V without flash
- *     attention is transposed: no head is contiguous, it cannot be described.
+ *   llama.cpp (unified cache, flash attention), cache_k and cache_v
+ *     [cells][H][E] a layer: as SGLang's, T cells that belong to one sequence
+ *     are a block. A quantized head has as many bytes as ggml_row_size() says.
+ *     V without flash attention is transposed: no head is contiguous, it
+ *     cannot be described.
  *
  * Two engines that describe themselves wrongly in the same way would believe each
  * other. So regions_register() adds up row_count * head_bytes of a layer's caches

@@ -187,8 +187,8 @@ struct kvpull_finish {
 struct kvpull_scheduler_ops {
 	size_t struct_size;
 	/**
-	 * Open. Return 0, KVPULL_EINVAL, KVPULL_ECONFIG, KVPULL_ENOMEM or
-	 * KVPULL_EUNSUPPORTED; detail (may be NULL) says why.
+	 * Opens the scheduler half. Return 0, KVPULL_EINVAL, KVPULL_ECONFIG,
+	 * KVPULL_ENOMEM or KVPULL_EUNSUPPORTED; detail (may be NULL) says why.
 	 */
 	int (*open)(const struct kvpull_open_params *params,
 		    struct kvpull_scheduler **scheduler,

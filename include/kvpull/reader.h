@@ -414,7 +414,7 @@ struct kvpull_reader_ops {
 	int (*probe)(struct kvpull_reader *reader,
 		     const struct kvpull_reader_probe *probe, uint64_t *id);
 	/**
-	 * Begins a read; returns as probe() does. KVPULL_ESTALE also means that
+	 * Begins a read. Return as probe() does. KVPULL_ESTALE also means that
 	 * the incarnation is not the peer's. KVPULL_EINVAL also means that
 	 * another piece, or another read in flight, writes the same block, or
 	 * that the local's blocks are not as long as the peer's chunks.

@@ -49,7 +49,13 @@ check_codespell() {
 	files | grep -vE '^tests/fuzz/corpus/|\.abi$|^LICENSE$' |
 		xargs codespell --ignore-words tests/lint/codespell.txt
 }
-check_mandoc() { files 1 3 5 7 | xargs -r mandoc -T lint -W warning; }
+check_mandoc() {
+	files 1 3 5 7 | xargs -r mandoc -T lint -W warning || return 1
+	# A page fits a terminal of 80 columns, lines that are shown as they stand, too.
+	files 1 3 5 7 | each 'mandoc -T ascii -O width=78 "$0" | col -b | awk -v page="$0" "
+		length > 80 { print page \": \" length \" columns: \" \$0; bad = 1 }
+		END { exit bad }"'
+}
 # Calls that one macro declares in one line are one function to cppcheck.
 check_cppcheck() {
 	files c | cppcheck --quiet --std=c11 --enable=warning,performance,portability \

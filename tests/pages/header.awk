@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # A public header as mdoc. what=conventions: the lists of the headers' first
 # comments. what=types: constants, structs and callbacks, in their order, with
-# what is said of them. what=calls: each call of each table. A call that nothing
-# is said of, or that returns a code and names none, is an error.
+# what is said of them. calls.py has the calls.
+
+BEGIN {
+	LINE_MAX = 75
+}
 
 function fail(text)
 {
@@ -17,14 +20,26 @@ function escaped(text)
 	return text ~ /^[.']/ ? "\\&" text : text
 }
 
-function literal(text)
+# As it stands, but for lines that a page of 80 columns has no room for: a remark
+# behind code goes before it, and other lines are an error.
+function literal(text,    remark, indent)
 {
 	print ".Bd -literal"
-	gsub(/\t/, "        ", text)
 	count = split(text, lines, "\n")
-	for (i = 1; i <= count; i++)
+	for (i = 1; i <= count; i++) {
+		gsub(/\t/, "  ", lines[i])
+		if (length(lines[i]) > LINE_MAX && match(lines[i], / +\/\*.*\*\/$/)) {
+			remark = substr(lines[i], RSTART)
+			lines[i] = substr(lines[i], 1, RSTART - 1)
+			sub(/^ +/, "", remark)
+			match(lines[i], /^ */)
+			print substr(lines[i], 1, RLENGTH) remark
+		}
+		if (length(lines[i]) > LINE_MAX)
+			fail("a line of more than " LINE_MAX " columns: " lines[i])
 		if (lines[i] != "" || i < count)
 			print escaped(lines[i])
+	}
 	print ".Ed"
 }
 
@@ -70,7 +85,7 @@ function prose(text,    count, i, line, in_list, in_display, gap)
 			if (!in_display)
 				print ".Bd -literal"
 			in_display = 1
-			print escaped(line)
+			print escaped(substr(line, 3))
 		} else if (line == "") {
 			flush_text()
 			if (in_list)
@@ -126,36 +141,6 @@ function constants_end()
 	constants = comment_before = ""
 }
 
-# name of a struct of calls -> how it is reached
-function table_of(name)
-{
-	if (name == "kvpull_connector_ops")
-		return ""
-	sub(/^kvpull_/, "", name)
-	sub(/_ops$/, "", name)
-	return name "->"
-}
-
-function call_end(    name)
-{
-	gsub(/^[ \t]+/, "", call)
-	if (!match(call, /\(\*[a-z_]+\)/))
-		return
-	name = substr(call, RSTART + 2, RLENGTH - 3)
-	if (what == "calls") {
-		print ".Ss " table name
-		sub(/\(\*[a-z_]+\)/, table name, call)
-		gsub(/\n[ \t]*/, "\n        ", call)
-		literal(call)
-		if (comment == "")
-			fail(table name " has no comment")
-		else if (call ~ /^int / && comment !~ /Return|KVPULL_E/)
-			fail(table name " does not say what it returns")
-		prose(comment)
-	}
-	comment = ""
-}
-
 FNR == 1 {
 	in_comment = in_struct = in_calls = 0
 	comment = ""
@@ -202,11 +187,10 @@ in_comment {
 	next
 }
 
-# The tables of calls.
+# The tables of calls: calls.py.
 /^struct kvpull_[a-z_]+_ops \{/ {
 	constants_end()
 	in_calls = 1
-	table = table_of($2)
 	comment = ""
 	next
 }
@@ -215,11 +199,6 @@ in_calls && /^};/ {
 	next
 }
 in_calls {
-	call = call == "" ? $0 : call "\n" $0
-	if ($0 ~ /;/) {
-		call_end()
-		call = ""
-	}
 	next
 }
 
