@@ -415,6 +415,10 @@ abi-bless: lib ## renew the baseline; say why in CHANGELOG.md
 deps: ## install what the build needs; WITH="lint clang" their tools too
 	$(Q)tests/deps.sh $(WITH)
 
+docs: ## the documentation as a site with a search, into build/docs/site; no dead link
+	$(Q)tests/deps.sh docs
+	$(Q)tools/docs.py build/docs
+
 install: all ## library, header, pkg-config file, tools, man pages
 	$(Q)tools/install.sh install "$(DESTDIR)" "$(PREFIX)" "$(LIBDIR)" $(B) $(VERSION) $(TOOLS)
 
@@ -449,6 +453,6 @@ clean: ## remove build/ and .gpu/
 	stress stress-programs asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants draw-mutants bench bench-disk \
 	bench-engine check-engine check-engine-fabric signatures check-fabric bench-fabric fabric-uml headers layers rooms banned \
 	symbols probes check-probes compat lint format abi abi-bless deps pages sequences sequences-run api-fuzz api-fuzz-run \
-	install uninstall help clean always aarch64 dist wheel deb sbom check-packages
+	docs install uninstall help clean always aarch64 dist wheel deb sbom check-packages
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

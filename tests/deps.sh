@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Install what is missing to build and test kvpull on Debian 12 or Ubuntu; say
 # what is needed elsewhere. deps.sh [lint] [clang] [fabric] [fabric-uml] [engine]
-# [wheel] [deb] [packages] [aarch64] [probes] [bench]: their tools as well.
+# [wheel] [deb] [packages] [aarch64] [probes] [bench] [docs]: their tools as well.
 # setarch (thread sanitizer) and setpriv are in util-linux.
 packages="gcc g++ make python3 binutils libc6-dev pkg-config util-linux procps
 	libjansson-dev libsodium-dev libcmocka-dev liburing-dev
@@ -22,8 +22,10 @@ aarch64="gcc-aarch64-linux-gnu qemu-user libjansson-dev:arm64 libsodium-dev:arm6
 
 probes="bpftrace"
 bench="python3 fio"
+docs="python3 python3-venv mandoc"
 fabric_uml="flex bison bc xz-utils"
 
+sets="$*"
 for extra in "$@"; do
 	case $extra in
 	lint) packages="$packages $lint" ;;
@@ -35,10 +37,11 @@ for extra in "$@"; do
 	aarch64) packages="$packages $aarch64" ;;
 	probes) packages="$packages $probes" ;;
 	bench) packages="$packages $bench" ;;
+	docs) packages="$packages $docs" ;;
 	fabric) packages="$packages $fabric" ;;
 	fabric-uml) packages="$packages $fabric $fabric_uml" ;;
 	*)
-		echo "deps: unknown set '$extra': lint, clang, fabric, fabric-uml, engine, wheel, deb, packages, aarch64, probes, bench are known" >&2
+		echo "deps: unknown set '$extra': lint, clang, fabric, fabric-uml, engine, wheel, deb, packages, aarch64, probes, bench, docs are known" >&2
 		exit 2
 		;;
 	esac
@@ -52,6 +55,18 @@ for module in cffi yaml; do
 done
 packages="$packages$modules"
 
+# mkdocs for `make docs`, from PyPI: Debian 12 has an older one.
+site_tools() {
+	case " $sets " in
+	*" docs "*) ;;
+	*) return ;;
+	esac
+	venv=$(dirname "$0")/../build/docs/venv
+	[ -x "$venv/bin/mkdocs" ] && return
+	"${PYTHON:-python3}" -m venv "$venv" &&
+		"$venv/bin/pip" --quiet --disable-pip-version-check install 'mkdocs==1.6.1'
+}
+
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
 	missing=$modules
 	for tool in cc make pkg-config abidw; do
@@ -60,7 +75,10 @@ if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
 	for library in jansson libsodium cmocka liburing libibverbs librdmacm; do
 		pkg-config --exists $library 2>/dev/null || missing="$missing $library"
 	done
-	[ -z "$missing" ] && exit 0
+	if [ -z "$missing" ]; then
+		site_tools
+		exit
+	fi
 	echo "deps: this is not Debian; please install:$missing" >&2
 	# shellcheck disable=SC2086 # a list of names
 	echo "deps: on Debian the packages are" $packages >&2
@@ -76,7 +94,10 @@ for package in $packages; do
 	*) missing="$missing $package" ;;
 	esac
 done
-[ -z "$missing" ] && exit 0
+if [ -z "$missing" ]; then
+	site_tools
+	exit
+fi
 
 sudo=
 if [ "$(id -u)" -ne 0 ]; then
@@ -95,4 +116,5 @@ esac
 # shellcheck disable=SC2086 # a list of names
 $sudo apt-get -qq -o Acquire::Retries=3 update &&
 	$sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 \
-		install --no-install-recommends -y $missing >/dev/null
+		install --no-install-recommends -y $missing >/dev/null &&
+	site_tools

@@ -77,11 +77,16 @@ names_all() {
 }
 check names_all
 
+# YAML: the manifests, and the forms and the workflow of .github.
+yaml() { # script and its arguments
+	"$python" "$@" >"$work/log" 2>&1
+	result_read "$work/log" $?
+	[ "$bad" -eq 0 ] || failed_say "$1" <"$work/log"
+	passed=$((passed + ok))
+	failed=$((failed + bad))
+}
 # shellcheck disable=SC2046 # names without blanks
-"$python" tests/examples/manifests.py $(find examples -name '*.yaml') >"$work/log" 2>&1
-result_read "$work/log" $?
-[ "$bad" -eq 0 ] || failed_say "the manifests" <"$work/log"
-passed=$((passed + ok))
-failed=$((failed + bad))
+yaml tests/examples/manifests.py $(find examples -name '*.yaml')
+yaml tests/examples/forge.py
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

@@ -43,7 +43,7 @@ built() {
 
 # Each target that README.md names, or why it is not run here.
 targets='demo check install wheel deb'
-elsewhere='check-packages bench-engine check-engine-fabric'
+elsewhere='docs check-packages bench-engine check-engine-fabric'
 readme_names() {
 	names=$(grep -oE '\bmake [a-z][a-z-]*' README.md | cut -d ' ' -f 2 | sort -u)
 	for target in $names; do
