@@ -145,6 +145,12 @@ claim 'forty engines' 0 '^kvpull_top +[0-9:]+ UTC +40 workers, ' -- "$top" -1 --
 claim 'forty engines at 80 x 24' 0 '1-[0-9]+ of [0-9]+  q end  \? help ' 'ENGINE +RANK +PID ' -- \
 	sh -c "(sleep 1; printf q) | TERM=xterm script -qec 'stty rows 24 cols 80; \"$top\" --all -f \"$work/forty\"' /dev/null"
 sed 's/\x1b\[[0-9;?]*[A-Za-z]//g' "$work/out" | sed -n '/q end/q; p'
+# The first line that is shown: at first, at most, at last.
+claim 'End and Home' 0 '^1 [1-9][0-9]+ 1$' -- sh -c \
+	"(for key in '' '\\033[F' '\\033[H' q; do sleep 1; printf \"\$key\"; done) |
+	TERM=xterm script -qec 'stty rows 24 cols 80; \"$top\" --all -f \"$work/forty\"' /dev/null |
+	grep -oE '[0-9]+-[0-9]+ of' | awk -F- '!n++ { first = \$1 } \$1 > most { most = \$1 } { last = \$1 }
+		END { print first, most + 0, last }'"
 # A container that was started again has the pid that it had: two files of one name.
 mkdir "$work/twice"
 cp "$work/s/$server"-*.status "$work/twice/1-1.status"

@@ -11,7 +11,7 @@
 
 #define ESCAPE '\033'
 #define BACKSPACE '\177'
-#define END_SCROLL (UINT32_MAX / 2) /* beyond any line */
+#define END_SCROLL INT64_C(0x7fffffff) /* beyond any line */
 
 static volatile sig_atomic_t resized;
 static volatile sig_atomic_t ended;

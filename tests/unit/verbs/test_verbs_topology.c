@@ -23,7 +23,8 @@
 static char root[64]; /* stands for "/" where a path begins with /sys/ */
 static uint64_t cpus_allowed; /* of this process, by bit */
 
-static void file_make(const char *text, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void
+file_make(const char *text, const char *format, ...)
 {
 	char path[256];
 	va_list words;
