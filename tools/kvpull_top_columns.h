@@ -3,12 +3,12 @@
  * The columns of each table, a line each. The screen, JSON and Prometheus' text
  * are made from these lines and have no column of their own.
  *
- * X(name, head, width, priority, metric, cell)
+ * X(name, head, width, priority, metric, help, cell)
  *   name      member of the JSON object; "a.b": b of its object a; NO: none
  *   head      on the screen; NO: not there
  *   width     least, on the screen; negative: text, from the left
  *   priority  a narrow screen leaves out the highest first; 0: shown whole
- *   metric    NONE, or M(name, help)
+ *   metric    its name in Prometheus, and its help; NO: none
  *   cell      how the value is read; its kind is its type in all three
  */
 #ifndef KVPULL_TOOLS_KVPULL_TOP_COLUMNS_H
@@ -18,175 +18,173 @@
 
 /* clang-format off */
 #define NO NULL
-#define NONE { NULL, NULL }
-#define M(name, help) { name, help }
 
 /* Columns of each file; half: "worker" or "reader", in metrics. */
 #define FILE_COLUMNS(X, head, rank_head, half) \
-	X("engine", head, -13, 1, NONE, TEXT(header->engine_id)) \
-	X("rank", rank_head, 4, 4, NONE, NUMBER(header->tp_rank)) \
-	X("pid", "PID", 7, 1, NONE, NUMBER(header->pid)) \
-	X("state", NO, 0, 0, NONE, WORD(state_name(worker))) \
-	X(NO, "STATE", -7, 1, NONE, state_put(cell++, row->top, worker)) \
-	X(NO, NO, 0, 0, M("kvpull_" half "_up", "1: its process lives and is not stopped"), \
+	X("engine", head, -13, 1, NO, NO, TEXT(header->engine_id)) \
+	X("rank", rank_head, 4, 4, NO, NO, NUMBER(header->tp_rank)) \
+	X("pid", "PID", 7, 1, NO, NO, NUMBER(header->pid)) \
+	X("state", NO, 0, 0, NO, NO, WORD(state_name(worker))) \
+	X(NO, "STATE", -7, 1, NO, NO, state_put(cell++, row->top, worker)) \
+	X(NO, NO, 0, 0, "kvpull_" half "_up", "1: its process lives and is not stopped", \
 		NUMBER(worker->state == TOP_RUNNING)) \
-	X("rank_count", NO, 0, 0, NONE, NUMBER(header->tp_size)) \
-	X("uid", NO, 0, 0, NONE, NUMBER(header->uid)) \
-	X("incarnation", NO, 0, 0, NONE, HEX(header->incarnation)) \
-	X("host", NO, 0, 0, NONE, TEXT(header->host)) \
-	X("library", NO, 0, 0, NONE, TEXT(header->library)) \
-	X("path", NO, 0, 0, NONE, TEXT(worker->path)) \
-	X("up_s", NO, 0, 0, NONE, AGE(top_ago(worker, header->opened_ns)))
+	X("rank_count", NO, 0, 0, NO, NO, NUMBER(header->tp_size)) \
+	X("uid", NO, 0, 0, NO, NO, NUMBER(header->uid)) \
+	X("incarnation", NO, 0, 0, NO, NO, HEX(header->incarnation)) \
+	X("host", NO, 0, 0, NO, NO, TEXT(header->host)) \
+	X("library", NO, 0, 0, NO, NO, TEXT(header->library)) \
+	X("path", NO, 0, 0, NO, NO, TEXT(worker->path)) \
+	X("up_s", NO, 0, 0, NO, NO, AGE(top_ago(worker, header->opened_ns)))
 
 #define POLLED(X, metric) \
-	X("engine_thread_s", "POLLED", 6, 1, M(metric, "Since the engine's last poll"), \
+	X("engine_thread_s", "POLLED", 6, 1, metric, "Since the engine's last poll", \
 		AGE(top_ran(worker, KVPULL_STATUS_ENGINE) + worker->gone_ns))
 
 #define ERRORS(X) \
-	X("errors_last_minute", "ERR", 3, 3, NONE, NUMBER(top_errors(worker)))
+	X("errors_last_minute", "ERR", 3, 3, NO, NO, NUMBER(top_errors(worker)))
 
 #define WORKER_COLUMNS(X) \
 	FILE_COLUMNS(X, "ENGINE", "RANK", "worker") \
 	POLLED(X, "kvpull_worker_engine_silent_seconds") \
-	X("progress_thread_s", NO, 0, 0, M("kvpull_worker_progress_silent_seconds", "Since the progress thread's last run"), \
+	X("progress_thread_s", NO, 0, 0, "kvpull_worker_progress_silent_seconds", "Since the progress thread's last run", \
 		AGE(top_ran(worker, KVPULL_STATUS_PROGRESS) + worker->gone_ns)) \
-	X("step_s", NO, 0, 0, NONE, \
+	X("step_s", NO, 0, 0, NO, NO, \
 		AGE(goes_on(worker, top_ago(worker, GET(&top_thread(worker, KVPULL_STATUS_ENGINE)->step_ns))))) \
-	X("lease_s", NO, 0, 0, NONE, AGE(header->lease_ns)) \
-	X("holds.held", "HOLDS", 5, 1, NONE, NUMBER(holds.held)) \
-	X("holds.blocks", "BLOCKS", 6, 1, M("kvpull_worker_hold_blocks", "Blocks held now"), NUMBER(holds.blocks)) \
-	X("holds.oldest_s", "OLDEST", 6, 2, M("kvpull_worker_hold_oldest_seconds", "Age of the oldest hold"), \
+	X("lease_s", NO, 0, 0, NO, NO, AGE(header->lease_ns)) \
+	X("holds.held", "HOLDS", 5, 1, NO, NO, NUMBER(holds.held)) \
+	X("holds.blocks", "BLOCKS", 6, 1, "kvpull_worker_hold_blocks", "Blocks held now", NUMBER(holds.blocks)) \
+	X("holds.oldest_s", "OLDEST", 6, 2, "kvpull_worker_hold_oldest_seconds", "Age of the oldest hold", \
 		AGE(goes_on(worker, holds.oldest_ns))) \
-	X("holds.max", NO, 0, 0, M("kvpull_worker_holds_max", "Holds that there is room for"), NUMBER(header->max_holds)) \
-	X("holds.staged", NO, 0, 0, NONE, NUMBER(holds.staged)) \
-	X("holds.ended", NO, 0, 0, NONE, NUMBER(holds.ended)) \
-	X("holds.claimed", NO, 0, 0, NONE, NUMBER(holds.claimed)) \
-	X(NO, "PULLS", 5, 2, NONE, COUNTER("pulls_live")) \
-	X(NO, "MiB", 8, 5, NONE, throughput_put(cell++, worker)) \
+	X("holds.max", NO, 0, 0, "kvpull_worker_holds_max", "Holds that there is room for", NUMBER(header->max_holds)) \
+	X("holds.staged", NO, 0, 0, NO, NO, NUMBER(holds.staged)) \
+	X("holds.ended", NO, 0, 0, NO, NO, NUMBER(holds.ended)) \
+	X("holds.claimed", NO, 0, 0, NO, NO, NUMBER(holds.claimed)) \
+	X(NO, "PULLS", 5, 2, NO, NO, COUNTER("pulls_live")) \
+	X(NO, "MiB", 8, 5, NO, NO, throughput_put(cell++, worker)) \
 	ERRORS(X) \
-	X(NO, "TICKETS", 7, 5, NONE, COUNTER("claims_live")) \
-	X(NO, "SENDING", 7, 6, NONE, COUNTER("releases_queued"))
+	X(NO, "TICKETS", 7, 5, NO, NO, COUNTER("claims_live")) \
+	X(NO, "SENDING", 7, 6, NO, NO, COUNTER("releases_queued"))
 
 #define POOL_COLUMNS(X) \
 	FILE_COLUMNS(X, "POOL", NO, "reader") \
 	POLLED(X, "kvpull_reader_silent_seconds") \
-	X("role", "ROLE", -6, 1, NONE, WORD(top_role(worker))) \
-	X("shares", NO, 0, 0, NONE, FLAG(shared)) \
-	X("chunks", "CHUNKS", 7, 2, M("kvpull_reader_chunks", "Chunks that it shares"), NUMBER(shared * GET(&pool->chunk_count))) \
-	X("chunk_bytes", NO, 0, 0, M("kvpull_reader_chunk_bytes", "Bytes of such a chunk"), NUMBER(shared * GET(&pool->chunk_bytes))) \
-	X("slots", NO, 0, 0, M("kvpull_reader_slots", "Slots of its file"), NUMBER(shared * GET(&pool->slot_count))) \
-	X(NO, "READERS", 7, 2, NONE, COUNTER("readers_live")) \
-	X(NO, "PEERS", 5, 2, NONE, COUNTER("peers_live")) \
-	X(NO, NO, 0, 0, M("kvpull_reader_peers_given_up", "Owners that it does not read any more"), NUMBER(top_given_up(worker))) \
-	X(NO, "MiB", 8, 4, NONE, throughput_put(cell++, worker)) \
+	X("role", "ROLE", -6, 1, NO, NO, WORD(top_role(worker))) \
+	X("shares", NO, 0, 0, NO, NO, FLAG(shared)) \
+	X("chunks", "CHUNKS", 7, 2, "kvpull_reader_chunks", "Chunks that it shares", NUMBER(shared * GET(&pool->chunk_count))) \
+	X("chunk_bytes", NO, 0, 0, "kvpull_reader_chunk_bytes", "Bytes of such a chunk", NUMBER(shared * GET(&pool->chunk_bytes))) \
+	X("slots", NO, 0, 0, "kvpull_reader_slots", "Slots of its file", NUMBER(shared * GET(&pool->slot_count))) \
+	X(NO, "READERS", 7, 2, NO, NO, COUNTER("readers_live")) \
+	X(NO, "PEERS", 5, 2, NO, NO, COUNTER("peers_live")) \
+	X(NO, NO, 0, 0, "kvpull_reader_peers_given_up", "Owners that it does not read any more", NUMBER(top_given_up(worker))) \
+	X(NO, "MiB", 8, 4, NO, NO, throughput_put(cell++, worker)) \
 	ERRORS(X) \
-	X(NO, "ASKS", 4, 2, NONE, COUNTER("asks_live")) \
-	X(NO, "GOOD", 8, 5, NONE, COUNTER("pieces_good")) \
-	X(NO, "STALE", 6, 6, NONE, COUNTER("pieces_stale")) \
-	X(NO, "FAILED", 6, 3, NONE, COUNTER("pieces_failed"))
+	X(NO, "ASKS", 4, 2, NO, NO, COUNTER("asks_live")) \
+	X(NO, "GOOD", 8, 5, NO, NO, COUNTER("pieces_good")) \
+	X(NO, "STALE", 6, 6, NO, NO, COUNTER("pieces_stale")) \
+	X(NO, "FAILED", 6, 3, NO, NO, COUNTER("pieces_failed"))
 
 #define AGE_COLUMNS(X) \
-	X(NO, "HOLDS BY AGE  < 1 s", 19, 0, NONE, NUMBER(sum.ages[0])) \
-	X(NO, "< 10 s", 8, 0, NONE, NUMBER(sum.ages[1])) \
-	X(NO, "< 1 min", 9, 0, NONE, NUMBER(sum.ages[2])) \
-	X(NO, "older", 7, 0, NONE, NUMBER(sum.ages[3])) \
-	X(NO, "unclaimed", 11, 0, NONE, NUMBER(sum.held - sum.claimed))
+	X(NO, "HOLDS BY AGE  < 1 s", 19, 0, NO, NO, NUMBER(sum.ages[0])) \
+	X(NO, "< 10 s", 8, 0, NO, NO, NUMBER(sum.ages[1])) \
+	X(NO, "< 1 min", 9, 0, NO, NO, NUMBER(sum.ages[2])) \
+	X(NO, "older", 7, 0, NO, NO, NUMBER(sum.ages[3])) \
+	X(NO, "unclaimed", 11, 0, NO, NO, NUMBER(sum.held - sum.claimed))
 
 #define HOLD_COLUMNS(X) \
-	X("label", "OLDEST HOLDS", -12, 0, NONE, label_put(cell++, hold->label)) \
-	X("age_s", "AGE", 7, 0, NONE, AGE(goes_on(worker, top_ago(worker, GET(&hold->taken_ns))))) \
-	X("blocks", "BLOCKS", 6, 1, NONE, NUMBER(GET(&now->blocks))) \
-	X("heard_s", "HEARD", 7, 2, NONE, AGE(goes_on(worker, top_ago(worker, GET(&now->word_ns))))) \
-	X("claimed_by", "CLAIMED BY", -13, 0, NONE, name_put(cell++, who)) \
-	X("claimed_pid", "PID", 7, 0, NONE, pid_put(cell++, by ? by->row->pid : 0)) \
-	X(NO, "OF", -10, 3, NONE, TEXT(worker->header.engine_id)) \
-	X("slot", "SLOT", 6, 5, NONE, NUMBER(slot)) \
-	X("generation", "GENERATION", 10, 4, NONE, NUMBER(GET(&hold->generation))) \
-	X("key", "KEY", 8, 6, NONE, NUMBER(GET(&hold->key)))
+	X("label", "OLDEST HOLDS", -12, 0, NO, NO, label_put(cell++, hold->label)) \
+	X("age_s", "AGE", 7, 0, NO, NO, AGE(goes_on(worker, top_ago(worker, GET(&hold->taken_ns))))) \
+	X("blocks", "BLOCKS", 6, 1, NO, NO, NUMBER(GET(&now->blocks))) \
+	X("heard_s", "HEARD", 7, 2, NO, NO, AGE(goes_on(worker, top_ago(worker, GET(&now->word_ns))))) \
+	X("claimed_by", "CLAIMED BY", -13, 0, NO, NO, name_put(cell++, who)) \
+	X("claimed_pid", "PID", 7, 0, NO, NO, pid_put(cell++, by ? by->row->pid : 0)) \
+	X(NO, "OF", -10, 3, NO, NO, TEXT(worker->header.engine_id)) \
+	X("slot", "SLOT", 6, 5, NO, NO, NUMBER(slot)) \
+	X("generation", "GENERATION", 10, 4, NO, NO, NUMBER(GET(&hold->generation))) \
+	X("key", "KEY", 8, 6, NO, NO, NUMBER(GET(&hold->key)))
 
 #define CONSUMER_COLUMNS(X) \
-	X("engine", "CONSUMER", -13, 1, NONE, TEXT(who->engine_id)) \
-	X("rank", "RANK", 4, 4, NONE, NUMBER(who->rank)) \
-	X("pid", "PID", 7, 1, NONE, NUMBER(who->pid)) \
-	X("uid", NO, 0, 0, NONE, NUMBER(who->uid)) \
-	X("rank_count", NO, 0, 0, NONE, NUMBER(who->rank_count)) \
-	X("instance", NO, 0, 0, NONE, HEX(GET(&who->instance))) \
-	X("incarnation", NO, 0, 0, NONE, HEX(GET(&who->incarnation))) \
-	X("connected", NO, 0, 0, NONE, FLAG(GET(&who->state) == KVPULL_SHOWN_HERE)) \
-	X(NO, "STATE", -5, 1, NONE, caller_state_put(cell++, row, who)) \
-	X("route", "ROUTE", -5, 5, NONE, TEXT(who->route)) \
-	X("heard_s", "HEARD", 6, 1, M("kvpull_consumer_silent_seconds", "Since a consumer was last heard of"), \
+	X("engine", "CONSUMER", -13, 1, NO, NO, TEXT(who->engine_id)) \
+	X("rank", "RANK", 4, 4, NO, NO, NUMBER(who->rank)) \
+	X("pid", "PID", 7, 1, NO, NO, NUMBER(who->pid)) \
+	X("uid", NO, 0, 0, NO, NO, NUMBER(who->uid)) \
+	X("rank_count", NO, 0, 0, NO, NO, NUMBER(who->rank_count)) \
+	X("instance", NO, 0, 0, NO, NO, HEX(GET(&who->instance))) \
+	X("incarnation", NO, 0, 0, NO, NO, HEX(GET(&who->incarnation))) \
+	X("connected", NO, 0, 0, NO, NO, FLAG(GET(&who->state) == KVPULL_SHOWN_HERE)) \
+	X(NO, "STATE", -5, 1, NO, NO, caller_state_put(cell++, row, who)) \
+	X("route", "ROUTE", -5, 5, NO, NO, TEXT(who->route)) \
+	X("heard_s", "HEARD", 6, 1, "kvpull_consumer_silent_seconds", "Since a consumer was last heard of", \
 		AGE(one->heard_ns + worker->gone_ns)) \
-	X("holds", "HOLDS", 5, 1, NONE, NUMBER(one->holds)) \
-	X("blocks", "BLOCKS", 6, 1, M("kvpull_consumer_hold_blocks", "Blocks that a consumer keeps"), NUMBER(one->blocks)) \
-	X("oldest_s", "OLDEST", 6, 1, M("kvpull_consumer_oldest_seconds", "Age of a consumer's oldest hold"), \
+	X("holds", "HOLDS", 5, 1, NO, NO, NUMBER(one->holds)) \
+	X("blocks", "BLOCKS", 6, 1, "kvpull_consumer_hold_blocks", "Blocks that a consumer keeps", NUMBER(one->blocks)) \
+	X("oldest_s", "OLDEST", 6, 1, "kvpull_consumer_oldest_seconds", "Age of a consumer's oldest hold", \
 		AGE(goes_on(worker, one->oldest_ns))) \
-	X("expired", "EXPIRED", 7, 3, NONE, NUMBER(GET(&one->words->expired))) \
-	X(NO, "OF", -10, 2, NONE, TEXT(worker->header.engine_id)) \
-	X("claims", "CLAIMS", 6, 5, NONE, NUMBER(GET(&one->words->claims))) \
-	X("releases", "RELEASES", 8, 6, NONE, NUMBER(GET(&one->words->releases)))
+	X("expired", "EXPIRED", 7, 3, NO, NO, NUMBER(GET(&one->words->expired))) \
+	X(NO, "OF", -10, 2, NO, NO, TEXT(worker->header.engine_id)) \
+	X("claims", "CLAIMS", 6, 5, NO, NO, NUMBER(GET(&one->words->claims))) \
+	X("releases", "RELEASES", 8, 6, NO, NO, NUMBER(GET(&one->words->releases)))
 
 #define READER_COLUMNS(X) \
-	X("engine", "READER", -13, 1, NONE, TEXT(who->engine_id)) \
-	X("pid", "PID", 7, 1, NONE, NUMBER(who->pid)) \
-	X("uid", "UID", 10, 2, NONE, NUMBER(who->uid)) \
-	X("incarnation", NO, 0, 0, NONE, HEX(GET(&who->incarnation))) \
-	X("connected", NO, 0, 0, NONE, FLAG(GET(&who->state) == KVPULL_SHOWN_HERE)) \
-	X(NO, "STATE", -5, 1, NONE, caller_state_put(cell++, row, who)) \
-	X("route", "ROUTE", -5, 2, NONE, TEXT(who->route)) \
-	X("since_s", "SINCE", 6, 1, NONE, AGE(goes_on(worker, top_ago(worker, GET(&who->since_ns))))) \
-	X(NO, "OF", -10, 1, NONE, TEXT(worker->header.engine_id)) \
-	X(NO, "PID", 7, 1, NONE, NUMBER(worker->header.pid))
+	X("engine", "READER", -13, 1, NO, NO, TEXT(who->engine_id)) \
+	X("pid", "PID", 7, 1, NO, NO, NUMBER(who->pid)) \
+	X("uid", "UID", 10, 2, NO, NO, NUMBER(who->uid)) \
+	X("incarnation", NO, 0, 0, NO, NO, HEX(GET(&who->incarnation))) \
+	X("connected", NO, 0, 0, NO, NO, FLAG(GET(&who->state) == KVPULL_SHOWN_HERE)) \
+	X(NO, "STATE", -5, 1, NO, NO, caller_state_put(cell++, row, who)) \
+	X("route", "ROUTE", -5, 2, NO, NO, TEXT(who->route)) \
+	X("since_s", "SINCE", 6, 1, NO, NO, AGE(goes_on(worker, top_ago(worker, GET(&who->since_ns))))) \
+	X(NO, "OF", -10, 1, NO, NO, TEXT(worker->header.engine_id)) \
+	X(NO, "PID", 7, 1, NO, NO, NUMBER(worker->header.pid))
 
 #define PEER_COLUMNS(X) \
-	X("engine", "PEER", -13, 1, NONE, TEXT(peer->engine_id)) \
-	X("pid", "PID", 7, 1, NONE, NUMBER(peer->pid)) \
-	X("route", "ROUTE", -5, 2, NONE, TEXT(peer->route)) \
-	X("state", "STATE", -10, 1, NONE, WORD(peer_state(GET(&peer->state)))) \
-	X("error", "ERROR", -9, 1, NONE, error_put(cell++, GET(&peer->error))) \
-	X("claims", "CLAIMS", 6, 4, NONE, NUMBER(GET(&peer->claims))) \
-	X(NO, "MiB", 7, 3, NONE, NUMBER(peer_bytes >> 20)) \
-	X("bytes", NO, 0, 0, NONE, NUMBER(peer_bytes)) \
-	X("pulls", NO, 0, 0, NONE, NUMBER(GET(&peer->pulls) + GET(&peer->small_pulls))) \
-	X("since_s", NO, 0, 0, NONE, AGE(goes_on(worker, top_ago(worker, GET(&peer->since_ns))))) \
-	X(NO, "BY", -13, 2, NONE, TEXT(worker->header.engine_id)) \
-	X("retries", "RETRY", 5, 5, NONE, NUMBER(GET(&peer->retries))) \
-	X("failures", "FAILED", 6, 4, NONE, NUMBER(GET(&peer->failures))) \
-	X("address", "ADDRESS", -12, 3, NONE, TEXT(peer->address)) \
-	X("why", "WHY THAT ROUTE", -14, 6, NONE, TEXT(peer->why))
+	X("engine", "PEER", -13, 1, NO, NO, TEXT(peer->engine_id)) \
+	X("pid", "PID", 7, 1, NO, NO, NUMBER(peer->pid)) \
+	X("route", "ROUTE", -5, 2, NO, NO, TEXT(peer->route)) \
+	X("state", "STATE", -10, 1, NO, NO, WORD(peer_state(GET(&peer->state)))) \
+	X("error", "ERROR", -9, 1, NO, NO, error_put(cell++, GET(&peer->error))) \
+	X("claims", "CLAIMS", 6, 4, NO, NO, NUMBER(GET(&peer->claims))) \
+	X(NO, "MiB", 7, 3, NO, NO, NUMBER(peer_bytes >> 20)) \
+	X("bytes", NO, 0, 0, NO, NO, NUMBER(peer_bytes)) \
+	X("pulls", NO, 0, 0, NO, NO, NUMBER(GET(&peer->pulls) + GET(&peer->small_pulls))) \
+	X("since_s", NO, 0, 0, NO, NO, AGE(goes_on(worker, top_ago(worker, GET(&peer->since_ns))))) \
+	X(NO, "BY", -13, 2, NO, NO, TEXT(worker->header.engine_id)) \
+	X("retries", "RETRY", 5, 5, NO, NO, NUMBER(GET(&peer->retries))) \
+	X("failures", "FAILED", 6, 4, NO, NO, NUMBER(GET(&peer->failures))) \
+	X("address", "ADDRESS", -12, 3, NO, NO, TEXT(peer->address)) \
+	X("why", "WHY THAT ROUTE", -14, 6, NO, NO, TEXT(peer->why))
 
 #define PULL_COLUMNS(X) \
-	X("label", "PULLS NOW", -12, 0, NONE, label_put(cell++, pull->label)) \
-	X("age_s", "AGE", 7, 0, NONE, AGE(goes_on(worker, top_ago(worker, GET(&pull->started_ns))))) \
-	X("blocks", "BLOCKS", 7, 1, NONE, NUMBER(place >> 32)) \
-	X("state", "STATE", -10, 0, NONE, WORD(pull_state((uint32_t)GET(&pull->state)))) \
-	X(NO, "BY", -13, 0, NONE, TEXT(worker->header.engine_id)) \
-	X("slot", "SLOT", 6, 2, NONE, NUMBER((uint32_t)place)) \
-	X("generation", "GENERATION", 10, 2, NONE, NUMBER(GET(&pull->generation))) \
-	X("key", "KEY", 8, 3, NONE, NUMBER(GET(&pull->key)))
+	X("label", "PULLS NOW", -12, 0, NO, NO, label_put(cell++, pull->label)) \
+	X("age_s", "AGE", 7, 0, NO, NO, AGE(goes_on(worker, top_ago(worker, GET(&pull->started_ns))))) \
+	X("blocks", "BLOCKS", 7, 1, NO, NO, NUMBER(place >> 32)) \
+	X("state", "STATE", -10, 0, NO, NO, WORD(pull_state((uint32_t)GET(&pull->state)))) \
+	X(NO, "BY", -13, 0, NO, NO, TEXT(worker->header.engine_id)) \
+	X("slot", "SLOT", 6, 2, NO, NO, NUMBER((uint32_t)place)) \
+	X("generation", "GENERATION", 10, 2, NO, NO, NUMBER(GET(&pull->generation))) \
+	X("key", "KEY", 8, 3, NO, NO, NUMBER(GET(&pull->key)))
 
 #define EVENT_COLUMNS(X) \
-	X(NO, "LAST EVENTS", 11, 0, NONE, AGE(goes_on(worker, top_ago(worker, note->at_ns)))) \
-	X(NO, "WHAT", -14, 0, NONE, WORD(event_name(note->what))) \
-	X(NO, "SLOT", 6, 0, NONE, NUMBER(note->slot)) \
-	X(NO, "GENERATION", 10, 0, NONE, NUMBER(note->generation)) \
-	X(NO, "WHO", -16, 0, NONE, who_put(cell++, worker, note)) \
-	X(NO, "OUTCOME", -9, 0, NONE, outcome_put(cell++, note)) \
-	X(NO, "THREAD", -8, 0, NONE, WORD(thread))
+	X(NO, "LAST EVENTS", 11, 0, NO, NO, AGE(goes_on(worker, top_ago(worker, note->at_ns)))) \
+	X(NO, "WHAT", -14, 0, NO, NO, WORD(event_name(note->what))) \
+	X(NO, "SLOT", 6, 0, NO, NO, NUMBER(note->slot)) \
+	X(NO, "GENERATION", 10, 0, NO, NO, NUMBER(note->generation)) \
+	X(NO, "WHO", -16, 0, NO, NO, who_put(cell++, worker, note)) \
+	X(NO, "OUTCOME", -9, 0, NO, NO, outcome_put(cell++, note)) \
+	X(NO, "THREAD", -8, 0, NO, NO, WORD(thread))
 
 #define FINDING_COLUMNS(X) \
-	X("what", NO, 0, 0, NONE, WORD(finding->what)) \
-	X("engine", NO, 0, 0, NONE, name_put(cell++, finding->engine)) \
-	X("pid", NO, 0, 0, NONE, pid_put(cell++, finding->pid)) \
-	X("since_s", NO, 0, 0, NONE, AGE(finding->since_ns)) \
-	X("holds", NO, 0, 0, NONE, NUMBER(finding->holds)) \
-	X("blocks", NO, 0, 0, NONE, NUMBER(finding->blocks)) \
-	X("seen_by", NO, 0, 0, NONE, NUMBER(finding->at->header.pid)) \
-	X("text", NO, 0, 0, NONE, TEXT(finding->text))
+	X("what", NO, 0, 0, NO, NO, WORD(finding->what)) \
+	X("engine", NO, 0, 0, NO, NO, name_put(cell++, finding->engine)) \
+	X("pid", NO, 0, 0, NO, NO, pid_put(cell++, finding->pid)) \
+	X("since_s", NO, 0, 0, NO, NO, AGE(finding->since_ns)) \
+	X("holds", NO, 0, 0, NO, NO, NUMBER(finding->holds)) \
+	X("blocks", NO, 0, 0, NO, NO, NUMBER(finding->blocks)) \
+	X("seen_by", NO, 0, 0, NO, NO, NUMBER(finding->at->header.pid)) \
+	X("text", NO, 0, 0, NO, NO, TEXT(finding->text))
 
 #define UNREAD_COLUMNS(X) \
-	X("path", NO, 0, 0, NONE, TEXT(unread->path)) \
-	X("why", NO, 0, 0, NONE, TEXT(unread->why))
+	X("path", NO, 0, 0, NO, NO, TEXT(unread->path)) \
+	X("why", NO, 0, 0, NO, NO, TEXT(unread->why))
 /*
  * X(time, of, name, metric, help): a time that is measured, KVPULL_TIMES_time;
  * its name in JSON, its histogram.

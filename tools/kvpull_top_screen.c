@@ -193,7 +193,7 @@ static void row_collect(const struct top_row *row)
 	struct shown shown = { .mark = row->mark, .order = sheet->count };
 	struct shown *rows =
 		grown(sheet->rows, sheet->count, &sheet->room, sizeof(*rows));
-	char texts[TOP_COLUMNS_MAX * 160];
+	char texts[TOP_COLUMNS_MAX * 160 + 1];
 	size_t used = 0;
 	const char *key = NULL;
 	int is_found = !*filter;
@@ -219,12 +219,13 @@ static void row_collect(const struct top_row *row)
 			sheet->needs[at] = (uint32_t)strlen(text);
 		used += strlen(text) + 1;
 	}
-	shown.texts = is_found ? malloc(used) : NULL;
+	texts[used] = '\0';
+	shown.texts = is_found ? malloc(used + 1) : NULL;
 	if (!shown.texts)
 		return;
-	memcpy(shown.texts, texts, used);
+	memcpy(shown.texts, texts, used + 1);
 	/* A table without that column stays as it comes. */
-	shown.key = shown.texts + (key ? (size_t)(key - texts) : used - 1);
+	shown.key = shown.texts + (key ? (size_t)(key - texts) : used);
 	sheet->rows[sheet->count++] = shown;
 }
 

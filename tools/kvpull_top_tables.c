@@ -100,9 +100,9 @@ static void date_put(struct top_cell *cell, const char *word,
 #define NOTHING(word) nothing_put(cell++, word)
 #define COUNTER(name) NUMBER(top_counter_named(worker, name))
 
-#define COLUMN(name, head, width, priority, metric, cell)                      \
-	{ name, head, width, priority, metric },
-#define CELL(name, head, width, priority, metric, cell) cell;
+#define COLUMN(name, head, width, priority, metric, help, cell)                \
+	{ name, head, width, priority, { metric, help } },
+#define CELL(name, head, width, priority, metric, help, cell) cell;
 /* Fills the row's cells and gives it. */
 #define GIVE(COLUMNS, its_mark)                                                \
 	do {                                                                   \

@@ -68,15 +68,17 @@ static uint64_t start_ticks(void)
 
 int64_t kvpull_status_clock_offset(void)
 {
+	static const char clock[] = "monotonic";
 	char text[256];
-	long long s = 0;
-	long ns = 0;
+	char *rest;
+	int64_t s;
 
 	/* "monotonic  86400  0", and another clock's line; not in old kernels. */
 	kvpull_text_read("/proc/self/timens_offsets", text, sizeof(text));
-	if (sscanf(text, "monotonic %lld %ld", &s, &ns) != 2)
+	if (strncmp(text, clock, sizeof(clock) - 1) != 0)
 		return 0;
-	return (int64_t)s * (int64_t)KVPULL_NS_PER_S + ns;
+	s = strtoll(text + sizeof(clock) - 1, &rest, 10);
+	return s * (int64_t)KVPULL_NS_PER_S + strtoll(rest, NULL, 10);
 }
 
 static void place(struct kvpull_status_header *header,
