@@ -307,8 +307,6 @@ static void slots_take(struct kvpull_progress *progress,
 	};
 	kvpull_reads_init(&progress->reads, config->pulls_max,
 			  part_count_max(config), arena);
-	progress->parts = kvpull_arena_take(arena, part_count_max(config),
-					    sizeof(*progress->parts));
 }
 
 /*

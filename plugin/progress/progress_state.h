@@ -66,17 +66,6 @@ struct kvpull_claim {
 	struct kvpull_claim_rank ranks[KVPULL_RANKS_MAX];
 };
 
-/* One peer's part of a pull, beside the engine's. */
-struct kvpull_part {
-	uint32_t slot; /* of its ticket, and what the check read there */
-	uint32_t rank; /* producer's */
-	uint32_t peer;
-	uint32_t reserved;
-	struct kvpull_revocation_value entry;
-	uint64_t life;   /* of the connection that its plan is of */
-	uint64_t digest; /* of that plan */
-};
-
 /* What an earlier connection read of a part: its first bytes, of that plan. */
 struct kvpull_part_done {
 	uint64_t bytes;
@@ -176,7 +165,6 @@ struct kvpull_progress {
 	struct kvpull_remote *remotes;  /* [remote_count] */
 	struct kvpull_map remote_map;   /* incarnation -> index */
 	struct kvpull_reads reads;      /* a request is a pull */
-	struct kvpull_part *parts;      /* by the engine's index of a part */
 	struct kvpull_welcome *welcome; /* scratch */
 	struct kvpull_serve *view;      /* scratch: what a welcome tells of */
 	struct kvpull_hello *hello;     /* scratch */

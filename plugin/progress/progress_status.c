@@ -339,17 +339,15 @@ static void parts_count(struct kvpull_progress *progress,
 	uint32_t at;
 
 	for (at = 0; at < request->part_count; at++) {
-		const uint32_t part = request->parts[at];
+		const struct kvpull_reads_part *part =
+			&progress->reads.parts[request->parts[at]];
 		struct kvpull_status_peer *row =
-			&progress->facts->status
-				 ->peers[progress->parts[part].peer];
+			&progress->facts->status->peers[part->peer];
 
 		kvpull_status_add(request->code ? &row->failures : &row->pulls,
 				  1);
 		if (!request->code)
-			kvpull_status_add(
-				&row->bytes,
-				progress->reads.parts[part].read.byte_count);
+			kvpull_status_add(&row->bytes, part->read.byte_count);
 	}
 }
 

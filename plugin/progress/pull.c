@@ -48,12 +48,12 @@ static void pull_again(void *own, uint32_t index)
 	uint32_t at;
 
 	for (at = 0; at < request->part_count; at++) {
-		const uint32_t from = request->parts[at];
-		const struct kvpull_part *part = &progress->parts[from];
+		const struct kvpull_reads_part *part =
+			&progress->reads.parts[request->parts[at]];
 
 		pull->done_ranks |= UINT64_C(1) << part->rank;
 		pull->done[part->rank] = (struct kvpull_part_done){
-			.bytes = progress->reads.parts[from].read.done_bytes,
+			.bytes = part->read.done_bytes,
 			.digest = part->digest,
 		};
 	}
@@ -122,10 +122,9 @@ static int peers_ready(void *own, uint32_t index)
 	return code;
 }
 
-static int part_lost(void *own, const struct kvpull_reads_part *read)
+static int part_lost(void *own, const struct kvpull_reads_part *part)
 {
 	const struct kvpull_progress *progress = own;
-	const struct kvpull_part *part = &progress->parts[read->read.index];
 	const struct kvpull_remote *remote = &progress->remotes[part->peer];
 
 	if (remote->peer.state == KVPULL_PEER_UP && remote->life == part->life)
@@ -135,12 +134,12 @@ static int part_lost(void *own, const struct kvpull_reads_part *read)
 
 /* Bytes that an earlier connection to the same incarnation read of it. */
 static uint64_t part_kept(const struct kvpull_pull *pull,
-			  const struct kvpull_part *part, uint64_t byte_count)
+			  const struct kvpull_reads_part *part)
 {
 	const struct kvpull_part_done *done = &pull->done[part->rank];
 
 	if (!(pull->done_ranks >> part->rank & 1) ||
-	    done->digest != part->digest || done->bytes > byte_count)
+	    done->digest != part->digest || done->bytes > part->read.byte_count)
 		return 0;
 	return done->bytes;
 }
@@ -153,37 +152,34 @@ static int part_make(struct kvpull_progress *progress, uint32_t index,
 	const struct kvpull_claim *claim = claim_of(progress, pull);
 	const uint32_t peer = claim->ranks[rank_index].peer;
 	const struct kvpull_remote *remote = &progress->remotes[peer];
-	struct kvpull_reads_part *read;
-	struct kvpull_part *part;
+	struct kvpull_reads_part *part;
+	struct kvpull_read *read;
 
 	if (!remote->plan.strip_count)
 		return 0;
-	read = kvpull_reads_part_add(&progress->reads, index);
-	read->transport = remote->peer.route->transport;
-	read->handle = remote->peer.handle;
-	part = &progress->parts[read->read.index];
-	*part = (struct kvpull_part){
-		.rank = rank_index,
-		.peer = peer,
-		.slot = claim->order->slot,
-		.life = remote->life,
-		.digest = remote->plan.digest,
-	};
-	read->read.strips = remote->plan.strips;
-	read->read.strip_count = remote->plan.strip_count;
-	read->read.remote_ids = pull->order->remote_ids;
-	read->read.local_ids = pull->order->local_ids;
-	read->read.group_first = pull->order->group_first;
-	read->read.slots = &part->slot;
-	read->read.entries = &part->entry;
-	read->read.slot_count = 1;
-	read->read.generation = claim->order->generation;
-	read->read.tag = claim->order->ranks[rank_index].tag;
-	if (kvpull_plan_check_ids(&remote->plan, &read->read,
-				  &read->read.byte_count))
+	part = kvpull_reads_part_add(&progress->reads, index);
+	part->transport = remote->peer.route->transport;
+	part->handle = remote->peer.handle;
+	part->rank = rank_index;
+	part->peer = peer;
+	part->slot = claim->order->slot;
+	part->life = remote->life;
+	part->digest = remote->plan.digest;
+	read = &part->read;
+	read->strips = remote->plan.strips;
+	read->strip_count = remote->plan.strip_count;
+	read->remote_ids = pull->order->remote_ids;
+	read->local_ids = pull->order->local_ids;
+	read->group_first = pull->order->group_first;
+	read->slots = &part->slot;
+	read->entries = &part->entry;
+	read->slot_count = 1;
+	read->generation = claim->order->generation;
+	read->tag = claim->order->ranks[rank_index].tag;
+	if (kvpull_plan_check_ids(&remote->plan, read, &read->byte_count))
 		return KVPULL_ETRUNCATED;
-	read->read.done_bytes = part_kept(pull, part, read->read.byte_count);
-	pull->bytes += read->read.byte_count;
+	read->done_bytes = part_kept(pull, part);
+	pull->bytes += read->byte_count;
 	return 0;
 }
 
@@ -202,13 +198,12 @@ static int parts_make(void *own, uint32_t index)
 }
 
 /* Is the ticket live at this rank, and written if it must be? */
-static int part_judge(void *own, const struct kvpull_reads_part *read,
+static int part_judge(void *own, const struct kvpull_reads_part *part,
 		      enum kvpull_reads_state phase)
 {
 	const struct kvpull_progress *progress = own;
-	const struct kvpull_part *part = &progress->parts[read->read.index];
 	const struct kvpull_claim *claim =
-		claim_of(progress, &progress->pulls[read->request]);
+		claim_of(progress, &progress->pulls[part->request]);
 
 	if (phase == KVPULL_READS_DATA)
 		return 0;

@@ -27,7 +27,7 @@ void kvpull_reads_init(struct kvpull_reads *reads, uint32_t request_count,
 	kvpull_index_list_init(&reads->live, request_count, arena);
 	kvpull_index_list_init(&reads->parts_waits, request_count, arena);
 	kvpull_index_list_init(&reads->again_waits, request_count, arena);
-	reads->parts_turn = KVPULL_NONE;
+	reads->parts_turn = reads->deadline_at = KVPULL_NONE;
 }
 
 static void wait_leave(struct kvpull_reads *reads, uint32_t index)
@@ -75,6 +75,8 @@ static void request_end(struct kvpull_reads *reads, uint32_t index)
 	kvpull_check(reads->log, !request->parts_open);
 	request->state = KVPULL_READS_FREE;
 	wait_leave(reads, index);
+	if (reads->deadline_at == index)
+		reads->deadline_at = reads->live.links[index].next;
 	kvpull_index_list_remove(&reads->live, index);
 	reads->owner->ended(reads->own, index);
 	parts_free(reads, request);
@@ -331,24 +333,20 @@ static int again_turns(struct kvpull_reads *reads)
 
 static int deadlines_look(struct kvpull_reads *reads, uint64_t now_ns)
 {
-	struct kvpull_index_list *live = &reads->live;
 	uint32_t left = LOOKS_MAX;
 
-	if (!reads->deadline_left && now_ns >= reads->look_ns) {
-		reads->deadline_left = live->count;
+	if (reads->deadline_at == KVPULL_NONE && now_ns >= reads->look_ns) {
+		reads->deadline_at = reads->live.first;
 		reads->look_ns = now_ns + DEADLINES_NS;
 	}
-	for (; reads->deadline_left && live->count && left--;
-	     reads->deadline_left--) {
-		const uint32_t index = live->first;
+	while (reads->deadline_at != KVPULL_NONE && left--) {
+		const uint32_t index = reads->deadline_at;
 
-		/* Behind those that were not looked at. */
-		kvpull_index_list_remove(live, index);
-		kvpull_index_list_push(live, index);
+		reads->deadline_at = reads->live.links[index].next;
 		if (now_ns >= reads->requests[index].deadline_ns)
 			kvpull_reads_fail(reads, index, KVPULL_EDEADLINE);
 	}
-	return reads->deadline_left != 0;
+	return reads->deadline_at != KVPULL_NONE;
 }
 
 uint64_t kvpull_reads_run(struct kvpull_reads *reads, uint64_t now_ns)

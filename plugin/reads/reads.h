@@ -43,14 +43,21 @@ enum kvpull_reads_state {
 	KVPULL_READS_AGAIN
 };
 
-/* A peer's part of a request. The owner may have a table of parts beside it. */
+/* A peer's part of a request. */
 struct kvpull_reads_part {
 	struct kvpull_read read; /* the owner's, but for its index */
 	struct kvpull_transport *transport;
 	uint32_t handle; /* the transport's, of the peer */
 	uint32_t request;
 	uint32_t state; /* enum in reads.c */
+	/* The owner's, which the engine does not look at. */
+	uint32_t peer;
+	uint32_t rank;
+	uint32_t slot; /* read.slots and read.entries of who has one */
 	uint32_t reserved;
+	uint64_t life;
+	uint64_t digest;
+	struct kvpull_revocation_value entry;
 };
 
 struct kvpull_reads_request {
@@ -107,7 +114,7 @@ struct kvpull_reads {
 	/* One in again_waits may be able to go on. An owner sets it, too. */
 	uint32_t has_changed;
 	uint32_t again_left;    /* of again_waits, to be tried in this round */
-	uint32_t deadline_left; /* of live, to be looked at in this round */
+	uint32_t deadline_at;   /* of live, the next to be looked at, or NONE */
 	uint32_t parts_turn;    /* whose turn it is for parts */
 	uint64_t look_ns;       /* next look at the deadlines */
 	uint64_t steps;         /* statistic for tests */
