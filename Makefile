@@ -96,6 +96,7 @@ SIM_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c))
 SCENARIO_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/scenario/*.c))
 FAKE_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/fake/*.c))
 FAKE_CUDA := $(B)/cuda/libcuda.so.1
+FAKE_RDMA := $(B)/rdma/librdmacm.so.1
 UNIT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/lib/*.c))
 FUZZ := $(patsubst tests/%.c,$(B)/%,$(wildcard tests/fuzz/fuzz_*.c))
 # A fuzz target's further parts; main.c is that of sequences from a seed.
@@ -124,7 +125,7 @@ export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1
 # ---- build ----
 
 all: lib tools ## the library and the tools
-programs: all $(UNIT) $(STRESS) $(SIM) $(SCENARIOS) $(B)/kvpull_bench $(BENCHES) $(B)/gpu_probe $(FAKE_CUDA) ## what the tests run, and the benches
+programs: all $(UNIT) $(STRESS) $(SIM) $(SCENARIOS) $(B)/kvpull_bench $(BENCHES) $(B)/gpu_probe $(FAKE_CUDA) $(FAKE_RDMA) ## what the tests run, and the benches
 fuzz-programs: $(FUZZ) $(B)/kvpull_sequences $(B)/kvpull_api_fuzz
 unit-programs: $(UNIT)
 lib: $(B)/libkvpull.so ## the library alone
@@ -221,8 +222,10 @@ $(B)/fabric_stranger: $(B)/tests/fabric/stranger.o $(TEST_LIBS)
 	$(call LINK_TEST,-lrdmacm -libverbs)
 $(B)/fabric_pool: $(B)/tests/fabric/pool.o $(TEST_LIBS)
 	$(call LINK_TEST)
-# Found by LD_LIBRARY_PATH, in the place of NVIDIA's.
+# Found by LD_LIBRARY_PATH, in the place of NVIDIA's and of rdma-core's.
+$(FAKE_RDMA): $(patsubst %.c,$(B)/%.o,$(wildcard tests/fake/rdma/*.c))
 $(FAKE_CUDA): $(patsubst %.c,$(B)/%.o,$(wildcard tests/fake/cuda/*.c))
+$(FAKE_RDMA) $(FAKE_CUDA):
 	@mkdir -p $(@D)
 	$(call SAY,LD,$@)
 	$(Q)$(CC) -shared -Wl,-soname,$(@F) -o $@ $^ $(ALL_LDFLAGS)
