@@ -192,13 +192,13 @@ void kvpull_verbs_accept_call(struct kvpull_verbs_connect *connect,
 	}
 	if (event->greeting_code || event->greeting.kind > KVPULL_VERBS_JOIN) {
 		shared->counts.frames_bad++;
-		call_reject(connect, event->id, 0,
+		call_reject(connect, event->id, KVPULL_VERBS_OTHER,
 			    "it speaks something else, or another version");
 		return;
 	}
 	if (call_address(event->id, &from) ||
 	    !kvpull_verbs_networks_allow(&shared->networks, &from)) {
-		call_reject(connect, event->id, 0,
+		call_reject(connect, event->id, KVPULL_VERBS_OUTSIDE,
 			    "it is not in the configured networks");
 		return;
 	}

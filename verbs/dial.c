@@ -3,6 +3,7 @@
 #include "verbs/dial.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/cause.h"
@@ -12,6 +13,7 @@
 #define REJECTED_BY_PRODUCER 28
 /* Limit for resolving; the handshake's deadline bounds the rest. */
 #define RESOLVE_MS 2000
+#define WHY_BYTES_MAX (KVPULL_ADDRESS_BYTES_MAX + 64u) /* of a rejection */
 /* A rail that was lost: how often it is tried, and when it is a good one. */
 #define JOIN_NS (KVPULL_NS_PER_S / 4)
 #define JOIN_DOUBLINGS_MAX 6u
@@ -302,10 +304,37 @@ void kvpull_verbs_dial_answered(struct kvpull_verbs_end *end,
 	end->state = KVPULL_VERBS_OPEN;
 }
 
+/* Why a program there turned us away: as it says, if it is one of ours. */
+static void rejection_print(const struct kvpull_verbs_end *end, uint32_t kind,
+			    char text[WHY_BYTES_MAX])
+{
+	const struct kvpull_verbs_address *own =
+		&end->shared->devices[end->device].address;
+	char name[KVPULL_ADDRESS_BYTES_MAX];
+
+	if (kind == KVPULL_VERBS_OUTSIDE) {
+		kvpull_verbs_address_print(own, name);
+		*strrchr(name, ':') = '\0';
+		(void)snprintf(
+			text, WHY_BYTES_MAX,
+			"it rejects us: our address %s is in none of its networks",
+			name);
+		return;
+	}
+	(void)snprintf(text, WHY_BYTES_MAX, "it rejects us: %s",
+		       kind == KVPULL_VERBS_OTHER ?
+			       "it speaks another version of kvpull" :
+			       "it is no kvpull, or of another version");
+}
+
 void kvpull_verbs_dial_rejected(struct kvpull_verbs_end *end,
 				const struct kvpull_verbs_cm_event *event)
 {
-	const uint32_t kind = event->greeting_code ? 0 : event->greeting.kind;
+	const uint32_t kind = event->greeting_code == KVPULL_EVERSION ?
+				      KVPULL_VERBS_OTHER :
+			      event->greeting_code ? 0 :
+						     event->greeting.kind;
+	char why[WHY_BYTES_MAX];
 
 	if (end->bundle->give.byte_count) {
 		kvpull_verbs_bundle_lose(
@@ -321,14 +350,16 @@ void kvpull_verbs_dial_rejected(struct kvpull_verbs_end *end,
 		return;
 	}
 	end->connected = 0;
-	if (kind == KVPULL_VERBS_FULL)
+	if (kind == KVPULL_VERBS_FULL) {
 		kvpull_verbs_end_lose(end, KVPULL_EFULL, "no room there");
-	else if (event->status == REJECTED_BY_PRODUCER)
-		kvpull_verbs_end_lose(
-			end, KVPULL_EREJECTED,
-			"it rejects us: its log says whether by our address or our version");
-	else
+		return;
+	}
+	if (event->status != REJECTED_BY_PRODUCER) {
 		kvpull_verbs_end_lose(
 			end, KVPULL_EPEER,
 			end->shared->fabric->cm.event_str(event->type));
+		return;
+	}
+	rejection_print(end, kind, why);
+	kvpull_verbs_end_lose(end, KVPULL_EREJECTED, why);
 }

@@ -97,7 +97,7 @@ static const struct kvpull_field greeting_fields[] = {
 			.max = KVPULL_FRAME_VERSION),
 	KVPULL_FIELD_OF(U16, struct kvpull_verbs_greeting, credits, .min = 1),
 	KVPULL_FIELD_OF(U16, struct kvpull_verbs_greeting, kind,
-			.min = KVPULL_VERBS_CALL, .max = KVPULL_VERBS_FULL),
+			.min = KVPULL_VERBS_CALL, .max = KVPULL_VERBS_OTHER),
 	KVPULL_FIELD_OF(U16, struct kvpull_verbs_greeting, rail, .min = 0),
 	KVPULL_FIELD_OF(U16, struct kvpull_verbs_greeting, mtu, .min = 1),
 	KVPULL_FIELD_OF(BYTES, struct kvpull_verbs_greeting, token, .min = 0),

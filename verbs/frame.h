@@ -159,7 +159,9 @@ enum kvpull_verbs_greeting_kind {
 	KVPULL_VERBS_CALL = 1, /* a first rail, and the answer to any */
 	KVPULL_VERBS_JOIN,     /* one more rail, with the token of its bundle */
 	KVPULL_VERBS_UNKNOWN,  /* refused: no bundle has that token */
-	KVPULL_VERBS_FULL      /* refused: no room, which passes */
+	KVPULL_VERBS_FULL,     /* refused: no room, which passes */
+	KVPULL_VERBS_OUTSIDE,  /* refused: its address is in none of networks */
+	KVPULL_VERBS_OTHER     /* refused: it speaks another version, or noise */
 };
 
 struct kvpull_verbs_greeting {

@@ -28,7 +28,8 @@ enum fake_verbs_answer {
 	FAKE_VERBS_UNREACHABLE,
 	FAKE_VERBS_CONNECT_ERROR,
 	FAKE_VERBS_REJECTED,
-	FAKE_VERBS_SILENCE, /* no answer, ever */
+	FAKE_VERBS_REJECTED_SAID, /* by a program, with knobs.rejection */
+	FAKE_VERBS_SILENCE,       /* no answer, ever */
 	FAKE_VERBS_ANSWERS
 };
 
@@ -52,6 +53,7 @@ struct fake_verbs_knobs {
 	uint32_t budget; /* of them, so many more are; then held is set */
 	uint32_t held_devices; /* held, by bit */
 	enum fake_verbs_answer answer;
+	uint8_t rejection[30];  /* private data of FAKE_VERBS_REJECTED_SAID */
 	uint32_t answer_device; /* of calls by this one, from 1; 0: of any */
 	uint32_t mute;          /* nobody is told that the other side ended */
 	int dmabuf_error; /* errno of registering device memory; 0: none */

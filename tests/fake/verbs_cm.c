@@ -292,6 +292,16 @@ static struct fake_id *listener_find(const struct sockaddr_in *address)
 	return NULL;
 }
 
+static void reject_tell(struct fake_id *id, const void *private_data,
+			uint8_t private_bytes)
+{
+	struct fake_event *event =
+		tell(id, RDMA_CM_EVENT_REJECTED, private_data, private_bytes);
+
+	if (event)
+		event->event.status = REJECTED_BY_PROGRAM;
+}
+
 static int cm_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 {
 	static const enum rdma_cm_event_type errors[FAKE_VERBS_ANSWERS] = {
@@ -316,6 +326,11 @@ static int cm_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 	fake.calls++;
 	if (answer == FAKE_VERBS_SILENCE)
 		return 0;
+	if (answer == FAKE_VERBS_REJECTED_SAID) {
+		reject_tell(id, fake_verbs_knobs.rejection,
+			    sizeof(fake_verbs_knobs.rejection));
+		return 0;
+	}
 	/* An answer that came too late for its own step is none. */
 	if (errors[answer] || !listener) {
 		(void)tell(id,
@@ -379,13 +394,9 @@ static int cm_reject(struct rdma_cm_id *cm_id, const void *private_data,
 		     uint8_t private_bytes)
 {
 	struct fake_id *id = (struct fake_id *)(void *)cm_id;
-	struct fake_event *event =
-		id->other ? tell(id->other, RDMA_CM_EVENT_REJECTED,
-				 private_data, private_bytes) :
-			    NULL;
 
-	if (event)
-		event->event.status = REJECTED_BY_PROGRAM;
+	if (id->other)
+		reject_tell(id->other, private_data, private_bytes);
 	return 0;
 }
 

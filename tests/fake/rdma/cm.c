@@ -114,8 +114,7 @@ static struct end *end_make(struct rdma_event_channel *channel, void *context)
 
 void fake_rdma_called(struct end *listener)
 {
-	struct end *end =
-		end_make(listener->id.channel, listener->id.context);
+	struct end *end = end_make(listener->id.channel, listener->id.context);
 
 	if (!end)
 		return;
@@ -147,8 +146,8 @@ void fake_rdma_arrived(struct end *end, const struct packet *packet)
 		fake_rdma_receive(end->pair, packet);
 	} else if (kind == PACKET_REJECT) {
 		hang_up(end);
-		fake_rdma_tell(end, RDMA_CM_EVENT_REJECTED,
-			       REJECTED_BY_PROGRAM, packet);
+		fake_rdma_tell(end, RDMA_CM_EVENT_REJECTED, REJECTED_BY_PROGRAM,
+			       packet);
 	} else if (kind == PACKET_BYE) {
 		hang_up(end);
 		if (end->is_up)
@@ -166,8 +165,8 @@ struct rdma_event_channel *rdma_create_event_channel(void)
 
 	fake_rdma_begin();
 	if (channel)
-		channel->channel.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK |
-							 EFD_SEMAPHORE);
+		channel->channel.fd =
+			eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
 	return (struct rdma_event_channel *)(void *)channel;
 }
 

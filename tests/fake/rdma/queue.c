@@ -20,8 +20,7 @@ static void channel_tell(struct queue *queue)
 {
 	struct channel *channel = (struct channel *)(void *)queue->cq.channel;
 
-	if (!queue->is_armed || queue->is_told ||
-	    channel->count == EVENTS_MAX)
+	if (!queue->is_armed || queue->is_told || channel->count == EVENTS_MAX)
 		return;
 	queue->is_armed = 0;
 	queue->is_told = 1;
@@ -96,10 +95,8 @@ static uint64_t bytes_of(const struct ibv_send_wr *request)
 static enum ibv_wc_status read_do(const struct pair *pair,
 				  const struct ibv_send_wr *request)
 {
-	struct iovec from = {
-		(void *)(uintptr_t)request->wr.rdma.remote_addr,
-		bytes_of(request)
-	};
+	struct iovec from = { (void *)(uintptr_t)request->wr.rdma.remote_addr,
+			      bytes_of(request) };
 	struct iovec to[PARTS_MAX];
 	struct ucred other;
 	socklen_t other_bytes = sizeof(other);
@@ -110,8 +107,8 @@ static enum ibv_wc_status read_do(const struct pair *pair,
 			(void *)(uintptr_t)request->sg_list[at].addr,
 			request->sg_list[at].length
 		};
-	if (!pair->end || getsockopt(pair->end->socket, SOL_SOCKET,
-				     SO_PEERCRED, &other, &other_bytes))
+	if (!pair->end || getsockopt(pair->end->socket, SOL_SOCKET, SO_PEERCRED,
+				     &other, &other_bytes))
 		return IBV_WC_RETRY_EXC_ERR;
 	return process_vm_readv(other.pid, to, (unsigned long)request->num_sge,
 				&from, 1, 0) == (ssize_t)from.iov_len ?
@@ -237,8 +234,8 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 }
 
 struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries,
-			     void *cq_context,
-			     struct ibv_comp_channel *channel, int vector)
+			     void *cq_context, struct ibv_comp_channel *channel,
+			     int vector)
 {
 	struct queue *queue = calloc(1, sizeof(*queue));
 

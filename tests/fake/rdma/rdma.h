@@ -69,7 +69,7 @@ struct pair {
 	struct {
 		uint64_t wr_id;
 		struct ibv_sge part;
-	} *receives;
+	} * receives;
 	uint32_t receive_first, receive_count, receive_max;
 	uint32_t is_broken;
 	uint64_t lost_wr_id; /* a READ that is lost */

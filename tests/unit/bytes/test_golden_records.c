@@ -468,7 +468,7 @@ UNIT_TEST(results_are_as_committed)
 
 UNIT_TEST(frames_are_as_committed)
 {
-	golden_check_file("frame.txt", 7, messages);
+	golden_check_file("frame.txt", 8, messages);
 }
 
 UNIT_TEST(shared_memory_is_as_committed)

@@ -205,7 +205,7 @@ UNIT_TEST(greeting_that_is_none_is_refused)
 		bytes[8] = (uint8_t)at;
 		assert_int_equal(
 			kvpull_verbs_greeting_get(bytes, sizeof(bytes), &got),
-			at >= KVPULL_VERBS_CALL && at <= KVPULL_VERBS_FULL ?
+			at >= KVPULL_VERBS_CALL && at <= KVPULL_VERBS_OTHER ?
 				0 :
 				KVPULL_EPROTO);
 	}
