@@ -35,6 +35,15 @@ int ib_call_ask(struct ib_call *call, const struct ib_ask *what,
 	return 1;
 }
 
+void ib_call_give(struct ib_call *call)
+{
+	const struct ib_ask what = { .kind = IB_ASK_GIVE };
+	struct ib_answer answer;
+
+	if (call->control >= 0)
+		(void)ib_call_ask(call, &what, &answer);
+}
+
 static int message_make(struct ib_call *call)
 {
 	call->message = malloc(IB_TICKET_BYTES_MAX + sizeof(struct ib_answer));

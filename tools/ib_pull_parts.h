@@ -76,7 +76,8 @@ struct ib_options {
 
 enum ib_ask_kind {
 	IB_ASK_PREFILL = 1,
-	IB_ASK_STATS
+	IB_ASK_STATS,
+	IB_ASK_GIVE /* the last ticket of this connection is given back */
 };
 
 struct ib_ask {
@@ -230,6 +231,11 @@ void ib_call_close(struct ib_call *call);
 /* 0, or 1 if the producer is gone, which was said. */
 int ib_call_ask(struct ib_call *call, const struct ib_ask *what,
 		struct ib_answer *answer);
+/*
+ * Gives the last ticket back: its pull failed, and may have reached nobody who
+ * ends its hold.
+ */
+void ib_call_give(struct ib_call *call);
 /* The producer is gone: 0: called again, or soon; 1: given up. */
 int ib_call_again(struct ib_call *call);
 /*

@@ -124,6 +124,16 @@ int ib_request_admit(struct consumer *consumer, uint32_t blocks,
 	return 0;
 }
 
+/* The only request in flight has the connection's last ticket. */
+static void failed_count(struct consumer *consumer)
+{
+	const struct ib_options *options = consumer->options;
+
+	consumer->result->failed++;
+	if (options->depth == 1 && options->siblings == 1)
+		ib_call_give(&consumer->call);
+}
+
 static void request_end(struct consumer *consumer, struct request *request,
 			uint32_t reason)
 {
@@ -273,7 +283,7 @@ static void match(struct consumer *consumer, struct request *request)
 	if (consumer->options->siblings > 1 || consumer->options->trace)
 		consumer->result->served++;
 	else
-		consumer->result->failed++;
+		failed_count(consumer);
 	request_end(consumer, request, KVPULL_FINISH_STOP);
 	request_free(consumer, request, 0);
 }
@@ -389,7 +399,7 @@ void ib_request_ended(struct consumer *consumer,
 	if (request->is_right) {
 		loaded(consumer, request, event);
 	} else {
-		result->failed++;
+		failed_count(consumer);
 		result->expired += event->reason == KVPULL_EEXPIRED;
 	}
 	decode(consumer, request);

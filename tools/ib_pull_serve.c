@@ -37,6 +37,8 @@ struct client {
 	uint32_t ask_bytes; /* so much of the next ask is there */
 	struct ib_ask ask;
 	uint64_t heard_ns; /* when that, the last ask or the client came */
+	char *ticket;      /* the last one, which it may give back */
+	size_t ticket_bytes;
 };
 
 struct producer {
@@ -253,7 +255,30 @@ static int producer_step(struct producer *producer)
 	return code;
 }
 
-static int ask_answer(struct producer *producer, const struct client *client)
+static void ticket_keep(const struct producer *producer, struct client *client,
+			const struct ib_answer *answer)
+{
+	free(client->ticket);
+	client->ticket = malloc(answer->ticket_bytes + 1);
+	client->ticket_bytes = client->ticket ? answer->ticket_bytes : 0;
+	if (client->ticket)
+		memcpy(client->ticket, producer->ticket, client->ticket_bytes);
+}
+
+/* A consumer may reach no route on which to give its ticket back. */
+static int ticket_give(struct producer *producer, struct client *client)
+{
+	const struct engine *engine = &producer->engine;
+	const size_t ticket_bytes = client->ticket_bytes;
+
+	client->ticket_bytes = 0;
+	if (!ticket_bytes)
+		return KVPULL_EINVAL;
+	return engine->ops->scheduler->request_rejected(
+		engine->scheduler, client->ticket, ticket_bytes);
+}
+
+static int ask_answer(struct producer *producer, struct client *client)
 {
 	struct ib_answer answer = { 0 };
 
@@ -262,8 +287,12 @@ static int ask_answer(struct producer *producer, const struct client *client)
 		return 1;
 	if (client->ask.kind == IB_ASK_PREFILL)
 		prefill(producer, &client->ask, &answer);
+	else if (client->ask.kind == IB_ASK_GIVE)
+		answer.code = ticket_give(producer, client);
 	else
 		stats_answer(producer, &answer);
+	if (answer.ticket_bytes)
+		ticket_keep(producer, client, &answer);
 	answer.host = ib_times_host();
 	answer.ended_ns = producer->ended_ns;
 	memcpy(producer->message, &answer, sizeof(answer));
@@ -290,6 +319,7 @@ static int client_serve(struct producer *producer, struct client *client)
 static void client_close(struct producer *producer, struct client *client)
 {
 	(void)close(client->control);
+	free(client->ticket);
 	*client = producer->clients[--producer->client_count];
 }
 
@@ -394,7 +424,6 @@ static int spin(struct producer *producer)
 int ib_serve(const struct ib_options *options)
 {
 	struct producer *producer = calloc(1, sizeof(*producer));
-	uint32_t index;
 	int failed = 0;
 
 	if (!producer)
@@ -418,8 +447,8 @@ int ib_serve(const struct ib_options *options)
 			 (options->spin && spin(producer));
 	if (producer->engine.ops)
 		engine_close(&producer->engine);
-	for (index = 0; index < producer->client_count; index++)
-		(void)close(producer->clients[index].control);
+	while (producer->client_count)
+		client_close(producer, producer->clients);
 	kvpull_fd_close(&producer->listener);
 	kvpull_fd_close(&producer->port_listener);
 	held_close(producer);
