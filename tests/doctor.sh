@@ -10,6 +10,7 @@ doctor=$(cd "$1" && pwd)/kvpull_doctor
 work=$(mktemp -d /var/tmp/kvpull-doctor-XXXXXX) || exit 1
 trap 'rm -rf "$work"' EXIT
 . tests/claim.sh
+. tests/doctor_machine.sh
 
 # Without CAP_IPC_LOCK a limit holds for root too.
 small_memlock() {
@@ -18,26 +19,6 @@ small_memlock() {
 	else
 		prlimit --memlock=65536 "$@"
 	fi
-}
-
-put() { # path below the machine, its one line
-	mkdir -p "$work/machine/$(dirname "$1")"
-	echo "$2" >"$work/machine/$1"
-}
-
-device() { # name, state, rate, NUMA node
-	class=sys/class/infiniband/$1
-	put "$class/ports/1/state" "$2"
-	put "$class/ports/1/link_layer" Ethernet
-	put "$class/ports/1/rate" "$3"
-	put "$class/device/numa_node" "$4"
-}
-
-gid() { # device, index, GID, type, network device
-	class=sys/class/infiniband/$1/ports/1
-	put "$class/gids/$2" "$3"
-	put "$class/gid_attrs/types/$2" "$4"
-	put "$class/gid_attrs/ndevs/$2" "$5"
 }
 
 link_local=fe80:0000:0000:0000:0266:00ff:fe00:0001
@@ -296,7 +277,8 @@ if may 4 'a network of its own' -- unshare -rn ip link add switch type bridge; t
 	path unlike_mtus_are_said '9000 9000 1500' \
 		'^warn +mtu +10\.66\.0\.1 takes frames of 1500 bytes, this side sends MTU 4096' \
 		'^FAIL +peer +no pull'
-	path silence_is_not_put_down_to_frames '600 600 9000' '^FAIL +peer +no pull'
+	path frames_of_all_sizes_that_are_lost_are_said '600 600 9000' \
+		'^FAIL +mtu +frames of MTU 4096 are lost .* and so are those of 1024'
 fi
 mkdir -m 700 "$work/copy"
 claim unmeasured_cpu_has_a_default 0 '^ok +copy +.*by default' -- \

@@ -247,6 +247,7 @@ int main(int count, char **words)
 	doctor_uring(&doctor);
 	doctor_huge_pages(&doctor);
 	if (!doctor.is_misconfigured) {
+		doctor_networks(&doctor);
 		doctor_sockets(&doctor);
 		doctor_users(&doctor);
 		doctor_status(&doctor);

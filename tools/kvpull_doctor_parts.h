@@ -15,6 +15,10 @@
 #define DOCTOR_FINDINGS_MAX 128u
 #define DOCTOR_TEXT_BYTES_MAX 320u
 #define DOCTOR_PATH_BYTES_MAX 512u
+#define DOCTOR_NETWORKS_BYTES_MAX 256u /* as the key has it */
+
+struct kvpull_config;
+struct ib_answer;
 
 enum doctor_level {
 	DOCTOR_OK,
@@ -43,6 +47,7 @@ struct doctor {
 	const char *device;     /* "": any */
 	const char *peer;       /* host to pull from; NULL: none */
 	const char *port;       /* of ib_pull there */
+	const struct kvpull_config *config; /* of a worker; NULL: refused */
 	enum doctor_route route;
 	uint64_t memory_bytes; /* KV cache that a worker would register */
 	uint32_t no_probe;
@@ -53,6 +58,7 @@ struct doctor {
 	double link_gbps;        /* 0: no port */
 	uint32_t link_mtu_bytes; /* payload of a packet; 0: not told */
 	char link_address[64];   /* "": none */
+	char link_netdev[64];    /* likewise */
 
 	struct doctor_finding findings[DOCTOR_FINDINGS_MAX];
 	uint32_t finding_count;
@@ -111,8 +117,16 @@ void doctor_status(struct doctor *doctor); /* after doctor_config() */
 void doctor_copy(struct doctor *doctor);   /* after doctor_config() */
 void doctor_numa(struct doctor *doctor);
 void doctor_foreign(struct doctor *doctor);
+void doctor_networks(struct doctor *doctor); /* after doctor_devices() */
+/* A value of networks that has this host's address and the peer's. */
+void doctor_networks_propose(const struct doctor *doctor, const char *peer,
+			     char text[DOCTOR_NETWORKS_BYTES_MAX]);
 void doctor_probe(struct doctor *doctor);
 void doctor_peer(struct doctor *doctor);
+/* 1: it is said why no ib_pull answers there; 0: its numbers. */
+int doctor_reach(struct doctor *doctor, struct ib_answer *answer);
+/* 1: what a failed pull printed has a known cause, which is said. */
+int doctor_causes(struct doctor *doctor, const char *output);
 /* 1: it is said why the way to the peer carries no pull; 0: it may. */
 int doctor_path(struct doctor *doctor);
 

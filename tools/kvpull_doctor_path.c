@@ -168,9 +168,17 @@ static int path_judge(struct doctor *doctor, const struct addrinfo *to)
 	/* Two more at the most: all this takes less than 5 s. */
 	while (fits_bytes >= 1024 && path_try(doctor, to, fits_bytes))
 		fits_bytes /= 2;
-	/* The other side answers no size: frame sizes are not the cause. */
-	if (fits_bytes < 1024)
-		return 0;
+	/* A small question was answered a moment ago. */
+	if (fits_bytes < 1024) {
+		doctor_say(
+			doctor, DOCTOR_FAIL, "mtu",
+			"frames of MTU %u are lost on the way to %s or back, and so are those of 1024: no pull can end",
+			doctor->link_mtu_bytes, doctor->peer);
+		doctor_advise(
+			doctor,
+			"let every switch and tunnel between carry frames of 1500 bytes and more: ip link, ping -M do -s 1472");
+		return 1;
+	}
 	doctor_say(
 		doctor, DOCTOR_FAIL, "mtu",
 		"frames of MTU %u are lost on the way to %s or back, those of %u arrive: no pull can end",

@@ -8,25 +8,64 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "tools/ib_pull_parts.h"
+
 #define OUTPUT_BYTES_MAX 65536
 #define GOOD_PERCENT 60.0
+#define KILL_MS 500 /* from a signal to the one that nobody can refuse */
+#define NUMBER_BYTES 16
 
-/* In the child: the tool beside this one, by RDMA alone. */
-static void pull_exec(const struct doctor *doctor, int to)
+/* One run of ib_pull. A small one comes first: it holds few of P's blocks. */
+struct pull {
+	uint32_t blocks; /* of a request */
+	uint32_t requests;
+	uint32_t limit_ms;
+	const char *connect_ms;  /* NULL: the library's own */
+	const char *deadline_ms; /* likewise */
+};
+
+static const struct pull small_pull = { .blocks = 16,
+					.requests = 1,
+					.limit_ms = 4000,
+					.connect_ms = "1500",
+					.deadline_ms = "2500" };
+static const struct pull large_pull = { .blocks = 512,
+					.requests = 4,
+					.limit_ms = 30000 };
+
+static const char *number(uint32_t value, char text[NUMBER_BYTES])
+{
+	(void)snprintf(text, NUMBER_BYTES, "%u", value);
+	return text;
+}
+
+/* In the child: the tool beside this one, by RDMA alone, in P's shape. */
+static void pull_exec(const struct doctor *doctor, const struct pull *pull,
+		      const struct ib_answer *shape, int to)
 {
 	char path[PATH_MAX + 16];
 	const ssize_t used = readlink("/proc/self/exe", path, PATH_MAX);
+	const uint32_t blocks = 2 * pull->blocks * shape->group_count;
+	char numbers[6][NUMBER_BYTES];
 	/* clang-format off */
 	const char *words[] = {
 		"ib_pull", "--json", "--verify", "--thread", "--contiguous",
-		"--count", "512", "--blocks", "1024", "--requests", "4", "--port",
-		doctor->port, doctor->peer,
+		"--count", number(pull->blocks, numbers[0]),
+		"--blocks", number(blocks, numbers[1]),
+		"--requests", number(pull->requests, numbers[2]),
+		"--size", number(shape->block_bytes, numbers[3]),
+		"--layers", number(shape->layer_count, numbers[4]),
+		"--groups", number(shape->group_count, numbers[5]),
+		"--depth", "1", "--port", doctor->port, doctor->peer,
 		/* The last two if there is one. */
 		doctor->device[0] ? "--device" : NULL, doctor->device, NULL,
 	};
@@ -37,6 +76,10 @@ static void pull_exec(const struct doctor *doctor, int to)
 	path[used] = '\0';
 	(void)snprintf(strrchr(path, '/') + 1, 16, "ib_pull");
 	(void)setenv("KVPULL_ROUTE", "verbs", 1);
+	if (pull->connect_ms)
+		(void)setenv("KVPULL_CONNECT_MS", pull->connect_ms, 1);
+	if (pull->deadline_ms)
+		(void)setenv("KVPULL_DEADLINE_MS", pull->deadline_ms, 1);
 	(void)dup2(to, STDOUT_FILENO);
 	(void)dup2(to, STDERR_FILENO);
 	(void)execv(path, (char *const *)(const void *)words);
@@ -45,27 +88,53 @@ static void pull_exec(const struct doctor *doctor, int to)
 	_exit(1);
 }
 
-/* Reads everything that ib_pull prints. Returns its exit status, or -1. */
-static int pull_run(const struct doctor *doctor, char *output)
+/* Reads what the child prints until its end, or until the time is up: 1. */
+static int output_read(int from, char *output, uint64_t until_ns)
 {
-	size_t used = 0;
-	ssize_t got;
+	struct pollfd waits = { .fd = from, .events = POLLIN };
+	size_t used = strlen(output);
+
+	while (used < OUTPUT_BYTES_MAX - 1) {
+		const uint64_t now_ns = kvpull_clock_ns();
+		ssize_t got;
+
+		if (now_ns >= until_ns ||
+		    poll(&waits, 1,
+			 (int)((until_ns - now_ns) / KVPULL_NS_PER_MS) + 1) < 1)
+			return 1;
+		got = read(from, output + used, OUTPUT_BYTES_MAX - 1 - used);
+		if (got <= 0)
+			return 0;
+		used += (size_t)got;
+		output[used] = '\0';
+	}
+	return 0;
+}
+
+/* Reads everything that ib_pull prints. Returns its exit status, or -1. */
+static int pull_run(const struct doctor *doctor, const struct pull *pull,
+		    const struct ib_answer *shape, char *output)
+{
+	uint64_t until_ns;
 	int pipes[2];
 	int status;
 	pid_t child;
 
+	output[0] = '\0';
 	if (pipe(pipes))
 		return -1;
 	(void)fflush(stdout);
 	child = fork();
 	if (child == 0)
-		pull_exec(doctor, pipes[1]);
+		pull_exec(doctor, pull, shape, pipes[1]);
 	(void)close(pipes[1]);
-	while (child > 0 && used < OUTPUT_BYTES_MAX - 1 &&
-	       (got = read(pipes[0], output + used,
-			   OUTPUT_BYTES_MAX - 1 - used)) > 0)
-		used += (size_t)got;
-	output[used] = '\0';
+	until_ns = kvpull_clock_ns() + pull->limit_ms * KVPULL_NS_PER_MS;
+	if (child > 0 && output_read(pipes[0], output, until_ns)) {
+		(void)kill(child, SIGTERM);
+		until_ns = kvpull_clock_ns() + KILL_MS * KVPULL_NS_PER_MS;
+		if (output_read(pipes[0], output, until_ns))
+			(void)kill(child, SIGKILL);
+	}
 	(void)close(pipes[0]);
 	if (child < 0 || waitpid(child, &status, 0) != child)
 		return -1;
@@ -112,17 +181,19 @@ static void failure_say(struct doctor *doctor, char *output)
 {
 	const int is_here = strstr(output, "route verbs is pinned") != NULL;
 
+	if (doctor_causes(doctor, output))
+		return;
 	doctor_say(doctor, DOCTOR_FAIL, "peer", "no pull from %s: %.200s",
 		   doctor->peer, complaint_of(output));
 	if (is_here)
 		doctor_advise(
 			doctor,
-			"here: what the lines on rdma and memlock above say; %s was not called",
+			"here: what the lines on rdma, libraries and memlock above say; %s was not called",
 			doctor->peer);
 	else
 		doctor_advise(
 			doctor,
-			"there: ib_pull --port %s, and its address in networks of both; is the port open?",
+			"what ib_pull --port %s prints there says more; compare kvpull_doctor --route verbs of both hosts",
 			doctor->port);
 }
 
@@ -156,27 +227,65 @@ static void speed_say(struct doctor *doctor, const json_t *report)
 			"compare with ib_read_bw; then MTU, NUMA node, the peer's link, other traffic");
 }
 
-void doctor_peer(struct doctor *doctor)
+/*
+ * A report, or NULL: it is said why the pull failed. A request takes half of
+ * P's pool at the most, so that others are served, too.
+ */
+static json_t *pull_judge(struct doctor *doctor, struct pull pull,
+			  const struct ib_answer *shape)
 {
+	const uint64_t half = shape->blocks_all / 2 / shape->group_count;
 	static char output[OUTPUT_BYTES_MAX];
 	json_error_t error;
 	json_t *report;
 	char *begin;
 	int status;
 
-	if (doctor_path(doctor))
-		return;
-	status = pull_run(doctor, output);
+	if (pull.blocks > half)
+		pull.blocks = half ? (uint32_t)half : 1;
+	status = pull_run(doctor, &pull, shape, output);
 	begin = strstr(output, "{\n");
 	report = begin ? json_loads(begin, 0, &error) : NULL;
+	if (!status && report && !(number_of(report, "bytes_wrong") > 0))
+		return report;
+	if (begin)
+		*begin = '\0';
+	failure_say(doctor, output);
+	json_decref(report);
+	return NULL;
+}
 
-	if (status || !report || number_of(report, "bytes_wrong") > 0) {
-		if (begin)
-			*begin = '\0';
-		failure_say(doctor, output);
-		json_decref(report);
+/* 1: it is said that others have all of its blocks; 0: there is room. */
+static int full_judge(struct doctor *doctor, const struct ib_answer *shape)
+{
+	if (shape->blocks_free / shape->group_count >= small_pull.blocks ||
+	    shape->blocks_free == shape->blocks_all)
+		return 0;
+	doctor_say(doctor, DOCTOR_FAIL, "peer",
+		   "no pull from %s: %llu of its %llu blocks are free",
+		   doctor->peer, (unsigned long long)shape->blocks_free,
+		   (unsigned long long)shape->blocks_all);
+	doctor_advise(
+		doctor,
+		"wait until others have pulled, or their leases have ended; or raise --blocks there");
+	return 1;
+}
+
+void doctor_peer(struct doctor *doctor)
+{
+	struct ib_answer shape = { 0 };
+	json_t *report;
+
+	if (doctor_reach(doctor, &shape) || doctor_path(doctor) ||
+	    full_judge(doctor, &shape))
 		return;
-	}
+	report = pull_judge(doctor, small_pull, &shape);
+	if (!report)
+		return;
+	json_decref(report);
+	report = pull_judge(doctor, large_pull, &shape);
+	if (!report)
+		return;
 	speed_say(doctor, report);
 	json_decref(doctor->peer_probe);
 	doctor->peer_probe = json_pack(

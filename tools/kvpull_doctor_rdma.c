@@ -301,6 +301,7 @@ static void link_remember(struct doctor *doctor, const struct port *port)
 	doctor->link_gbps = port->gbps;
 	doctor->link_mtu_bytes = port->mtu_bytes;
 	memcpy(doctor->link_address, port->address, sizeof(port->address));
+	memcpy(doctor->link_netdev, port->netdev, sizeof(port->netdev));
 }
 
 static void choose(struct doctor *doctor, const struct port *ports,

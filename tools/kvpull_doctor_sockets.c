@@ -57,6 +57,7 @@ void doctor_config(struct doctor *doctor)
 		return;
 	}
 	doctor->socket_dir = config.socket_dir;
+	doctor->config = &config;
 }
 
 /* ---- the folder of the sockets ---- */

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Why a pull from a peer failed, from the lines of ib_pull and the library: a
+ * table of signs, what they mean, and what to do.
+ */
+#include "tools/kvpull_doctor_parts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ADDRESS_BYTES_MAX 64
+
+struct cause {
+	const char *sign;   /* in a line */
+	const char *text;   /* NULL: that line */
+	const char *advice; /* "there" is the peer */
+	uint32_t proposes;  /* networks that have both hosts follow */
+	uint32_t reserved;
+};
+
+/* The first row whose sign is in the output counts: causes before effects. */
+static const struct cause causes[] = {
+	{ .sign = "is in none of its networks",
+	  .advice = "there and here:",
+	  .proposes = 1 },
+	{ .sign = "it speaks another version",
+	  .advice = "install one version of kvpull on both hosts" },
+	{ .sign = "it is no kvpull",
+	  .text = "another program has the RDMA port that the ticket names",
+	  .advice = "start ib_pull there again" },
+	{ .sign = "not made with our key",
+	  .advice =
+		  "key_file: the same 32 bytes on both hosts, or on neither" },
+	{ .sign = "made with a key_file, which this side lacks",
+	  .advice = "key_file: a copy of the peer's, mode 600, here as well" },
+	{ .sign = " refused us: ",
+	  .advice = "make equal on both hosts what that line names" },
+	{ .sign = "the handshake took too long",
+	  .text = "TCP arrives there, and no answer of RDMA's connection manager comes",
+	  .advice =
+		  "let UDP port 4791 (RoCE v2) through both ways: firewalls and security groups of both hosts, and what is between; InfiniBand: is there a subnet manager?" },
+	{ .sign = "RDMA_CM_EVENT_UNREACHABLE",
+	  .text = "TCP arrives there, and no answer of RDMA's connection manager comes",
+	  .advice =
+		  "let UDP port 4791 (RoCE v2) through both ways: firewalls and security groups of both hosts, and what is between; InfiniBand: is there a subnet manager?" },
+	{ .sign = "RDMA_CM_EVENT_ADDR_ERROR",
+	  .text = "the RDMA device here finds no way to the address of the one there",
+	  .advice =
+		  "both in one network, or a route by this device: ip route, ip neigh" },
+	{ .sign = "RDMA_CM_EVENT_ROUTE_ERROR",
+	  .text = "the RDMA device here finds no way to the address of the one there",
+	  .advice =
+		  "both in one network, or a route by this device: ip route, ip neigh" },
+	{ .sign = "RDMA_CM_EVENT_REJECTED",
+	  .text = "nobody listens at the RDMA port that the ticket names",
+	  .advice =
+		  "start ib_pull there again; a port that firewalls know: verbs_listen_port" },
+	{ .sign = "waiting for the bytes: E",
+	  .text = "connected, messages arrive there, and READs of whole blocks are lost",
+	  .advice =
+		  "one MTU on both hosts and on every switch between, for UDP port 4791 as well; a lossless class (PFC) on all of them, or none" },
+	{ .sign = "memlock must hold all of it",
+	  .text = "memory cannot be registered here: memlock is too small",
+	  .advice =
+		  "here: ulimit -l unlimited; systemd: LimitMEMLOCK=infinity; docker: --ulimit memlock=-1" },
+};
+
+/* The line of the output with this word in it, without its newline. */
+static int line_find(const char *output, const char *word,
+		     char line[DOCTOR_TEXT_BYTES_MAX])
+{
+	const char *at = strstr(output, word);
+	size_t bytes;
+
+	if (!at)
+		return 0;
+	while (at > output && at[-1] != '\n')
+		at--;
+	bytes = strcspn(at, "\n");
+	if (bytes >= DOCTOR_TEXT_BYTES_MAX)
+		bytes = DOCTOR_TEXT_BYTES_MAX - 1;
+	memcpy(line, at, bytes);
+	line[bytes] = '\0';
+	return 1;
+}
+
+/* The IP address of "WORD ADDRESS:PORT", "" where there is none. */
+static void address_find(const char *line, const char *word,
+			 char address[ADDRESS_BYTES_MAX])
+{
+	const char *at = strstr(line, word);
+	size_t bytes;
+
+	address[0] = '\0';
+	if (!at)
+		return;
+	at += strlen(word);
+	bytes = *at == '[' ? strcspn(++at, "]") : strcspn(at, ":");
+	if (bytes < ADDRESS_BYTES_MAX) {
+		memcpy(address, at, bytes);
+		address[bytes] = '\0';
+	}
+}
+
+static void networks_advise(struct doctor *doctor, const char *where,
+			    const char *peer)
+{
+	char networks[DOCTOR_NETWORKS_BYTES_MAX];
+
+	doctor_networks_propose(doctor, peer, networks);
+	doctor_advise(doctor, "%s networks=%s", where, networks);
+}
+
+/* The ticket's addresses are all that is known of a peer without a route. */
+static int routes_judge(struct doctor *doctor, const char *output)
+{
+	char line[DOCTOR_TEXT_BYTES_MAX];
+	char address[ADDRESS_BYTES_MAX];
+
+	if (!line_find(output, "no allowed route to ", line))
+		return 0;
+	address_find(line, "verbs:", address);
+	if (address[0]) {
+		doctor_say(
+			doctor, DOCTOR_FAIL, "peer",
+			"no pull from %s: its address %s is in none of our networks",
+			doctor->peer, address);
+		networks_advise(doctor, "here and there:", address);
+		return 1;
+	}
+	doctor_say(doctor, DOCTOR_FAIL, "peer",
+		   "no pull from %s: it offers no RDMA address", doctor->peer);
+	doctor_advise(
+		doctor,
+		"there: kvpull_doctor --route verbs says why; and route must not be shm");
+	return 1;
+}
+
+int doctor_causes(struct doctor *doctor, const char *output)
+{
+	char line[DOCTOR_TEXT_BYTES_MAX];
+	char address[ADDRESS_BYTES_MAX];
+	size_t at;
+
+	if (routes_judge(doctor, output))
+		return 1;
+	for (at = 0; at < sizeof(causes) / sizeof(causes[0]); at++) {
+		const struct cause *cause = &causes[at];
+
+		if (!line_find(output, cause->sign, line))
+			continue;
+		doctor_say(doctor, DOCTOR_FAIL, "peer",
+			   "no pull from %s: %.220s", doctor->peer,
+			   cause->text ? cause->text : line);
+		address_find(line, "peer ", address);
+		if (cause->proposes)
+			networks_advise(doctor, cause->advice, address);
+		else
+			doctor_advise(doctor, "%s", cause->advice);
+		return 1;
+	}
+	return 0;
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Proposes a value of `networks` from the routing table. Its default, the
+ * subnet of the own address, connects nothing on a routed fabric or a /31.
+ */
+#include "tools/kvpull_doctor_parts.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "plugin/config/config.h"
+#include "verbs/address.h"
+
+#define ROUTES_MAX 256u
+#define LINE_BYTES_MAX 512
+#define ROUTE_UP 0x1u
+#define ROUTE_REJECT 0x200u
+#define NETWORK_BYTES_MAX (INET6_ADDRSTRLEN + 4)
+
+struct route {
+	struct kvpull_network network;
+	char netdev[32];
+};
+
+struct routes {
+	struct route list[ROUTES_MAX];
+	uint32_t count;
+};
+
+/* A row of /proc/net/route; numbers are as they lie in memory. 0 or -1. */
+static int route4_parse(const char *line, struct route *route)
+{
+	uint32_t to;
+	uint32_t flags;
+	uint32_t mask;
+
+	if (sscanf(line, "%31s %x %*s %x %*s %*s %*s %x", route->netdev, &to,
+		   &flags, &mask) != 4 ||
+	    (flags & (ROUTE_UP | ROUTE_REJECT)) != ROUTE_UP)
+		return -1;
+	route->network.family = AF_INET;
+	route->network.prefix_bits = (uint32_t)__builtin_popcount(mask);
+	memcpy(route->network.bytes, &to, sizeof(to));
+	return 0;
+}
+
+/* A row of /proc/net/ipv6_route. 0 or -1. */
+static int route6_parse(const char *line, struct route *route)
+{
+	uint32_t flags;
+	uint32_t byte;
+	uint32_t at;
+
+	if (sscanf(line, "%*s %x %*s %*s %*s %*s %*s %*s %x %31s",
+		   &route->network.prefix_bits, &flags, route->netdev) != 3 ||
+	    (flags & (ROUTE_UP | ROUTE_REJECT)) != ROUTE_UP)
+		return -1;
+	route->network.family = AF_INET6;
+	for (at = 0; at < 16; at++) {
+		if (sscanf(line + 2 * at, "%2x", &byte) != 1)
+			return -1;
+		route->network.bytes[at] = (uint8_t)byte;
+	}
+	return 0;
+}
+
+static void table_read(const struct doctor *doctor, const char *name,
+		       int (*parse)(const char *, struct route *),
+		       struct routes *routes)
+{
+	char path[2 * DOCTOR_PATH_BYTES_MAX];
+	char line[LINE_BYTES_MAX];
+	FILE *file;
+
+	(void)snprintf(path, sizeof(path), "%s%s", doctor->root, name);
+	file = fopen(path, "re");
+	while (file && routes->count < ROUTES_MAX &&
+	       fgets(line, sizeof(line), file)) {
+		struct route *route = &routes->list[routes->count];
+
+		memset(route, 0, sizeof(*route));
+		if (parse(line, route))
+			continue;
+		/* The default route is everybody, and no proposal. */
+		routes->count += route->network.prefix_bits > 0;
+	}
+	if (file)
+		(void)fclose(file);
+}
+
+static void routes_read(const struct doctor *doctor, struct routes *routes)
+{
+	routes->count = 0;
+	table_read(doctor, "/proc/net/route", route4_parse, routes);
+	table_read(doctor, "/proc/net/ipv6_route", route6_parse, routes);
+}
+
+static int has(const struct kvpull_network *network,
+	       const struct kvpull_verbs_address *address)
+{
+	const struct kvpull_networks one = { .count = 1, .list = { *network } };
+
+	return kvpull_verbs_networks_allow(&one, address);
+}
+
+/* The narrowest network that a route leads to the address by; NULL: none. */
+static const struct kvpull_network *
+network_find(const struct routes *routes,
+	     const struct kvpull_verbs_address *address)
+{
+	const struct kvpull_network *found = NULL;
+	uint32_t at;
+
+	for (at = 0; at < routes->count; at++) {
+		const struct kvpull_network *network =
+			&routes->list[at].network;
+
+		if (has(network, address) &&
+		    (!found || network->prefix_bits > found->prefix_bits))
+			found = network;
+	}
+	return found;
+}
+
+static void network_print(const struct kvpull_network *network,
+			  char text[NETWORK_BYTES_MAX])
+{
+	char ip[INET6_ADDRSTRLEN] = "?";
+
+	(void)inet_ntop((int)network->family, network->bytes, ip, sizeof(ip));
+	(void)snprintf(text, NETWORK_BYTES_MAX, "%s/%u", ip,
+		       network->prefix_bits);
+}
+
+/* The address alone where only the default route leads to it. */
+static void network_of(const struct routes *routes, const char *text,
+		       char network[NETWORK_BYTES_MAX])
+{
+	struct kvpull_verbs_address address;
+	const struct kvpull_network *found;
+
+	network[0] = '\0';
+	if (kvpull_verbs_address_parse_ip(text, &address))
+		return;
+	found = network_find(routes, &address);
+	if (found)
+		network_print(found, network);
+	else
+		(void)snprintf(network, NETWORK_BYTES_MAX, "%s/%d", text,
+			       address.socket.any.sa_family == AF_INET ? 32 :
+									 128);
+}
+
+static int covers(const char *network, const char *text)
+{
+	struct kvpull_verbs_address address;
+	struct kvpull_networks networks;
+
+	return !kvpull_verbs_networks_parse(network, &networks) &&
+	       !kvpull_verbs_address_parse_ip(text, &address) &&
+	       kvpull_verbs_networks_allow(&networks, &address);
+}
+
+void doctor_networks_propose(const struct doctor *doctor, const char *peer,
+			     char text[DOCTOR_NETWORKS_BYTES_MAX])
+{
+	static struct routes routes;
+	char own[NETWORK_BYTES_MAX];
+	char other[NETWORK_BYTES_MAX];
+
+	routes_read(doctor, &routes);
+	network_of(&routes, doctor->link_address, own);
+	network_of(&routes, peer, other);
+	if (!own[0] || covers(other, doctor->link_address))
+		own[0] = '\0';
+	else if (covers(own, peer))
+		other[0] = '\0';
+	(void)snprintf(text, DOCTOR_NETWORKS_BYTES_MAX, "%s%s%s", own,
+		       own[0] && other[0] ? "," : "", other);
+}
+
+/* Networks beyond the own one that the chosen port's netdev leads to. */
+static uint32_t others_print(const struct doctor *doctor,
+			     const struct routes *routes,
+			     char text[DOCTOR_NETWORKS_BYTES_MAX])
+{
+	struct kvpull_verbs_address own;
+	uint32_t count = 0;
+	size_t used = 0;
+	uint32_t at;
+
+	text[0] = '\0';
+	if (kvpull_verbs_address_parse_ip(doctor->link_address, &own))
+		return 0;
+	for (at = 0; at < routes->count; at++) {
+		const struct route *route = &routes->list[at];
+		char network[NETWORK_BYTES_MAX];
+
+		if (strcmp(route->netdev, doctor->link_netdev) != 0 ||
+		    route->network.family != own.socket.any.sa_family ||
+		    route->network.bytes[0] == 0xfe ||
+		    route->network.bytes[0] == 0xff ||
+		    route->network.prefix_bits == 128)
+			continue;
+		network_print(&route->network, network);
+		if (used + strlen(network) + 2 > DOCTOR_NETWORKS_BYTES_MAX)
+			break;
+		used += (size_t)snprintf(text + used,
+					 DOCTOR_NETWORKS_BYTES_MAX - used,
+					 "%s%s", used ? "," : "", network);
+		count += !has(&route->network, &own);
+	}
+	return count;
+}
+
+void doctor_networks(struct doctor *doctor)
+{
+	static struct routes routes;
+	char all[DOCTOR_NETWORKS_BYTES_MAX];
+
+	if (!doctor->link_netdev[0] || doctor->config->networks[0])
+		return;
+	routes_read(doctor, &routes);
+	if (!others_print(doctor, &routes, all))
+		return;
+	doctor_say(
+		doctor, DOCTOR_NOTE, "networks",
+		"not set: peers are those of the own subnet, and %s is routed to more",
+		doctor->link_netdev);
+	doctor_advise(doctor, "on all hosts: networks=%s", all);
+}
