@@ -252,34 +252,6 @@ wait $peer 2>/dev/null
 claim unknown_peer_fails_at_once 1 '^FAIL +peer +no pull from a\.\.b: no address of a\.\.b: ' -- \
 	within 5 "$doctor" --no-probe --peer a..b
 
-# A network that drops large frames, where namespaces can make one.
-path() { # name, MTUs of the switch each way and of the peer, patterns
-	name=$1
-	mtus=$2
-	shift 2
-	# shellcheck disable=SC2086 # three of them
-	claim "$name" 1 "$@" -- unshare -rn tests/doctor_path.sh \
-		"$(dirname "$doctor")" "$work/wired" $mtus
-}
-if may 4 'a network of its own' -- unshare -rn ip link add switch type bridge; then
-	mkdir "$work/wired"
-	mv "$work/machine" "$work/kept"
-	device mlx5_0 '4: ACTIVE' '100 Gb/sec (4X EDR)' -1
-	gid mlx5_0 0 $mapped:0002 'RoCE v2' eth0
-	put sys/class/net/eth0/mtu 9000
-	mv "$work/machine" "$work/wired/machine"
-	mv "$work/kept" "$work/machine"
-	path large_frames_lost_on_the_way_are_said '2300 9000 9000' \
-		'^FAIL +mtu +frames of MTU 4096 are lost .*those of 2048 arrive'
-	path large_frames_lost_on_the_way_back_are_said '9000 1500 9000' \
-		'^FAIL +mtu +frames of MTU 4096 are lost .*those of 1024 arrive' \
-		'-> .*carry 4200 bytes.* ip link set DEV mtu 1500'
-	path unlike_mtus_are_said '9000 9000 1500' \
-		'^warn +mtu +10\.66\.0\.1 takes frames of 1500 bytes, this side sends MTU 4096' \
-		'^FAIL +peer +no pull'
-	path frames_of_all_sizes_that_are_lost_are_said '600 600 9000' \
-		'^FAIL +mtu +frames of MTU 4096 are lost .* and so are those of 1024'
-fi
 mkdir -m 700 "$work/copy"
 claim unmeasured_cpu_has_a_default 0 '^ok +copy +.*by default' -- \
 	"$doctor" --no-probe --socket-dir "$work/copy"

@@ -170,6 +170,164 @@ listens "$(printf '%0200d' 0)"
 cause another_program_at_the_port 1 'is no ib_pull -> another program has that port' -- calls A=
 serve_end
 
+# A network that drops large frames, where namespaces can make one.
+path() { # name, MTUs of the switch each way and of the peer, pattern
+	# shellcheck disable=SC2086 # three of them
+	cause "$1" 1 "$3" -- unshare -rn tests/doctor_path.sh "$build" "$work/wired" $2
+}
+if may 4 'a network of its own' -- unshare -rn ip link add switch type bridge; then
+	mkdir -p "$work/wired"
+	ln -s . "$work/wired/machine"
+	path large_frames_lost_on_the_way '2300 9000 9000' \
+		'^FAIL +mtu +frames of MTU 4096 are lost .*those of 2048 arrive.* -> '
+	path large_frames_lost_on_the_way_back '9000 1500 9000' \
+		'those of 1024 arrive.* -> .*carry 4200 bytes.* ip link set DEV mtu 1500'
+	path unlike_mtus '9000 9000 1500' \
+		'10\.66\.0\.1 takes frames of 1500 bytes, this side sends MTU 4096.* -> '
+	path frames_of_all_sizes_are_lost '600 600 9000' \
+		'frames of MTU 4096 are lost .* and so are those of 1024.* -> let every switch'
+fi
+
+# ---- this machine ----
+
+machine_new() {
+	rm -rf "$work/machine"
+	for at in 0 1; do
+		device mlx5_$at '4: ACTIVE' '100 Gb/sec (4X EDR)' -1
+		gid mlx5_$at 0 fe80:0000:0000:0000:0266:00ff:fe00:000$at 'IB/RoCE v1' eth$at
+		gid mlx5_$at 3 0000:0000:0000:0000:0000:ffff:0a42:0${at}01 'RoCE v2' eth$at
+		gid mlx5_$at 1 0000:0000:0000:0000:0000:0000:0000:0000 '' eth$at
+		gid mlx5_$at 2 0000:0000:0000:0000:0000:0000:0000:0000 '' eth$at
+		put sys/class/net/eth$at/mtu 9000
+	done
+}
+
+looks() { # environment, options
+	looks_environment=$1
+	shift
+	env "$looks_environment" KVPULL_SOCKET_DIR="$work/here" timeout $SECONDS_MAX \
+		"$build/kvpull_doctor" --no-probe --route verbs --root "$work/machine" "$@"
+}
+
+there_is='there is mlx5_0 port 1 GID 3 10\.66\.0\.1, mlx5_1 port 1 GID 3 10\.66\.1\.1$'
+configured() { # name, environment, what is said of it
+	cause "$1" 1 "nothing has what is configured: .*$3.* -> .*$there_is" -- looks "$2"
+}
+
+machine_new
+claim values_that_are_right_are_taken 1 '^ok +choice +mlx5_1 port 1, GID 3 .*: asked for' -- \
+	looks KVPULL_VERBS_ADDRESS=10.66.1.1
+configured gid_index_is_wrong KVPULL_VERBS_GID_INDEX=9 'verbs_gid_index 9'
+configured address_is_wrong KVPULL_VERBS_ADDRESS=10.66.0.9 'verbs_address 10\.66\.0\.9'
+configured port_is_wrong KVPULL_VERBS_PORT=2 'verbs_port 2'
+cause address_is_another_devices 1 "verbs_device mlx5_0, .*verbs_address 10\.66\.1\.1 -> .*$there_is" -- \
+	looks KVPULL_VERBS_ADDRESS=10.66.1.1 --device mlx5_0
+cause device_is_wrong 1 'no device is named mlx5_9 -> --device and verbs_device' -- \
+	looks KVPULL_VERBS_DEVICE=mlx5_9
+cause device_of_a_second_rail_is_wrong 1 'no device is named mlx5_9 -> ' -- \
+	looks KVPULL_VERBS_DEVICE=mlx5_1,mlx5_9
+cause gid_is_of_version_1 1 'GID 0 of mlx5_0 is RoCE v1.* -> verbs_gid_index of a RoCE v2' -- \
+	looks KVPULL_VERBS_GID_INDEX=0
+for at in 0 1; do
+	put sys/class/infiniband/mlx5_$at/node_type '4: RNIC'
+done
+cause cards_are_iwarp 1 'mlx5_0 is iWARP, which kvpull does not use -> .*needs RoCE v2 or InfiniBand' -- looks A=
+machine_new
+put sys/class/infiniband/mlx5_0/ports/1/state '1: DOWN'
+cause port_is_down 1 'mlx5_0 port 1 is not active -> check the cable' -- looks A= --device mlx5_0
+machine_new
+rm -r "$work/machine/sys/class/infiniband/mlx5_0/ports/1/gids/3"
+cause port_has_no_address 1 'mlx5_0 port 1 has no GID that is used .* -> give its network device an IP' -- \
+	looks A= --device mlx5_0
+gid mlx5_0 3 fe80:0000:0000:0000:0266:00ff:fe00:0000 'RoCE v2' eth0
+cause address_is_link_local 1 'mlx5_0 has a link-local address only.* -> give eth0 an IP address' -- \
+	looks A= --device mlx5_0
+put sys/class/infiniband/mlx5_0/ports/1/link_layer InfiniBand
+cause infiniband_without_an_address 1 'is found by its IP address -> configure IPoIB .* verbs_address' -- \
+	looks A= --device mlx5_0
+machine_new
+put sys/class/net/eth0/mtu 1500
+cause netdev_has_a_small_mtu 1 'MTU 1024, as eth0 has 1500.* -> if the network carries it' -- looks A=
+rm -rf "$work/machine" && mkdir -p "$work/machine/sys/class/net"
+cause no_device 1 'no RDMA device: .* -> between machines: an RDMA card' -- looks A=
+
+# /dev/infiniband of a container.
+machine_new
+cause no_character_devices 1 '/dev/infiniband/rdma_cm: No such file.* -> modprobe ib_uverbs rdma_ucm' -- looks A=
+put dev/infiniband/rdma_cm ''
+put dev/infiniband/uverbs0 ''
+claim character_devices_are_enough 0 ' 0 failures$' -- looks A=
+as_nobody() {
+	setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
+}
+chmod 711 "$work"
+chmod 666 "$work/machine/dev/infiniband/rdma_cm"
+chmod 600 "$work/machine/dev/infiniband/uverbs0"
+if may 1 'another user' -- as_nobody test -x "$build/kvpull_doctor"; then
+	cause no_rights_to_a_device 1 '/dev/infiniband/uverbs0: Permission denied -> add the user to the group' -- \
+		as_nobody env KVPULL_SOCKET_DIR=/tmp timeout $SECONDS_MAX "$build/kvpull_doctor" --no-probe \
+		--route verbs --root "$work/machine" --memory 0.000001
+fi
+
+# Libraries that are missing, old, or know no device.
+mkdir "$work/without" "$work/old"
+: >"$work/without/librdmacm.so.1"
+echo 'int rdma_create_id;' | "${CC:-gcc}" -shared -fPIC -x c - -o "$work/old/librdmacm.so.1"
+cause library_is_missing 1 'no RDMA on this host: .*librdmacm.so.1.* -> apt-get install libibverbs1' -- \
+	looks LD_LIBRARY_PATH="$work/without"
+cause library_is_old 1 'too old: they have no rdma_create_event_channel -> rdma-core 24 or later' -- \
+	looks LD_LIBRARY_PATH="$work/old"
+mkdir -p "$work/machine/etc/libibverbs.d"
+cause provider_list_is_empty 1 'does not list mlx5_0: /etc/libibverbs.d names no provider -> apt-get install ibverbs-providers' -- \
+	looks A=
+put etc/libibverbs.d/mlx5.driver 'driver mlx5'
+cause provider_library_is_missing 1 "does not list mlx5_0: there is no provider's library.* -> apt-get" -- looks A=
+put usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so ''
+claim provider_is_enough 0 ' 0 failures$' -- looks A=
+# The machine as it is, but for /sys and /dev/infiniband.
+in_the_machine() { # command
+	# shellcheck disable=SC2016 # the inner shell's
+	unshare -rm sh -c 'for node in null urandom shm; do
+			mkdir -p "$0/dev" && { [ -d /dev/$node ] && mkdir -p "$0/dev/$node" || : >"$0/dev/$node"; }
+			mount --rbind /dev/$node "$0/dev/$node" || exit
+		done
+		mount --bind "$0/sys" /sys && mount --rbind "$0/dev" /dev && exec "$@"' \
+		"$work/machine" "$@"
+}
+if may 1 'mounts of its own' -- in_the_machine true; then
+	cause provider_does_not_know_the_device 1 'libibverbs does not list mlx5_0: its provider is missing or of another version -> ' -- \
+		in_the_machine env LD_LIBRARY_PATH="$build/rdma" FAKE_RDMA="$work/fabric" FAKE_RDMA_ADDRESSES= \
+		timeout $SECONDS_MAX "$build/kvpull_doctor" --no-probe --route verbs
+fi
+
+# Limits of the process.
+small() { # limit, options
+	small_limit=$1
+	shift
+	if [ "$(id -u)" -eq 0 ]; then
+		set -- setpriv --bounding-set=-ipc_lock prlimit "$small_limit" "$@"
+	else
+		set -- prlimit "$small_limit" "$@"
+	fi
+	timeout $SECONDS_MAX "$@"
+}
+cause memlock_is_small 1 '0\.000 GiB; .*needs 8\.000 GiB.* -> ulimit -l unlimited' -- \
+	small --memlock=65536 "$build/kvpull_doctor" --no-probe --route verbs --root "$work/machine" --memory 8
+cause files_are_few 1 'only 16 files may be open.* -> ulimit -n 4096' -- small --nofile=16 "$build/kvpull_doctor"
+grep -qE 'probe .*raise ulimit -n -> ulimit -n 4096' "$work/out"
+check [ $? -eq 0 ]
+cause files_are_short 1 'file size +0\.001 GiB.* -> ulimit -f unlimited' -- \
+	small --fsize=1048576 "$build/kvpull_doctor" --no-probe
+
+# Networks that the default leaves out.
+machine_new
+put dev/infiniband/rdma_cm ''
+put dev/infiniband/uverbs0 ''
+cp -r "$work/wired/proc" "$work/machine"
+sed -i 's/^eth0 0000420A 00000000/eth0 0100420A 00000000/' "$work/machine/proc/net/route"
+cause networks_are_routed 0 'not set: .*eth0 is routed to more -> on all hosts: networks=10\.66\.0\.0/16$' -- looks A=
+claim networks_that_are_set_are_no_note 0 -- looks KVPULL_NETWORKS=10.0.0.0/8
+
 cat "$work/table"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

@@ -28,6 +28,7 @@
 #define HUGE_BYTES ((size_t)2 << 20)
 #define NODES_MAX 64u
 #define FILES_MIN 256u
+#define FILES_OPEN_MIN 32u /* a worker opens by so many, and has no peer yet */
 
 static double gib(uint64_t bytes)
 {
@@ -89,10 +90,16 @@ void doctor_kernel(struct doctor *doctor)
 		(void)close((int)pidfd);
 	}
 	if (!getrlimit(RLIMIT_NOFILE, &files) && files.rlim_cur < FILES_MIN) {
-		doctor_say(doctor, DOCTOR_WARN, "kernel",
-			   "only %llu files may be open; a peer takes up to 4",
-			   (unsigned long long)files.rlim_cur);
-		doctor_advise(doctor, "ulimit -n 4096");
+		doctor_say(
+			doctor,
+			files.rlim_cur < FILES_OPEN_MIN ? DOCTOR_FAIL :
+							  DOCTOR_WARN,
+			"kernel",
+			"only %llu files may be open; a worker needs %u, and up to 4 for a peer",
+			(unsigned long long)files.rlim_cur, FILES_OPEN_MIN);
+		doctor_advise(
+			doctor,
+			"ulimit -n 4096; systemd: LimitNOFILE=65536; docker: --ulimit nofile=65536");
 	}
 }
 

@@ -180,6 +180,27 @@ void doctor_networks_propose(const struct doctor *doctor, const char *peer,
 		       own[0] && other[0] ? "," : "", other);
 }
 
+/* A wider route by the same device leads there, too. */
+static int is_inside(const struct routes *routes, const struct route *route)
+{
+	uint32_t at;
+
+	for (at = 0; at < routes->count; at++) {
+		const struct route *other = &routes->list[at];
+		struct kvpull_verbs_address address;
+		char network[NETWORK_BYTES_MAX];
+
+		network_print(&route->network, network);
+		*strchr(network, '/') = '\0';
+		if (other->network.prefix_bits < route->network.prefix_bits &&
+		    strcmp(other->netdev, route->netdev) == 0 &&
+		    !kvpull_verbs_address_parse_ip(network, &address) &&
+		    has(&other->network, &address))
+			return 1;
+	}
+	return 0;
+}
+
 /* Networks beyond the own one that the chosen port's netdev leads to. */
 static uint32_t others_print(const struct doctor *doctor,
 			     const struct routes *routes,
@@ -187,12 +208,14 @@ static uint32_t others_print(const struct doctor *doctor,
 {
 	struct kvpull_verbs_address own;
 	uint32_t count = 0;
+	const struct kvpull_network *near;
 	size_t used = 0;
 	uint32_t at;
 
 	text[0] = '\0';
 	if (kvpull_verbs_address_parse_ip(doctor->link_address, &own))
 		return 0;
+	near = network_find(routes, &own);
 	for (at = 0; at < routes->count; at++) {
 		const struct route *route = &routes->list[at];
 		char network[NETWORK_BYTES_MAX];
@@ -203,13 +226,17 @@ static uint32_t others_print(const struct doctor *doctor,
 		    route->network.bytes[0] == 0xff ||
 		    route->network.prefix_bits == 128)
 			continue;
+		count += !has(&route->network, &own) ||
+			 (near &&
+			  route->network.prefix_bits < near->prefix_bits);
+		if (is_inside(routes, route))
+			continue;
 		network_print(&route->network, network);
 		if (used + strlen(network) + 2 > DOCTOR_NETWORKS_BYTES_MAX)
 			break;
 		used += (size_t)snprintf(text + used,
 					 DOCTOR_NETWORKS_BYTES_MAX - used,
 					 "%s%s", used ? "," : "", network);
-		count += !has(&route->network, &own);
 	}
 	return count;
 }

@@ -118,6 +118,12 @@ static int produce(struct probe *probe)
 	return 0;
 }
 
+/* In the place of a ticket, which begins with a letter: 0 and why. */
+static void producer_fails(const struct probe *probe, int to)
+{
+	(void)dprintf(to, "%cits producer: %s", '\0', probe->why);
+}
+
 /* Until the consumer has hung up; its pipe tells. */
 static void producer_run(struct probe *probe, int to, int until)
 {
@@ -127,7 +133,7 @@ static void producer_run(struct probe *probe, int to, int until)
 	if (probe_open(probe, "doctor-producer") || produce(probe) ||
 	    write(to, probe->ticket, probe->ticket_bytes) !=
 		    (ssize_t)probe->ticket_bytes) {
-		fprintf(stderr, "the probe's producer: %s\n", probe->why);
+		producer_fails(probe, to);
 		_exit(1);
 	}
 	(void)close(to);
@@ -189,15 +195,22 @@ static int consumer_wait(struct probe *probe)
 static int consume(struct probe *probe)
 {
 	uint32_t i;
-	int code = probe_open(probe, "doctor-consumer");
+	int code;
 
-	if (code)
-		return code;
 	if (!probe->ticket_bytes) {
 		(void)snprintf(probe->why, sizeof(probe->why),
-			       "the producer did not start");
+			       "its producer did not start");
 		return KVPULL_EPEER;
 	}
+	if (!probe->ticket[0]) {
+		(void)snprintf(probe->why, sizeof(probe->why), "%.*s",
+			       (int)probe->ticket_bytes - 1,
+			       (const char *)probe->ticket + 1);
+		return KVPULL_EPEER;
+	}
+	code = probe_open(probe, "doctor-consumer");
+	if (code)
+		return code;
 	code = consumer_ask(probe) ? KVPULL_EDEVICE : consumer_wait(probe);
 	for (i = 0; i < PROBE_BLOCKS && !code; i++)
 		probe->wrong_bytes += engine_block_wrong(
@@ -214,13 +227,15 @@ static void consumer_say(struct doctor *doctor, struct probe *probe, int code)
 
 	if (code || probe->wrong_bytes) {
 		doctor_say(doctor, DOCTOR_FAIL, "probe",
-			   "a pull on this node failed: %s%s%s",
+			   "a pull on this node failed: %s",
 			   probe->wrong_bytes ? "wrong bytes" :
-						probe->ops->error_text(code),
-			   probe->why[0] ? "; " : "", probe->why);
+			   probe->why[0]      ? probe->why :
+						probe->ops->error_text(code));
 		doctor_advise(
 			doctor,
-			"ib_pull --demo says more; OPERATION in kvpull(7) says what it needs");
+			strstr(probe->why, "raise ulimit -n") ?
+				"ulimit -n 4096; systemd: LimitNOFILE=65536; docker: --ulimit nofile=65536" :
+				"ib_pull --demo says more; OPERATION in kvpull(7) says what it needs");
 		return;
 	}
 	doctor_say(

@@ -4,11 +4,10 @@
  * library: a host that lacks the libraries is told so. The order of choice is
  * that of verbs/device.h.
  */
-#include "tools/kvpull_doctor_parts.h"
+#include "tools/kvpull_doctor_port.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -16,11 +15,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "verbs/gid.h"
+#include "plugin/config/config.h"
+#include "verbs/address.h"
 #include "verbs/place.h"
 
 #define CLASS "/sys/class/infiniband"
-#define NODES "/sys/class/infiniband_verbs"
 #define PORTS_MAX 32u
 #define GIDS_MAX 1024u
 /*
@@ -28,25 +27,6 @@
  * same sum.
  */
 #define ROCE_HEADER_BYTES 96
-
-struct port {
-	char device[64];
-	char netdev[64];
-	char address[INET6_ADDRSTRLEN];
-	char rate[64];
-	uint32_t number;
-	uint32_t is_active;
-	uint32_t is_infiniband;
-	uint32_t is_near;
-	uint32_t is_absent; /* its node is: a container was not given it */
-	uint32_t gid_index; /* the best one */
-	uint32_t gid_count;
-	enum kvpull_gid_rank rank;
-	double gbps;
-	int numa_node;
-	uint32_t mtu_bytes; /* 0: not told */
-	long long netdev_mtu_bytes;
-};
 
 /* ---- reading a port ---- */
 
@@ -82,7 +62,7 @@ static void gid_print(const uint8_t gid[16], enum kvpull_gid_rank rank,
 		(void)inet_ntop(AF_INET6, gid, text, INET6_ADDRSTRLEN);
 }
 
-static void gids_read(const struct doctor *doctor, struct port *port,
+static void gids_read(const struct doctor *doctor, struct doctor_port *port,
 		      json_t *list)
 {
 	const char *name = port->device;
@@ -123,7 +103,7 @@ static void gids_read(const struct doctor *doctor, struct port *port,
 	}
 }
 
-static void mtu_read(const struct doctor *doctor, struct port *port)
+static void mtu_read(const struct doctor *doctor, struct doctor_port *port)
 {
 	uint32_t mtu_bytes;
 
@@ -140,7 +120,7 @@ static void mtu_read(const struct doctor *doctor, struct port *port)
 }
 
 /* To any CPU that a process begun as this one may use, as the library has it. */
-static int is_near(const struct doctor *doctor, const struct port *port)
+static int is_near(const struct doctor *doctor, const struct doctor_port *port)
 {
 	char list[512];
 	cpu_set_t cpus;
@@ -152,7 +132,7 @@ static int is_near(const struct doctor *doctor, const struct port *port)
 	       kvpull_place_is_among(list, &cpus);
 }
 
-static void port_read(struct doctor *doctor, struct port *port)
+static void port_read(struct doctor *doctor, struct doctor_port *port)
 {
 	const char *name = port->device;
 	json_t *gids = json_array();
@@ -170,7 +150,11 @@ static void port_read(struct doctor *doctor, struct port *port)
 	port->numa_node = (int)doctor_number(
 		doctor, -1, CLASS "/%s/device/numa_node", name);
 	port->is_near = (uint32_t)is_near(doctor, port);
+	(void)doctor_read(doctor, text, sizeof(text), CLASS "/%s/node_type",
+			  name);
+	port->is_iwarp = strncmp(text, "4:", 2) == 0;
 	gids_read(doctor, port, gids);
+	port->gids = gids;
 	mtu_read(doctor, port);
 	(void)json_array_append_new(
 		doctor->ports,
@@ -185,7 +169,7 @@ static void port_read(struct doctor *doctor, struct port *port)
 
 /* ---- judging it ---- */
 
-static void mtu_judge(struct doctor *doctor, const struct port *port)
+static void mtu_judge(struct doctor *doctor, const struct doctor_port *port)
 {
 	if (!port->mtu_bytes || port->mtu_bytes == 4096)
 		return;
@@ -199,7 +183,7 @@ static void mtu_judge(struct doctor *doctor, const struct port *port)
 		port->netdev);
 }
 
-static void port_judge(struct doctor *doctor, const struct port *port)
+static void port_judge(struct doctor *doctor, const struct doctor_port *port)
 {
 	/* Another port may do: only the choice can fail. */
 	const enum doctor_level level =
@@ -210,6 +194,15 @@ static void port_judge(struct doctor *doctor, const struct port *port)
 		doctor_say(doctor, DOCTOR_NOTE, "port",
 			   "%s is not in /dev/infiniband here: left out",
 			   port->device);
+		return;
+	}
+	if (port->is_iwarp) {
+		doctor_say(doctor, level, "port",
+			   "%s is iWARP, which kvpull does not use",
+			   port->device);
+		doctor_advise(
+			doctor,
+			"between machines kvpull needs RoCE v2 or InfiniBand: another card, or that mode of this one");
 		return;
 	}
 	if (!port->is_active) {
@@ -242,262 +235,27 @@ static void port_judge(struct doctor *doctor, const struct port *port)
 	mtu_judge(doctor, port);
 }
 
-static int is_better(const struct port *one, const struct port *other)
-{
-	if (one->rank != other->rank)
-		return one->rank > other->rank;
-	if (one->gbps > other->gbps || one->gbps < other->gbps)
-		return one->gbps > other->gbps;
-	return one->is_near > other->is_near;
-}
-
-static const char *why_better(const struct port *one, const struct port *other)
-{
-	if (one->rank != other->rank)
-		return "better kind of address";
-	if (one->gbps > other->gbps)
-		return "faster link";
-	if (one->is_near != other->is_near)
-		return "nearer to the CPUs of this process";
-	return "the first of equals";
-}
-
-static void choice_judge(struct doctor *doctor, const struct port *best)
-{
-	if (best->rank == KVPULL_GID_LINK_LOCAL) {
-		doctor_say(
-			doctor, DOCTOR_WARN, "choice",
-			"%s has a link-local address only: hosts of other links are out of reach",
-			best->device);
-		doctor_advise(doctor, "give %s an IP address", best->netdev);
-	}
-	if (best->rank == KVPULL_GID_INFINIBAND) {
-		doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_WARN),
-			   "choice",
-			   "%s is InfiniBand: it is found by its IP address",
-			   best->device);
-		doctor_advise(
-			doctor,
-			"configure IPoIB on it and set verbs_address to that address");
-	}
-	if (best->numa_node >= 0 && !best->is_near) {
-		doctor_say(
-			doctor, DOCTOR_WARN, "choice",
-			"%s is on NUMA node %d, none of whose CPUs this process may use",
-			best->device, best->numa_node);
-		doctor_advise(doctor,
-			      "start the engine with numactl --cpunodebind=%d",
-			      best->numa_node);
-	}
-}
-
-/* A device of the kernel's own making has nothing behind it. */
-static void link_remember(struct doctor *doctor, const struct port *port)
-{
-	char path[DOCTOR_PATH_BYTES_MAX];
-
-	(void)snprintf(path, sizeof(path), CLASS "/%s/device", port->device);
-	doctor->link_is_soft = (uint32_t)!doctor_exists(doctor, path);
-	doctor->link_gbps = port->gbps;
-	doctor->link_mtu_bytes = port->mtu_bytes;
-	memcpy(doctor->link_address, port->address, sizeof(port->address));
-	memcpy(doctor->link_netdev, port->netdev, sizeof(port->netdev));
-}
-
-static void choose(struct doctor *doctor, const struct port *ports,
-		   uint32_t port_count)
-{
-	const struct port *best = NULL;
-	const struct port *next = NULL;
-	const char *why = "the only one";
-	uint32_t i;
-
-	for (i = 0; i < port_count; i++) {
-		const struct port *port = &ports[i];
-
-		if (!port->is_active || port->is_absent ||
-		    port->rank <= KVPULL_GID_V1 ||
-		    (doctor->device[0] &&
-		     strcmp(doctor->device, port->device) != 0))
-			continue;
-		if (!best || is_better(port, best)) {
-			next = best;
-			best = port;
-		} else if (!next || is_better(port, next)) {
-			next = port;
-		}
-	}
-	if (!best) {
-		doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_WARN),
-			   "choice", "no port%s%s can be used between machines",
-			   doctor->device[0] ? " of " : "", doctor->device);
-		return;
-	}
-	if (next)
-		why = why_better(best, next);
-	if (doctor->device[0])
-		why = "asked for";
-	doctor_say(doctor, DOCTOR_OK, "choice",
-		   "%s port %u, GID %u (%s %s), %s: %s", best->device,
-		   best->number, best->gid_index,
-		   kvpull_gid_rank_name(best->rank), best->address, best->rate,
-		   why);
-	if (next && !doctor->device[0])
-		doctor_advise(
-			doctor,
-			"another: verbs_device, verbs_port, verbs_gid_index");
-	link_remember(doctor, best);
-	json_decref(doctor->chosen);
-	doctor->chosen = json_pack("{s:s, s:i, s:i, s:s, s:s, s:s}", "device",
-				   best->device, "port", (int)best->number,
-				   "gid_index", (int)best->gid_index, "kind",
-				   kvpull_gid_rank_name(best->rank), "address",
-				   best->address, "why", why);
-	choice_judge(doctor, best);
-}
-
-/* ---- what a user's process needs besides ---- */
-
-static void libraries(struct doctor *doctor)
-{
-	static const char *const names[] = { "libibverbs.so.1",
-					     "librdmacm.so.1" };
-	uint32_t i;
-
-	for (i = 0; i < 2; i++) {
-		void *library = dlopen(names[i], RTLD_LAZY | RTLD_LOCAL);
-
-		if (library) {
-			(void)dlclose(library);
-			continue;
-		}
-		doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_WARN),
-			   "libraries", "%s is not installed", names[i]);
-		doctor_advise(
-			doctor,
-			"apt-get install libibverbs1 librdmacm1 ibverbs-providers");
-		return;
-	}
-	doctor_say(doctor, DOCTOR_OK, "libraries", "libibverbs and librdmacm");
-}
-
 static int is_name(const struct dirent *entry)
 {
 	return entry->d_name[0] != '.';
 }
 
-/*
- * Finds a device's ib_uverbs node, "uverbs3"; 0, or -1: the kernel does not
- * say.
- */
-static int node_find(const struct doctor *doctor, const char *device,
-		     char node[64])
-{
-	char path[2 * DOCTOR_PATH_BYTES_MAX];
-	char owner[64];
-	struct dirent **names = NULL;
-	int count;
-	int found = -1;
-
-	(void)snprintf(path, sizeof(path), "%s" NODES, doctor->root);
-	count = scandir(path, &names, is_name, versionsort);
-	while (count > 0) {
-		struct dirent *name = names[--count];
-
-		(void)doctor_read(doctor, owner, sizeof(owner),
-				  NODES "/%s/ibdev", name->d_name);
-		if (strcmp(owner, device) == 0) {
-			(void)snprintf(node, 64, "%.63s", name->d_name);
-			found = 0;
-		}
-		free(name);
-	}
-	free(names);
-	return found;
-}
-
-static int is_uverbs(const struct dirent *entry)
-{
-	return strncmp(entry->d_name, "uverbs", 6) == 0;
-}
-
-/* Any one, where the kernel does not say whose it is. */
-static void node_any(const struct doctor *doctor, char node[64])
-{
-	char path[2 * DOCTOR_PATH_BYTES_MAX];
-	struct dirent **names = NULL;
-	int count;
-
-	(void)snprintf(node, 64, "uverbs0");
-	(void)snprintf(path, sizeof(path), "%s/dev/infiniband", doctor->root);
-	count = scandir(path, &names, is_uverbs, versionsort);
-	if (count > 0)
-		(void)snprintf(node, 64, "%.63s", names[0]->d_name);
-	while (count > 0)
-		free(names[--count]);
-	free(names);
-}
-
-static void character_devices(struct doctor *doctor)
-{
-	const char *device =
-		json_string_value(json_object_get(doctor->chosen, "device"));
-	char node[64];
-	const char *const names[] = { "rdma_cm", node };
-	char path[2 * DOCTOR_PATH_BYTES_MAX];
-	uint32_t i;
-
-	if (!device || node_find(doctor, device, node))
-		node_any(doctor, node);
-	for (i = 0; i < 2; i++) {
-		int why;
-
-		(void)snprintf(path, sizeof(path), "%s/dev/infiniband/%s",
-			       doctor->root, names[i]);
-		if (access(path, R_OK | W_OK) == 0)
-			continue;
-		why = errno;
-		doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_WARN),
-			   "rights", "/dev/infiniband/%s: %s", names[i],
-			   strerror(why));
-		doctor_advise(
-			doctor,
-			why == ENOENT ?
-				"modprobe ib_uverbs rdma_ucm; in a container: --device /dev/infiniband" :
-				"add the user to the group of that file");
-		return;
-	}
-	doctor_say(doctor, DOCTOR_OK, "rights",
-		   "/dev/infiniband can be opened");
-}
-
-/* libibverbs does not list a device whose node is not there. */
-static int is_absent(const struct doctor *doctor, const char *device)
-{
-	char path[DOCTOR_PATH_BYTES_MAX];
-	char node[64];
-
-	if (node_find(doctor, device, node))
-		return 0;
-	(void)snprintf(path, sizeof(path), "/dev/infiniband/%s", node);
-	return !doctor_exists(doctor, path);
-}
-
 static void device_read(struct doctor *doctor, const char *name,
-			struct port *ports, uint32_t *port_count)
+			struct doctor_port *ports, uint32_t *port_count)
 {
-	const uint32_t absent = (uint32_t)is_absent(doctor, name);
+	const uint32_t absent = (uint32_t)doctor_is_absent(doctor, name);
 	char path[DOCTOR_PATH_BYTES_MAX];
 	uint32_t number;
 
 	for (number = 1; *port_count < PORTS_MAX; number++) {
-		struct port *port = &ports[*port_count];
+		struct doctor_port *port = &ports[*port_count];
 
 		(void)snprintf(path, sizeof(path), CLASS "/%s/ports/%u", name,
 			       number);
 		if (!doctor_exists(doctor, path))
 			return;
-		*port = (struct port){ .number = number, .is_absent = absent };
+		*port = (struct doctor_port){ .number = number,
+					      .is_absent = absent };
 		(void)snprintf(port->device, sizeof(port->device), "%.63s",
 			       name);
 		port_read(doctor, port);
@@ -506,17 +264,38 @@ static void device_read(struct doctor *doctor, const char *name,
 	}
 }
 
-/* A name that nothing has is a mistake, whichever route is taken. */
-static void unknown_name_say(struct doctor *doctor)
+/* Finds a device that is asked for, of any rail, and is not there. */
+static int unknown_find(const struct doctor *doctor, char name[64])
 {
-	doctor_say(doctor, DOCTOR_FAIL, "rdma", "no device is named %s",
-		   doctor->device);
-	doctor_advise(doctor,
-		      "its name is one of those that `rdma link` lists");
+	const char *list = doctor->config ? doctor->config->verbs_device : "";
+
+	if (doctor->device[0])
+		list = doctor->device;
+	while (*list && kvpull_verbs_item_next(&list, name, 64) > 0) {
+		char path[DOCTOR_PATH_BYTES_MAX];
+
+		(void)snprintf(path, sizeof(path), CLASS "/%s", name);
+		if (!doctor_exists(doctor, path))
+			return 1;
+		if (!list)
+			return 0;
+	}
+	return 0;
+}
+
+/* A name that nothing has is a mistake, whichever route is taken. */
+static void unknown_name_say(struct doctor *doctor, const char *name)
+{
+	doctor_say(doctor, DOCTOR_FAIL, "rdma", "no device is named %s", name);
+	doctor_advise(
+		doctor,
+		"--device and verbs_device: one of those that `rdma link` lists");
 }
 
 static void none_judge(struct doctor *doctor)
 {
+	char name[64];
+
 	if (!doctor_sees(doctor, "/sys/class")) {
 		doctor_say_unknown(doctor,
 				   doctor->route == DOCTOR_ROUTE_VERBS ?
@@ -525,8 +304,8 @@ static void none_judge(struct doctor *doctor)
 				   "rdma", "/sys/class");
 		return;
 	}
-	if (doctor->device[0]) {
-		unknown_name_say(doctor);
+	if (unknown_find(doctor, name)) {
+		unknown_name_say(doctor, name);
 		return;
 	}
 	doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_NOTE), "rdma",
@@ -538,11 +317,11 @@ static void none_judge(struct doctor *doctor)
 
 void doctor_devices(struct doctor *doctor)
 {
-	static struct port ports[PORTS_MAX];
+	static struct doctor_port ports[PORTS_MAX];
 	char path[DOCTOR_PATH_BYTES_MAX + sizeof(CLASS)];
 	struct dirent **names = NULL;
 	uint32_t port_count = 0;
-	int is_known = 0;
+	char name[64];
 	int name_count;
 	int i;
 
@@ -555,15 +334,13 @@ void doctor_devices(struct doctor *doctor)
 	}
 	for (i = 0; i < name_count; i++) {
 		device_read(doctor, names[i]->d_name, ports, &port_count);
-		is_known |= strcmp(names[i]->d_name, doctor->device) == 0;
 		free(names[i]);
 	}
 	free(names);
-	if (doctor->device[0] && !is_known) {
-		unknown_name_say(doctor);
+	if (unknown_find(doctor, name)) {
+		unknown_name_say(doctor, name);
 		return;
 	}
-	choose(doctor, ports, port_count);
-	libraries(doctor);
-	character_devices(doctor);
+	doctor_choose(doctor, ports, port_count);
+	doctor_rights(doctor);
 }

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A port of an RDMA device, as the kernel's files describe it. */
+#ifndef KVPULL_TOOLS_KVPULL_DOCTOR_PORT_H
+#define KVPULL_TOOLS_KVPULL_DOCTOR_PORT_H
+
+#include <arpa/inet.h>
+
+#include "tools/kvpull_doctor_parts.h"
+#include "verbs/gid.h"
+
+struct doctor_port {
+	char device[64];
+	char netdev[64];
+	char address[INET6_ADDRSTRLEN];
+	char rate[64];
+	uint32_t number;
+	uint32_t is_active;
+	uint32_t is_infiniband;
+	uint32_t is_iwarp;
+	uint32_t is_near;
+	uint32_t is_absent; /* its node is: a container was not given it */
+	uint32_t gid_index; /* the best one */
+	uint32_t gid_count;
+	enum kvpull_gid_rank rank;
+	double gbps;
+	int numa_node;
+	uint32_t mtu_bytes; /* 0: not told */
+	long long netdev_mtu_bytes;
+	const json_t *gids; /* of doctor->ports: index, kind, address */
+};
+
+/* Says which port a worker would open, by its configuration, and why. */
+void doctor_choose(struct doctor *doctor, struct doctor_port *ports,
+		   uint32_t port_count);
+/* 1: a container was not given the device: libibverbs does not list it. */
+int doctor_is_absent(const struct doctor *doctor, const char *device);
+/* Libraries, providers and rights that the chosen device needs. */
+void doctor_rights(struct doctor *doctor);
+
+#endif /* KVPULL_TOOLS_KVPULL_DOCTOR_PORT_H */

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Libraries, providers and rights that an RDMA device needs of a process
+ * besides itself: what containers lack.
+ */
+#include "tools/kvpull_doctor_port.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "verbs/fabric.h"
+
+#define NODES "/sys/class/infiniband_verbs"
+
+/* ---- libraries ---- */
+
+static void line_keep(void *context, uint32_t level, const char *message)
+{
+	(void)level;
+	(void)snprintf(context, DOCTOR_TEXT_BYTES_MAX, "%s", message);
+}
+
+/* Loads them as the library does: 0, or it is said what is missing. */
+static int libraries(struct doctor *doctor, struct kvpull_fabric *fabric)
+{
+	char why[DOCTOR_TEXT_BYTES_MAX] = "";
+	const struct kvpull_log log = { .write = line_keep,
+					.context = why,
+					.level = KVPULL_LOG_WARN };
+
+	if (!kvpull_fabric_load(fabric, &log, KVPULL_LOG_WARN)) {
+		doctor_say(doctor, DOCTOR_OK, "libraries",
+			   "libibverbs and librdmacm");
+		return 0;
+	}
+	doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_WARN), "libraries",
+		   "%s", why);
+	doctor_advise(
+		doctor,
+		strstr(why, "too old") ?
+			"rdma-core 24 or later: libibverbs1, librdmacm1 and ibverbs-providers, all of one version" :
+			"apt-get install libibverbs1 librdmacm1 ibverbs-providers");
+	return -1;
+}
+
+/* ---- providers ---- */
+
+static int has_file(const struct doctor *doctor, const char *pattern)
+{
+	char path[2 * DOCTOR_PATH_BYTES_MAX];
+	glob_t found;
+	int code;
+
+	(void)snprintf(path, sizeof(path), "%s%s", doctor->root, pattern);
+	code = glob(path, 0, NULL, &found);
+	if (!code)
+		globfree(&found);
+	return !code;
+}
+
+/* Why libibverbs may know no device though the kernel has one; NULL: it may. */
+static const char *providers_lack(const struct doctor *doctor)
+{
+	if (!has_file(doctor, "/etc/libibverbs.d/*.driver"))
+		return "/etc/libibverbs.d names no provider";
+	if (!has_file(doctor, "/usr/lib*/libibverbs/*-rdmav*.so") &&
+	    !has_file(doctor, "/usr/lib*/*/libibverbs/*-rdmav*.so"))
+		return "there is no provider's library, libibverbs/*-rdmav*.so";
+	return NULL;
+}
+
+static int is_listed(const struct kvpull_fabric *fabric, const char *device)
+{
+	int count = 0;
+	struct ibv_context **list = fabric->cm.get_devices(&count);
+	int found = 0;
+
+	while (list && count--)
+		found |=
+			strcmp(fabric->ibv.get_device_name(list[count]->device),
+			       device) == 0;
+	if (list)
+		fabric->cm.free_devices(list);
+	return found;
+}
+
+/* The library itself is asked where it sees the same machine as we do. */
+static void providers(struct doctor *doctor, const struct kvpull_fabric *fabric)
+{
+	const char *device =
+		json_string_value(json_object_get(doctor->chosen, "device"));
+	const char *lack = providers_lack(doctor);
+
+	if (!device)
+		return;
+	if (doctor->root[0] ? !lack || !doctor_sees(doctor, "/etc") :
+			      is_listed(fabric, device))
+		return;
+	doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_WARN), "providers",
+		   "libibverbs does not list %s: %s", device,
+		   lack ? lack :
+			  "its provider is missing or of another version");
+	doctor_advise(
+		doctor,
+		"apt-get install ibverbs-providers, of the version of libibverbs1; in a container likewise");
+}
+
+/* ---- rights ---- */
+
+static int is_name(const struct dirent *entry)
+{
+	return entry->d_name[0] != '.';
+}
+
+/*
+ * Finds a device's ib_uverbs node, "uverbs3"; 0, or -1: the kernel does not
+ * say.
+ */
+static int node_find(const struct doctor *doctor, const char *device,
+		     char node[64])
+{
+	char path[2 * DOCTOR_PATH_BYTES_MAX];
+	char owner[64];
+	struct dirent **names = NULL;
+	int count;
+	int found = -1;
+
+	(void)snprintf(path, sizeof(path), "%s" NODES, doctor->root);
+	count = scandir(path, &names, is_name, versionsort);
+	while (count > 0) {
+		struct dirent *name = names[--count];
+
+		(void)doctor_read(doctor, owner, sizeof(owner),
+				  NODES "/%s/ibdev", name->d_name);
+		if (strcmp(owner, device) == 0) {
+			(void)snprintf(node, 64, "%.63s", name->d_name);
+			found = 0;
+		}
+		free(name);
+	}
+	free(names);
+	return found;
+}
+
+static int is_uverbs(const struct dirent *entry)
+{
+	return strncmp(entry->d_name, "uverbs", 6) == 0;
+}
+
+/* Any one, where the kernel does not say whose it is. */
+static void node_any(const struct doctor *doctor, char node[64])
+{
+	char path[2 * DOCTOR_PATH_BYTES_MAX];
+	struct dirent **names = NULL;
+	int count;
+
+	(void)snprintf(node, 64, "uverbs0");
+	(void)snprintf(path, sizeof(path), "%s/dev/infiniband", doctor->root);
+	count = scandir(path, &names, is_uverbs, versionsort);
+	if (count > 0)
+		(void)snprintf(node, 64, "%.63s", names[0]->d_name);
+	while (count > 0)
+		free(names[--count]);
+	free(names);
+}
+
+/* 0, or it is said what cannot be opened. */
+static int character_devices(struct doctor *doctor)
+{
+	const char *device =
+		json_string_value(json_object_get(doctor->chosen, "device"));
+	char node[64];
+	const char *const names[] = { "rdma_cm", node };
+	char path[2 * DOCTOR_PATH_BYTES_MAX];
+	uint32_t i;
+
+	if (!device || node_find(doctor, device, node))
+		node_any(doctor, node);
+	for (i = 0; i < 2; i++) {
+		int why;
+
+		(void)snprintf(path, sizeof(path), "%s/dev/infiniband/%s",
+			       doctor->root, names[i]);
+		if (access(path, R_OK | W_OK) == 0)
+			continue;
+		why = errno;
+		doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_WARN),
+			   "rights", "/dev/infiniband/%s: %s", names[i],
+			   strerror(why));
+		doctor_advise(
+			doctor,
+			why == ENOENT ?
+				"modprobe ib_uverbs rdma_ucm; in a container: --device /dev/infiniband" :
+				"add the user to the group of that file");
+		return -1;
+	}
+	doctor_say(doctor, DOCTOR_OK, "rights",
+		   "/dev/infiniband can be opened");
+	return 0;
+}
+
+int doctor_is_absent(const struct doctor *doctor, const char *device)
+{
+	char path[DOCTOR_PATH_BYTES_MAX];
+	char node[64];
+
+	if (node_find(doctor, device, node))
+		return 0;
+	(void)snprintf(path, sizeof(path), "/dev/infiniband/%s", node);
+	return !doctor_exists(doctor, path);
+}
+
+void doctor_rights(struct doctor *doctor)
+{
+	static struct kvpull_fabric fabric;
+	const int lacks_libraries = libraries(doctor, &fabric);
+	const int lacks_rights = character_devices(doctor);
+
+	if (!lacks_libraries && (doctor->root[0] || !lacks_rights))
+		providers(doctor, &fabric);
+}
