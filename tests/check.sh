@@ -82,6 +82,7 @@ submake gpu 120 check-gpu
 stage shown 60 tests/shown.sh
 stage killed 120 tests/fabric/killed.sh
 stage doctor 150 tests/doctor.sh build/release
+stage causes 150 tests/doctor_causes.sh build/release
 stage hosts 180 tests/host.sh build/release
 stage tutorial 60 tests/tutorial.py build/release
 stage examples 120 tests/examples.sh build/release

@@ -82,7 +82,7 @@ calls() { # environment
 		--root "$work/wired" --peer 127.0.0.1 --port $port
 }
 
-# Of the pool there nothing is held any more.
+# The peer's pool has all of its blocks again.
 nothing_is_held() { # name of the cause
 	for _ in 1 2 3 4 5 6 7 8 9 10; do
 		"$build/ib_pull" --stats --port $port 127.0.0.1 >"$work/stats" 2>&1
@@ -134,7 +134,7 @@ peer no_device_here A= FAKE_RDMA_ADDRESSES= \
 peer rdma_port_is_nobodys A= FAKE_RDMA="$work/here" \
 	'nobody listens at the RDMA port .* -> start ib_pull there again'
 
-# Whoever holds its blocks: the doctor goes again, and takes none.
+# All blocks are held by tickets of others: the doctor takes none.
 pool_there_is_full() {
 	serve A=
 	until "$build/ib_pull" --ticket --count 16 --port $port 127.0.0.1 \

@@ -35,9 +35,9 @@ struct pull {
 
 static const struct pull small_pull = { .blocks = 16,
 					.requests = 1,
-					.limit_ms = 4000,
-					.connect_ms = "1500",
-					.deadline_ms = "2500" };
+					.limit_ms = 4500,
+					.connect_ms = "2000",
+					.deadline_ms = "3000" };
 static const struct pull large_pull = { .blocks = 512,
 					.requests = 4,
 					.limit_ms = 30000 };

@@ -10,16 +10,38 @@
 #include "verbs/gate.h"
 #include "verbs/pair.h"
 
+/* The caller's address, as the CM reports it. */
+static int call_address(struct rdma_cm_id *id,
+			struct kvpull_verbs_address *address)
+{
+	const struct sockaddr *from = &id->route.addr.dst_addr;
+
+	memset(address, 0, sizeof(*address));
+	if (from->sa_family == AF_INET)
+		address->socket.v4 = id->route.addr.dst_sin;
+	else if (from->sa_family == AF_INET6)
+		address->socket.v6 = id->route.addr.dst_sin6;
+	else
+		return KVPULL_EROUTE;
+	return 0;
+}
+
 /* All are counted; of a flood there is a line each second. */
-static void refusal_say(struct kvpull_verbs_connect *connect, const char *why)
+static void refusal_say(struct kvpull_verbs_connect *connect,
+			struct rdma_cm_id *id, const char *why)
 {
 	struct kvpull_verbs_shared *shared = connect->shared;
+	char name[KVPULL_ADDRESS_BYTES_MAX] = "?";
+	struct kvpull_verbs_address from;
 
 	shared->counts.calls_refused++;
 	if (!kvpull_second_passed(&connect->said_ns, shared->now_ns))
 		return;
+	if (!call_address(id, &from))
+		kvpull_verbs_address_print(&from, name);
 	kvpull_warn(shared->log,
-		    "verbs: a caller is refused: %s (%llu refused so far)", why,
+		    "verbs: caller %s is refused: %s (%llu refused so far)",
+		    name, why,
 		    (unsigned long long)shared->counts.calls_refused);
 }
 
@@ -35,27 +57,11 @@ static void call_reject(struct kvpull_verbs_connect *connect,
 		.mtu = IBV_MTU_256,
 	};
 
-	refusal_say(connect, why);
+	refusal_say(connect, id, why);
 	kvpull_verbs_greeting_put(bytes, &greeting);
 	(void)shared->fabric->cm.reject(id, kind ? bytes : NULL,
 					kind ? sizeof(bytes) : 0);
 	kvpull_verbs_id_destroy(shared, id);
-}
-
-/* The caller's address, as the CM reports it. */
-static int call_address(struct rdma_cm_id *id,
-			struct kvpull_verbs_address *address)
-{
-	const struct sockaddr *from = &id->route.addr.dst_addr;
-
-	memset(address, 0, sizeof(*address));
-	if (from->sa_family == AF_INET)
-		address->socket.v4 = id->route.addr.dst_sin;
-	else if (from->sa_family == AF_INET6)
-		address->socket.v6 = id->route.addr.dst_sin6;
-	else
-		return KVPULL_EROUTE;
-	return 0;
 }
 
 static int call_accept(struct kvpull_verbs_end *end)

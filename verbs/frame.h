@@ -161,7 +161,7 @@ enum kvpull_verbs_greeting_kind {
 	KVPULL_VERBS_UNKNOWN,  /* refused: no bundle has that token */
 	KVPULL_VERBS_FULL,     /* refused: no room, which passes */
 	KVPULL_VERBS_OUTSIDE,  /* refused: its address is in none of networks */
-	KVPULL_VERBS_OTHER     /* refused: it speaks another version, or noise */
+	KVPULL_VERBS_OTHER /* refused: it speaks another version, or noise */
 };
 
 struct kvpull_verbs_greeting {

@@ -55,6 +55,7 @@ while read -r test; do
 		grep -qE "(TEST(_WITH)?\\(${name}[,)]|${name}\\(void)" \
 			tests/unit/*/"${test%%:*}.c"
 		;;
+	doctor_causes.sh:*) grep -qE "(cause|peer|configured|path) ${test#*: } " tests/doctor_causes.sh ;;
 	doctor.sh:*) grep -qE "(claim|in_folder) ${test#*: } " tests/doctor.sh ;;
 	*) false ;;
 	esac 2>"$work/log" || miss "$page: no test '$test'"

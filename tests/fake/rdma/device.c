@@ -10,7 +10,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #define LOOK_MS 20
 
@@ -19,14 +18,6 @@ struct rdma fake_rdma = { .lock = PTHREAD_MUTEX_INITIALIZER };
 int fake_rdma_has(const char *fault)
 {
 	return fake_rdma.fault && strcmp(fake_rdma.fault, fault) == 0;
-}
-
-uint64_t fake_rdma_now_ns(void)
-{
-	struct timespec now;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 /* It may have been destroyed since the kernel told of it. */

@@ -13,6 +13,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 #define RETRIES_NS 1000000000u
 #define HOLE_BYTES 1024u
 
@@ -57,7 +59,7 @@ static void flush(struct pair *pair)
 
 void fake_rdma_lost(void)
 {
-	const uint64_t now_ns = fake_rdma_now_ns();
+	const uint64_t now_ns = kvpull_clock_ns();
 	struct pair *pair;
 
 	for (pair = fake_rdma.pairs; pair; pair = pair->next) {
@@ -142,7 +144,7 @@ static void work_take(struct pair *pair, const struct ibv_send_wr *request)
 	}
 	if (fake_rdma_has("hole") && request->opcode == IBV_WR_RDMA_READ &&
 	    bytes_of(request) > HOLE_BYTES) {
-		pair->lost_ns = fake_rdma_now_ns() + RETRIES_NS;
+		pair->lost_ns = kvpull_clock_ns() + RETRIES_NS;
 		pair->lost_wr_id = request->wr_id;
 		return;
 	}

@@ -116,7 +116,6 @@ extern struct rdma fake_rdma;
 /* Reads the environment and starts the thread; once. */
 void fake_rdma_begin(void);
 int fake_rdma_has(const char *fault);
-uint64_t fake_rdma_now_ns(void);
 /* The lock is held in these. */
 void fake_rdma_tell(struct end *end, enum rdma_cm_event_type type, int status,
 		    const struct packet *packet);
