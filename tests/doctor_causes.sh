@@ -131,6 +131,16 @@ peer memory_cannot_be_registered A= FAKE_RDMA_FAULT=no-memory \
 peer no_device_here A= FAKE_RDMA_ADDRESSES= \
 	'no RDMA device on this host.* -> here: .*127\.0\.0\.1 was not called'
 
+peer versions_are_unlike A= FAKE_RDMA_FAULT=version \
+	'it speaks another version of kvpull -> install one version of kvpull'
+peer rdma_port_is_anothers FAKE_RDMA_FAULT=foreign A= \
+	'another program has the RDMA port .* -> start ib_pull there again'
+peer address_is_not_resolved A= FAKE_RDMA_FAULT=no-address \
+	'finds no way to the address of the one there -> both in one network'
+peer route_is_not_resolved A= FAKE_RDMA_FAULT=no-route \
+	'finds no way to the address of the one there -> both in one network'
+peer peer_is_unreachable A= FAKE_RDMA_FAULT=unreachable \
+	"no answer of RDMA's connection manager comes -> let UDP port 4791"
 peer rdma_port_is_nobodys A= FAKE_RDMA="$work/here" \
 	'nobody listens at the RDMA port .* -> start ib_pull there again'
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define REJECTED_BY_PROGRAM 28 /* IB_CM_REJ_CONSUMER_DEFINED */
+#define VERSION_AT 4u          /* of a greeting, in the private data */
 #define NOBODY_LISTENS 8       /* IB_CM_REJ_INVALID_SERVICE_ID */
 
 static struct end *end_cast(struct rdma_cm_id *id)
@@ -135,7 +136,9 @@ void fake_rdma_arrived(struct end *end, const struct packet *packet)
 {
 	const uint32_t kind = packet ? packet->kind : PACKET_BYE;
 
-	if (kind == PACKET_CALL) {
+	if (kind == PACKET_CALL && fake_rdma_has("foreign")) {
+		(void)fake_rdma_send(end, PACKET_REJECT, "nobody's", 8);
+	} else if (kind == PACKET_CALL) {
 		end->id.route.addr.dst_sin = packet->from;
 		fake_rdma_tell(end, RDMA_CM_EVENT_CONNECT_REQUEST, 0, packet);
 	} else if (kind == PACKET_ANSWER) {
@@ -246,7 +249,11 @@ int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *from,
 	id->route.addr.dst_sin = *(struct sockaddr_in *)(void *)to;
 	id->verbs = context_of(&id->route.addr.src_sin);
 	(void)pthread_mutex_lock(&fake_rdma.lock);
-	fake_rdma_tell(end_cast(id), RDMA_CM_EVENT_ADDR_RESOLVED, 0, NULL);
+	fake_rdma_tell(end_cast(id),
+		       fake_rdma_has("no-address") ?
+			       RDMA_CM_EVENT_ADDR_ERROR :
+			       RDMA_CM_EVENT_ADDR_RESOLVED,
+		       0, NULL);
 	(void)pthread_mutex_unlock(&fake_rdma.lock);
 	return 0;
 }
@@ -255,7 +262,10 @@ int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
 {
 	(void)timeout_ms;
 	(void)pthread_mutex_lock(&fake_rdma.lock);
-	fake_rdma_tell(end_cast(id), RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL);
+	fake_rdma_tell(end_cast(id),
+		       fake_rdma_has("no-route") ? RDMA_CM_EVENT_ROUTE_ERROR :
+						   RDMA_CM_EVENT_ROUTE_RESOLVED,
+		       0, NULL);
 	(void)pthread_mutex_unlock(&fake_rdma.lock);
 	return 0;
 }
@@ -293,6 +303,15 @@ static void pair_link(struct end *end, uint32_t number)
 		pair->end = end;
 }
 
+static int call_send(const struct end *end, const struct rdma_conn_param *param)
+{
+	uint8_t bytes[PRIVATE_BYTES_MAX];
+
+	memcpy(bytes, param->private_data, param->private_data_len);
+	bytes[VERSION_AT] += (uint8_t)fake_rdma_has("version");
+	return fake_rdma_send(end, PACKET_CALL, bytes, param->private_data_len);
+}
+
 int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *param)
 {
 	const struct sockaddr_un place = place_of(&id->route.addr.dst_sin);
@@ -302,11 +321,14 @@ int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *param)
 	pair_link(end, param->qp_num);
 	if (fake_rdma_has("silent"))
 		goto out;
+	if (fake_rdma_has("unreachable")) {
+		fake_rdma_tell(end, RDMA_CM_EVENT_UNREACHABLE, 0, NULL);
+		goto out;
+	}
 	end->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (connect(end->socket, (const struct sockaddr *)&place,
 		    sizeof(place)) ||
-	    fake_rdma_send(end, PACKET_CALL, param->private_data,
-			   param->private_data_len)) {
+	    call_send(end, param)) {
 		hang_up(end);
 		fake_rdma_tell(end, RDMA_CM_EVENT_REJECTED, NOBODY_LISTENS,
 			       NULL);
@@ -422,6 +444,13 @@ int rdma_set_option(struct rdma_cm_id *id, int level, int name, void *value,
 
 const char *rdma_event_str(enum rdma_cm_event_type type)
 {
-	return type == RDMA_CM_EVENT_REJECTED ? "RDMA_CM_EVENT_REJECTED" :
-						"a CM event";
+	static const char *const names[] = {
+		[RDMA_CM_EVENT_ADDR_ERROR] = "RDMA_CM_EVENT_ADDR_ERROR",
+		[RDMA_CM_EVENT_ROUTE_ERROR] = "RDMA_CM_EVENT_ROUTE_ERROR",
+		[RDMA_CM_EVENT_UNREACHABLE] = "RDMA_CM_EVENT_UNREACHABLE",
+		[RDMA_CM_EVENT_REJECTED] = "RDMA_CM_EVENT_REJECTED",
+	};
+
+	return type <= RDMA_CM_EVENT_REJECTED && names[type] ? names[type] :
+							       "a CM event";
 }

@@ -7,9 +7,12 @@
  * like:
  *   FAKE_RDMA            folder of the fabric; unset: there is no device
  *   FAKE_RDMA_ADDRESSES  an IPv4 address a device, "10.66.0.1,10.66.1.1"
- *   FAKE_RDMA_FAULT      silent: no answer of the CM arrives, as where UDP 4791
- *                        is blocked; hole: READs of more than 1,024 bytes are
- *                        lost; no-memory: no memory can be registered
+ *   FAKE_RDMA_FAULT      of who calls: no-address, no-route, unreachable: that
+ *                        event; silent: no answer arrives, as where UDP 4791
+ *                        is blocked; version: its greeting is of another one;
+ *                        hole: READs of more than 1,024 bytes are lost;
+ *                        no-memory: no memory can be registered; of who is
+ *                        called: foreign: rejected in nobody's words
  */
 #ifndef KVPULL_TESTS_FAKE_RDMA_H
 #define KVPULL_TESTS_FAKE_RDMA_H
