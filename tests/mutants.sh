@@ -276,10 +276,10 @@ fi
 rm -rf "$work"
 mkdir -p "$work/tree0" || exit 1
 cp -R Makefile include plugin tests "$work/tree0" || exit 1
-# The routes, as the Makefile finds them.
+# The routes and the tools, as the Makefile finds them.
 for file in */*.c; do
 	folder=${file%/*}
-	[ "$folder" = tools ] || [ "$folder" = examples ] || [ -d "$work/tree0/$folder" ] ||
+	[ "$folder" = examples ] || [ -d "$work/tree0/$folder" ] ||
 		cp -R "$folder" "$work/tree0" || exit 1
 done
 cp -R "$work/tree0" "$work/clean" || exit 1

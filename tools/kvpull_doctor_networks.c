@@ -6,7 +6,9 @@
 #include "tools/kvpull_doctor_parts.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "plugin/config/config.h"
@@ -14,6 +16,7 @@
 
 #define ROUTES_MAX 256u
 #define LINE_BYTES_MAX 512
+#define WORDS_MAX 12u
 #define ROUTE_UP 0x1u
 #define ROUTE_REJECT 0x200u
 #define NETWORK_BYTES_MAX (INET6_ADDRSTRLEN + 4)
@@ -28,17 +31,52 @@ struct routes {
 	uint32_t count;
 };
 
-/* A row of /proc/net/route; numbers are as they lie in memory. 0 or -1. */
-static int route4_parse(const char *line, struct route *route)
+/* Splits a row at blanks; returns how many words it has. */
+static uint32_t row_split(char *line, char *words[WORDS_MAX])
 {
+	uint32_t count = 0;
+	char *rest = NULL;
+	char *word;
+
+	for (word = strtok_r(line, " \t\n", &rest); word && count < WORDS_MAX;
+	     word = strtok_r(NULL, " \t\n", &rest))
+		words[count++] = word;
+	return count;
+}
+
+/* 0, or -1: no hexadecimal number. */
+static int hex_parse(const char *word, uint32_t *number)
+{
+	char *end;
+
+	errno = 0;
+	*number = (uint32_t)strtoul(word, &end, 16);
+	return errno || end == word || *end ? -1 : 0;
+}
+
+static int is_way(uint32_t flags)
+{
+	return (flags & (ROUTE_UP | ROUTE_REJECT)) == ROUTE_UP;
+}
+
+static void netdev_keep(struct route *route, const char *name)
+{
+	(void)snprintf(route->netdev, sizeof(route->netdev), "%s", name);
+}
+
+/* A row of /proc/net/route; numbers are as they lie in memory. 0 or -1. */
+static int route4_parse(char *line, struct route *route)
+{
+	char *words[WORDS_MAX];
 	uint32_t to;
 	uint32_t flags;
 	uint32_t mask;
 
-	if (sscanf(line, "%31s %x %*s %x %*s %*s %*s %x", route->netdev, &to,
-		   &flags, &mask) != 4 ||
-	    (flags & (ROUTE_UP | ROUTE_REJECT)) != ROUTE_UP)
+	if (row_split(line, words) < 8 || hex_parse(words[1], &to) ||
+	    hex_parse(words[3], &flags) || hex_parse(words[7], &mask) ||
+	    !is_way(flags))
 		return -1;
+	netdev_keep(route, words[0]);
 	route->network.family = AF_INET;
 	route->network.prefix_bits = (uint32_t)__builtin_popcount(mask);
 	memcpy(route->network.bytes, &to, sizeof(to));
@@ -46,27 +84,31 @@ static int route4_parse(const char *line, struct route *route)
 }
 
 /* A row of /proc/net/ipv6_route. 0 or -1. */
-static int route6_parse(const char *line, struct route *route)
+static int route6_parse(char *line, struct route *route)
 {
+	char *words[WORDS_MAX];
 	uint32_t flags;
 	uint32_t byte;
 	uint32_t at;
 
-	if (sscanf(line, "%*s %x %*s %*s %*s %*s %*s %*s %x %31s",
-		   &route->network.prefix_bits, &flags, route->netdev) != 3 ||
-	    (flags & (ROUTE_UP | ROUTE_REJECT)) != ROUTE_UP)
+	if (row_split(line, words) < 10 || strlen(words[0]) != 32 ||
+	    hex_parse(words[1], &route->network.prefix_bits) ||
+	    route->network.prefix_bits > 128 || hex_parse(words[8], &flags) ||
+	    !is_way(flags))
 		return -1;
+	netdev_keep(route, words[9]);
 	route->network.family = AF_INET6;
-	for (at = 0; at < 16; at++) {
-		if (sscanf(line + 2 * at, "%2x", &byte) != 1)
+	for (at = 16; at-- > 0;) {
+		if (hex_parse(words[0] + 2 * at, &byte))
 			return -1;
 		route->network.bytes[at] = (uint8_t)byte;
+		words[0][2 * at] = '\0';
 	}
 	return 0;
 }
 
 static void table_read(const struct doctor *doctor, const char *name,
-		       int (*parse)(const char *, struct route *),
+		       int (*parse)(char *, struct route *),
 		       struct routes *routes)
 {
 	char path[2 * DOCTOR_PATH_BYTES_MAX];
