@@ -180,6 +180,22 @@ listens "$(printf '%0200d' 0)"
 cause another_program_at_the_port 1 'is no ib_pull -> another program has that port' -- calls A=
 serve_end
 
+# A network of its own, whose device sends everything to nobody.
+alone() { # own address; "": there is none
+	# shellcheck disable=SC2016 # the inner shell's
+	unshare -rn sh -c '[ -z "$0" ] || {
+			ip link add eth0 type veth peer name eth1 && ip addr add "$0" dev eth0 &&
+				ip link set eth1 up && ip link set eth0 up || exit
+		}
+		exec "$@"' "$1" timeout $SECONDS_MAX "$build/kvpull_doctor" --no-probe \
+		--root "$work/wired" --peer 10.66.0.1 --port $port
+}
+if may 2 'a network of its own' -- unshare -rn ip link add eth0 type veth peer name eth1; then
+	cause host_is_silent 1 "port $port: Connection timed out -> the host is down, or a firewall drops TCP port $port" -- \
+		alone 10.66.0.2/24
+	cause no_way_to_the_host 1 "port $port: Network is unreachable -> no way leads there: ip route get" -- alone ''
+fi
+
 # A network that drops large frames, where namespaces can make one.
 path() { # name, MTUs of the switch each way and of the peer, pattern
 	# shellcheck disable=SC2086 # three of them

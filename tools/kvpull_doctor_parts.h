@@ -19,6 +19,7 @@
 
 struct kvpull_config;
 struct ib_answer;
+struct addrinfo;
 
 enum doctor_level {
 	DOCTOR_OK,
@@ -123,6 +124,8 @@ void doctor_networks_propose(const struct doctor *doctor, const char *peer,
 			     char text[DOCTOR_NETWORKS_BYTES_MAX]);
 void doctor_probe(struct doctor *doctor);
 void doctor_peer(struct doctor *doctor);
+/* Connects a socket until then. 0, or -1 and errno. */
+int doctor_connect(int control, const struct addrinfo *to, uint64_t until_ns);
 /* 1: it is said why no ib_pull answers there; 0: its numbers. */
 int doctor_reach(struct doctor *doctor, struct ib_answer *answer);
 /* 1: what a failed pull printed has a known cause, which is said. */

@@ -59,7 +59,6 @@ static int is_of_link(const struct doctor *doctor, int control)
 static int path_connect(const struct doctor *doctor, const struct addrinfo *to,
 			uint32_t payload_bytes)
 {
-	const struct timeval limit = { .tv_sec = 1 };
 	const int segment_bytes = (int)payload_bytes + ROCE_MORE_BYTES;
 	const int window_bytes = WINDOW_BYTES;
 	const int control =
@@ -67,13 +66,11 @@ static int path_connect(const struct doctor *doctor, const struct addrinfo *to,
 
 	if (control < 0)
 		return -1;
-	if (!setsockopt(control, SOL_SOCKET, SO_SNDTIMEO, &limit,
-			sizeof(limit)) &&
-	    !setsockopt(control, SOL_SOCKET, SO_RCVBUF, &window_bytes,
+	if (!setsockopt(control, SOL_SOCKET, SO_RCVBUF, &window_bytes,
 			sizeof(window_bytes)) &&
 	    !setsockopt(control, IPPROTO_TCP, TCP_MAXSEG, &segment_bytes,
 			sizeof(segment_bytes)) &&
-	    !connect(control, to->ai_addr, to->ai_addrlen) &&
+	    !doctor_connect(control, to, kvpull_clock_ns() + TRY_NS) &&
 	    is_of_link(doctor, control))
 		return control;
 	(void)close(control);

@@ -6,11 +6,11 @@
 #include "tools/kvpull_doctor_parts.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -18,30 +18,49 @@
 
 #define CONNECT_S 2 /* for all addresses of a host together */
 #define ANSWER_MS 2000
+#define WAIT_MS 20 /* between two looks at the clock */
+
+/*
+ * Not by a blocking connect(): with SO_SNDTIMEO a signal, or work that io_uring
+ * left, ends that with EINTR.
+ */
+int doctor_connect(int control, const struct addrinfo *to, uint64_t until_ns)
+{
+	struct pollfd waits = { .fd = control, .events = POLLOUT };
+	const int flags = fcntl(control, F_GETFL);
+	socklen_t why_bytes = sizeof(int);
+	int why = 0;
+	int count = 0;
+
+	if (flags < 0 || fcntl(control, F_SETFL, flags | O_NONBLOCK))
+		return -1;
+	if (connect(control, to->ai_addr, to->ai_addrlen)) {
+		if (errno != EINPROGRESS)
+			return -1;
+		while (count < 1 && kvpull_clock_ns() < until_ns)
+			count = poll(&waits, 1, WAIT_MS);
+		if (count < 1)
+			why = ETIMEDOUT;
+		else
+			(void)getsockopt(control, SOL_SOCKET, SO_ERROR, &why,
+					 &why_bytes);
+	}
+	errno = why;
+	return why || fcntl(control, F_SETFL, flags) ? -1 : 0;
+}
 
 /* Connected, or -1 and errno. */
 static int address_call(const struct addrinfo *to, uint64_t until_ns)
 {
-	const uint64_t now_ns = kvpull_clock_ns();
-	const uint64_t left_ns = until_ns > now_ns ? until_ns - now_ns : 1000;
-	const struct timeval limit = {
-		.tv_sec = (time_t)(left_ns / KVPULL_NS_PER_S),
-		.tv_usec = (suseconds_t)(left_ns % KVPULL_NS_PER_S / 1000),
-	};
 	const int control =
 		socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	int why;
 
-	if (control < 0)
-		return -1;
-	if (!setsockopt(control, SOL_SOCKET, SO_SNDTIMEO, &limit,
-			sizeof(limit)) &&
-	    !connect(control, to->ai_addr, to->ai_addrlen))
+	if (control < 0 || !doctor_connect(control, to, until_ns))
 		return control;
 	why = errno;
 	(void)close(control);
-	/* A socket's time-out is reported as EINPROGRESS. */
-	errno = why == EINPROGRESS ? ETIMEDOUT : why;
+	errno = why;
 	return -1;
 }
 
