@@ -252,6 +252,8 @@ cause device_is_wrong 1 'no device is named mlx5_9 -> --device and verbs_device'
 	looks KVPULL_VERBS_DEVICE=mlx5_9
 cause device_of_a_second_rail_is_wrong 1 'no device is named mlx5_9 -> ' -- \
 	looks KVPULL_VERBS_DEVICE=mlx5_1,mlx5_9
+cause address_of_a_second_rail_is_wrong 1 'no port has the address 10\.66\.9\.9 .*-> correct or unset it' -- \
+	looks KVPULL_VERBS_ADDRESS=10.66.0.1,10.66.9.9
 cause gid_is_of_version_1 1 'GID 0 of mlx5_0 is RoCE v1.* -> verbs_gid_index of a RoCE v2' -- \
 	looks KVPULL_VERBS_GID_INDEX=0
 for at in 0 1; do

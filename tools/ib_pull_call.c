@@ -40,8 +40,11 @@ void ib_call_give(struct ib_call *call)
 	const struct ib_ask what = { .kind = IB_ASK_GIVE };
 	struct ib_answer answer;
 
-	if (call->control >= 0)
-		(void)ib_call_ask(call, &what, &answer);
+	/* A producer that is gone is said by the next ask. */
+	if (call->control >= 0 &&
+	    !ib_control_send(call->control, &what, sizeof(what)))
+		(void)ib_control_answer_take(call->control, call->message,
+					     &answer, call->options->stop);
 }
 
 static int message_make(struct ib_call *call)

@@ -10,6 +10,15 @@
 
 #define ADDRESS_BYTES_MAX 64
 
+#define NO_ANSWER                                                              \
+	"TCP arrives there, and no answer of RDMA's connection manager comes"
+#define LET_UDP_THROUGH                                                        \
+	"let UDP port 4791 (RoCE v2) through both ways: firewalls and security groups of both hosts, and what is between; InfiniBand: is there a subnet manager?"
+#define NO_WAY                                                                 \
+	"the RDMA device here finds no way to the address of the one there"
+#define MAKE_A_WAY                                                             \
+	"both in one network, or a route by this device: ip route, ip neigh"
+
 struct cause {
 	const char *sign;   /* in a line */
 	const char *text;   /* NULL: that line */
@@ -36,21 +45,17 @@ static const struct cause causes[] = {
 	{ .sign = " refused us: ",
 	  .advice = "make equal on both hosts what that line names" },
 	{ .sign = "the handshake took too long",
-	  .text = "TCP arrives there, and no answer of RDMA's connection manager comes",
-	  .advice =
-		  "let UDP port 4791 (RoCE v2) through both ways: firewalls and security groups of both hosts, and what is between; InfiniBand: is there a subnet manager?" },
+	  .text = NO_ANSWER,
+	  .advice = LET_UDP_THROUGH },
 	{ .sign = "RDMA_CM_EVENT_UNREACHABLE",
-	  .text = "TCP arrives there, and no answer of RDMA's connection manager comes",
-	  .advice =
-		  "let UDP port 4791 (RoCE v2) through both ways: firewalls and security groups of both hosts, and what is between; InfiniBand: is there a subnet manager?" },
+	  .text = NO_ANSWER,
+	  .advice = LET_UDP_THROUGH },
 	{ .sign = "RDMA_CM_EVENT_ADDR_ERROR",
-	  .text = "the RDMA device here finds no way to the address of the one there",
-	  .advice =
-		  "both in one network, or a route by this device: ip route, ip neigh" },
+	  .text = NO_WAY,
+	  .advice = MAKE_A_WAY },
 	{ .sign = "RDMA_CM_EVENT_ROUTE_ERROR",
-	  .text = "the RDMA device here finds no way to the address of the one there",
-	  .advice =
-		  "both in one network, or a route by this device: ip route, ip neigh" },
+	  .text = NO_WAY,
+	  .advice = MAKE_A_WAY },
 	{ .sign = "RDMA_CM_EVENT_REJECTED",
 	  .text = "nobody listens at the RDMA port that the ticket names",
 	  .advice =

@@ -32,6 +32,7 @@ static void wanted_take(const struct doctor *doctor, struct wanted *wanted)
 	if (doctor->device[0])
 		devices = doctor->device;
 	*wanted = (struct wanted){ .gid_index = GID_ANY };
+	/* The library refuses a name that is longer. */
 	if (kvpull_verbs_item_next(&devices, wanted->device,
 				   sizeof(wanted->device)) < 0 ||
 	    kvpull_verbs_item_next(&addresses, wanted->address,
@@ -251,6 +252,43 @@ static void best_say(struct doctor *doctor, const struct doctor_port *best,
 				   best->address, "why", why);
 }
 
+static int is_among(const char *address, const struct doctor_port *ports,
+		    uint32_t port_count)
+{
+	struct wanted one = { .gid_index = GID_ANY };
+	uint32_t at;
+
+	(void)snprintf(one.address, sizeof(one.address), "%s", address);
+	for (at = 0; at < port_count; at++) {
+		struct doctor_port port = ports[at];
+
+		if (port_fits(&port, &one))
+			return 1;
+	}
+	return 0;
+}
+
+/* Those of further rails, too: the first one's is that of the choice. */
+static void addresses_judge(struct doctor *doctor,
+			    const struct doctor_port *ports,
+			    uint32_t port_count)
+{
+	const char *list = doctor->config ? doctor->config->verbs_address : "";
+	char address[INET6_ADDRSTRLEN];
+
+	while (list && *list &&
+	       kvpull_verbs_item_next(&list, address, sizeof(address)) > 0) {
+		if (is_among(address, ports, port_count))
+			continue;
+		doctor_say(doctor, DOCTOR_FAIL, "choice",
+			   "no port has the address %s of verbs_address",
+			   address);
+		doctor_advise(
+			doctor,
+			"correct or unset it: that rail would be missing");
+	}
+}
+
 void doctor_choose(struct doctor *doctor, struct doctor_port *ports,
 		   uint32_t port_count)
 {
@@ -286,4 +324,5 @@ void doctor_choose(struct doctor *doctor, struct doctor_port *ports,
 			"another: verbs_device, verbs_port, verbs_gid_index");
 	link_remember(doctor, best);
 	choice_judge(doctor, best);
+	addresses_judge(doctor, ports, port_count);
 }
