@@ -5,6 +5,7 @@
  */
 #include "tools/kvpull_doctor_port.h"
 
+#include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,37 +17,34 @@
 
 /* ---- what is asked for ---- */
 
+/* Rails and local ranks have items of their own: any of them will do here. */
 struct wanted {
-	char device[64]; /* of the first rail; "": any */
-	char address[INET6_ADDRSTRLEN];
-	uint32_t port;
-	uint32_t gid_index; /* GID_ANY: any */
+	const char *devices;   /* names or patterns; "": any */
+	const char *addresses; /* likewise */
+	uint32_t port;         /* 0: any */
+	uint32_t gid_index;    /* GID_ANY: any */
 };
 
-static void wanted_take(const struct doctor *doctor, struct wanted *wanted)
+static struct wanted wanted_of(const struct doctor *doctor)
 {
 	const struct kvpull_config *config = doctor->config;
-	const char *devices = config ? config->verbs_device : "";
-	const char *addresses = config ? config->verbs_address : "";
+	struct wanted wanted = { .devices = doctor->device,
+				 .addresses = "",
+				 .gid_index = GID_ANY };
 
-	if (doctor->device[0])
-		devices = doctor->device;
-	*wanted = (struct wanted){ .gid_index = GID_ANY };
-	/* The library refuses a name that is longer. */
-	if (kvpull_verbs_item_next(&devices, wanted->device,
-				   sizeof(wanted->device)) < 0 ||
-	    kvpull_verbs_item_next(&addresses, wanted->address,
-				   sizeof(wanted->address)) < 0)
-		wanted->device[0] = '\0';
 	if (!config)
-		return;
-	wanted->port = config->verbs_port;
-	wanted->gid_index = config->verbs_gid_index;
+		return wanted;
+	if (!doctor->device[0])
+		wanted.devices = config->verbs_device;
+	wanted.addresses = config->verbs_address;
+	wanted.port = config->verbs_port;
+	wanted.gid_index = config->verbs_gid_index;
+	return wanted;
 }
 
 static int is_narrow(const struct wanted *wanted)
 {
-	return wanted->address[0] || wanted->port ||
+	return wanted->addresses[0] || wanted->port ||
 	       wanted->gid_index != GID_ANY;
 }
 
@@ -58,6 +56,31 @@ static int is_same(const char *one, const char *other)
 	return !kvpull_verbs_address_parse_ip(one, &first) &&
 	       !kvpull_verbs_address_parse_ip(other, &second) &&
 	       kvpull_verbs_address_is(&first, &second);
+}
+
+static int device_fits(const struct doctor_port *port,
+		       const struct wanted *wanted)
+{
+	const char *list = wanted->devices;
+	char name[64];
+
+	while (doctor_item_next(&list, name, sizeof(name)))
+		if (fnmatch(name, port->device, 0) == 0)
+			return 1;
+	return !wanted->devices[0];
+}
+
+/* InfiniBand GIDs are no IP addresses: they prove nothing here. */
+static int address_fits(const struct doctor_port *port,
+			const struct wanted *wanted, const char *address)
+{
+	const char *list = wanted->addresses;
+	char one[INET6_ADDRSTRLEN];
+
+	while (doctor_item_next(&list, one, sizeof(one)))
+		if (is_same(one, address))
+			return 1;
+	return !wanted->addresses[0] || port->is_infiniband;
 }
 
 static enum kvpull_gid_rank rank_named(const char *kind)
@@ -88,9 +111,7 @@ static int gid_fits(struct doctor_port *port, const struct wanted *wanted)
 
 		if ((wanted->gid_index != GID_ANY &&
 		     wanted->gid_index != index) ||
-		    (wanted->address[0] && !port->is_infiniband &&
-		     !is_same(address, wanted->address)) ||
-		    rank <= best)
+		    !address_fits(port, wanted, address) || rank <= best)
 			continue;
 		best = rank;
 		port->rank = rank;
@@ -104,10 +125,10 @@ static int gid_fits(struct doctor_port *port, const struct wanted *wanted)
 static int port_fits(struct doctor_port *port, const struct wanted *wanted)
 {
 	if (!port->is_active || port->is_absent || port->is_iwarp ||
-	    (wanted->device[0] && strcmp(wanted->device, port->device) != 0) ||
+	    !device_fits(port, wanted) ||
 	    (wanted->port && wanted->port != port->number))
 		return 0;
-	if (wanted->gid_index == GID_ANY && !wanted->address[0])
+	if (wanted->gid_index == GID_ANY && !wanted->addresses[0])
 		return port->rank > KVPULL_GID_V1;
 	return gid_fits(port, wanted);
 }
@@ -219,8 +240,8 @@ static void miss_say(struct doctor *doctor, const struct wanted *wanted,
 	doctor_say(
 		doctor, DOCTOR_FAIL, "choice",
 		"nothing has what is configured: verbs_device %s, verbs_port %s, verbs_gid_index %s, verbs_address %s",
-		wanted->device[0] ? wanted->device : "any", port, gid,
-		wanted->address[0] ? wanted->address : "any");
+		wanted->devices[0] ? wanted->devices : "any", port, gid,
+		wanted->addresses[0] ? wanted->addresses : "any");
 	doctor_advise(doctor, "correct or unset them; there is %s", there);
 }
 
@@ -233,7 +254,7 @@ static void none_say(struct doctor *doctor, const struct wanted *wanted,
 	}
 	doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_WARN), "choice",
 		   "no port%s%s can be used between machines",
-		   wanted->device[0] ? " of " : "", wanted->device);
+		   wanted->devices[0] ? " of " : "", wanted->devices);
 }
 
 static void best_say(struct doctor *doctor, const struct doctor_port *best,
@@ -255,29 +276,29 @@ static void best_say(struct doctor *doctor, const struct doctor_port *best,
 static int is_among(const char *address, const struct doctor_port *ports,
 		    uint32_t port_count)
 {
-	struct wanted one = { .gid_index = GID_ANY };
+	const struct wanted wanted = { .devices = "",
+				       .addresses = address,
+				       .gid_index = GID_ANY };
 	uint32_t at;
 
-	(void)snprintf(one.address, sizeof(one.address), "%s", address);
 	for (at = 0; at < port_count; at++) {
 		struct doctor_port port = ports[at];
 
-		if (port_fits(&port, &one))
+		if (port_fits(&port, &wanted))
 			return 1;
 	}
 	return 0;
 }
 
-/* Those of further rails, too: the first one's is that of the choice. */
-static void addresses_judge(struct doctor *doctor,
+/* One that is wrong beside others that are right. */
+static void addresses_judge(struct doctor *doctor, const struct wanted *wanted,
 			    const struct doctor_port *ports,
 			    uint32_t port_count)
 {
-	const char *list = doctor->config ? doctor->config->verbs_address : "";
+	const char *list = wanted->addresses;
 	char address[INET6_ADDRSTRLEN];
 
-	while (list && *list &&
-	       kvpull_verbs_item_next(&list, address, sizeof(address)) > 0) {
+	while (doctor_item_next(&list, address, sizeof(address))) {
 		if (is_among(address, ports, port_count))
 			continue;
 		doctor_say(doctor, DOCTOR_FAIL, "choice",
@@ -294,12 +315,10 @@ void doctor_choose(struct doctor *doctor, struct doctor_port *ports,
 {
 	const struct doctor_port *best = NULL;
 	const struct doctor_port *next = NULL;
-	struct wanted wanted;
+	const struct wanted wanted = wanted_of(doctor);
+	const int is_asked = wanted.devices[0] || is_narrow(&wanted);
 	uint32_t i;
-	int is_asked;
 
-	wanted_take(doctor, &wanted);
-	is_asked = wanted.device[0] || is_narrow(&wanted);
 	for (i = 0; i < port_count; i++) {
 		if (!port_fits(&ports[i], &wanted))
 			continue;
@@ -324,5 +343,5 @@ void doctor_choose(struct doctor *doctor, struct doctor_port *ports,
 			"another: verbs_device, verbs_port, verbs_gid_index");
 	link_remember(doctor, best);
 	choice_judge(doctor, best);
-	addresses_judge(doctor, ports, port_count);
+	addresses_judge(doctor, &wanted, ports, port_count);
 }

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,6 +113,30 @@ int doctor_exists(const struct doctor *doctor, const char *path)
 
 	(void)snprintf(whole, sizeof(whole), "%s%s", doctor->root, path);
 	return access(whole, F_OK) == 0;
+}
+
+int doctor_matches(const struct doctor *doctor, const char *pattern)
+{
+	char path[2 * DOCTOR_PATH_BYTES_MAX];
+	glob_t found;
+	int code;
+
+	(void)snprintf(path, sizeof(path), "%s%s", doctor->root, pattern);
+	code = glob(path, 0, NULL, &found);
+	if (!code)
+		globfree(&found);
+	return !code;
+}
+
+int doctor_item_next(const char **list, char *item, size_t item_bytes)
+{
+	size_t bytes;
+
+	*list += strspn(*list, ",;");
+	bytes = strcspn(*list, ",;");
+	(void)snprintf(item, item_bytes, "%.*s", (int)bytes, *list);
+	*list += bytes;
+	return bytes != 0;
 }
 
 int doctor_sees(const struct doctor *doctor, const char *folder)

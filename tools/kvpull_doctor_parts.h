@@ -102,6 +102,13 @@ doctor_number(const struct doctor *doctor, long long otherwise,
 int doctor_sees(const struct doctor *doctor, const char *folder);
 /* 1 if there is such a file or folder below root. */
 int doctor_exists(const struct doctor *doctor, const char *path);
+/* Likewise, one that a pattern of the shell's names. */
+int doctor_matches(const struct doctor *doctor, const char *pattern);
+/*
+ * The next item of a key's list "a,b;c", of whichever rail and local rank. 1, or
+ * 0: there is none. One that is too long is cut: it names nothing.
+ */
+int doctor_item_next(const char **list, char *item, size_t item_bytes);
 
 /* Checks: each adds its findings. */
 void doctor_config(struct doctor *doctor);

@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "plugin/config/config.h"
-#include "verbs/address.h"
 #include "verbs/place.h"
 
 #define CLASS "/sys/class/infiniband"
@@ -271,14 +270,12 @@ static int unknown_find(const struct doctor *doctor, char name[64])
 
 	if (doctor->device[0])
 		list = doctor->device;
-	while (*list && kvpull_verbs_item_next(&list, name, 64) > 0) {
+	while (doctor_item_next(&list, name, 64)) {
 		char path[DOCTOR_PATH_BYTES_MAX];
 
 		(void)snprintf(path, sizeof(path), CLASS "/%s", name);
-		if (!doctor_exists(doctor, path))
+		if (!doctor_matches(doctor, path))
 			return 1;
-		if (!list)
-			return 0;
 	}
 	return 0;
 }

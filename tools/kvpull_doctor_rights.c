@@ -7,7 +7,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,26 +49,13 @@ static int libraries(struct doctor *doctor, struct kvpull_fabric *fabric)
 
 /* ---- providers ---- */
 
-static int has_file(const struct doctor *doctor, const char *pattern)
-{
-	char path[2 * DOCTOR_PATH_BYTES_MAX];
-	glob_t found;
-	int code;
-
-	(void)snprintf(path, sizeof(path), "%s%s", doctor->root, pattern);
-	code = glob(path, 0, NULL, &found);
-	if (!code)
-		globfree(&found);
-	return !code;
-}
-
 /* Why libibverbs may know no device though the kernel has one; NULL: it may. */
 static const char *providers_lack(const struct doctor *doctor)
 {
-	if (!has_file(doctor, "/etc/libibverbs.d/*.driver"))
+	if (!doctor_matches(doctor, "/etc/libibverbs.d/*.driver"))
 		return "/etc/libibverbs.d names no provider";
-	if (!has_file(doctor, "/usr/lib*/libibverbs/*-rdmav*.so") &&
-	    !has_file(doctor, "/usr/lib*/*/libibverbs/*-rdmav*.so"))
+	if (!doctor_matches(doctor, "/usr/lib*/libibverbs/*-rdmav*.so") &&
+	    !doctor_matches(doctor, "/usr/lib*/*/libibverbs/*-rdmav*.so"))
 		return "there is no provider's library, libibverbs/*-rdmav*.so";
 	return NULL;
 }
