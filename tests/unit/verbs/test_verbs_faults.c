@@ -498,7 +498,10 @@ TEST_UP(every_answer_of_the_cm_is_an_end)
 		assert_int_equal(world_connect(), 0);
 		world_run(answer == FAKE_VERBS_SILENCE ? 5200 : 10);
 		assert_int_equal(world.d.downs, 1);
-		assert_int_equal(world.d.down_code, KVPULL_EPEER);
+		assert_int_equal(world.d.down_code,
+				 answer == FAKE_VERBS_REJECTED_SAID ?
+					 KVPULL_EREJECTED :
+					 KVPULL_EPEER);
 	}
 	fake_verbs_knobs.answer = FAKE_VERBS_ACCEPT;
 	assert_int_equal(world_connect(), 0);
