@@ -37,8 +37,10 @@ static void refusal_say(struct kvpull_verbs_connect *connect,
 	shared->counts.calls_refused++;
 	if (!kvpull_second_passed(&connect->said_ns, shared->now_ns))
 		return;
-	if (!call_address(id, &from))
+	if (!call_address(id, &from)) {
 		kvpull_verbs_address_print(&from, name);
+		*strrchr(name, ':') = '\0';
+	}
 	kvpull_warn(shared->log,
 		    "verbs: caller %s is refused: %s (%llu refused so far)",
 		    name, why,

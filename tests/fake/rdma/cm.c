@@ -340,6 +340,17 @@ out:
 	return 0;
 }
 
+/* A process that was killed left its socket: nobody answers there. */
+static void place_clean(const struct sockaddr_un *place)
+{
+	const int caller = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	if (connect(caller, (const struct sockaddr *)place, sizeof(*place)) &&
+	    errno == ECONNREFUSED)
+		(void)unlink(place->sun_path);
+	(void)close(caller);
+}
+
 int rdma_listen(struct rdma_cm_id *id, int backlog)
 {
 	const struct sockaddr_un place = place_of(&id->route.addr.src_sin);
@@ -348,6 +359,7 @@ int rdma_listen(struct rdma_cm_id *id, int backlog)
 
 	end->socket = socket(AF_UNIX,
 			     SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	place_clean(&place);
 	code = bind(end->socket, (const struct sockaddr *)&place,
 		    sizeof(place)) ||
 	       listen(end->socket, backlog ? backlog : 16);
