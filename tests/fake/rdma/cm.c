@@ -37,7 +37,9 @@ static struct ibv_context *context_of(const struct sockaddr_in *address)
 {
 	uint32_t at;
 
-	for (at = 0; at < fake_rdma.device_count; at++)
+	for (at = 0;
+	     address->sin_family == AF_INET && at < fake_rdma.device_count;
+	     at++)
 		if (fake_rdma.addresses[at].s_addr == address->sin_addr.s_addr)
 			return &fake_rdma.contexts[at];
 	return NULL;
@@ -121,6 +123,7 @@ void fake_rdma_called(struct end *listener)
 		return;
 	end->socket = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC);
 	end->id.verbs = listener->id.verbs;
+	end->id.port_num = 1;
 	end->id.route.addr.src_sin = listener->id.route.addr.src_sin;
 	if (end->socket >= 0)
 		watch(end);
@@ -232,6 +235,7 @@ int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *address)
 
 	id->route.addr.src_sin = *(struct sockaddr_in *)(void *)address;
 	id->verbs = context_of(&id->route.addr.src_sin);
+	id->port_num = 1;
 	if (!id->verbs) {
 		errno = EADDRNOTAVAIL;
 		return -1;
@@ -248,6 +252,7 @@ int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *from,
 	id->route.addr.src_sin = *(struct sockaddr_in *)(void *)from;
 	id->route.addr.dst_sin = *(struct sockaddr_in *)(void *)to;
 	id->verbs = context_of(&id->route.addr.src_sin);
+	id->port_num = 1;
 	(void)pthread_mutex_lock(&fake_rdma.lock);
 	fake_rdma_tell(end_cast(id),
 		       fake_rdma_has("no-address") ?
