@@ -257,7 +257,9 @@ static void down(const struct kvpull_peers *peers, struct kvpull_peer *peer,
 		turn(peers, peer, KVPULL_PEER_FREE, code);
 	else if (peer->state == KVPULL_PEER_UP)
 		lost(peers, peer, event_code, code, now_ns);
-	else if (peer->code && !kvpull_retry_is_shortage(peer->code))
+	/* Networks and versions of a producer do not change by waiting. */
+	else if ((peer->code && !kvpull_retry_is_shortage(peer->code)) ||
+		 event_code == KVPULL_EREJECTED)
 		give_up(peers, peer, code, code);
 	else
 		call_failed(peers, peer, code, now_ns);

@@ -298,6 +298,21 @@ TEST(busy_peer_is_asked_until_it_is_ready)
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 1);
 }
 
+/* Networks and versions do not change by waiting, and the route says why. */
+TEST(peer_that_rejects_our_call_is_given_up_at_once)
+{
+	struct world *world = *state;
+
+	world_claim(world, 101, 1);
+	world_pull(world, 7, 101, KVPULL_FLAG_RELEASE);
+	world_poll(world, 2);
+	world_lost(world, world_peer_at(world, "1-0"), KVPULL_EREJECTED);
+	world_poll(world, 2);
+	world_reported(world, 7, KVPULL_POLL_FAILED, KVPULL_EREJECTED);
+	world_pass(world, 1000 * WORLD_MS);
+	assert_int_equal(world->connects, 1);
+}
+
 /* A connection that breaks soon after its welcome is one more attempt. */
 TEST(peer_that_lets_us_in_and_hangs_up_is_given_up)
 {
