@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/cause.h"
+#include "verbs/pair.h"
 
 int kvpull_verbs_connect_open(struct kvpull_verbs_connect *connect)
 {
@@ -102,9 +103,9 @@ kvpull_verbs_connect_param(const struct kvpull_verbs_end *end,
 
 	/* Only a caller is read, and only a peer reads. */
 	if (is_peer)
-		param.initiator_depth = (uint8_t)params->rd_atomic;
+		param.initiator_depth = kvpull_verbs_pair_reads(end);
 	else
-		param.responder_resources = (uint8_t)params->rd_atomic;
+		param.responder_resources = kvpull_verbs_pair_reads(end);
 	if (greeting.kind == KVPULL_VERBS_JOIN)
 		memcpy(greeting.token, end->bundle->token,
 		       sizeof(greeting.token));

@@ -18,11 +18,24 @@ static int fail(const struct kvpull_verbs_end *end, const char *what)
 	return KVPULL_EDEVICE;
 }
 
+uint8_t kvpull_verbs_pair_reads(const struct kvpull_verbs_end *end)
+{
+	const struct ibv_device_attr *limits =
+		&end->shared->devices[end->device].limits;
+	const uint32_t most =
+		(uint32_t)(end->role == KVPULL_VERBS_PEER ?
+				   limits->max_qp_init_rd_atom :
+				   limits->max_qp_rd_atom);
+	const uint32_t wanted = end->shared->params.rd_atomic;
+
+	return (uint8_t)(wanted < most ? wanted : most);
+}
+
 /* Only a caller is read, and only a peer reads. */
 static void depths_set(const struct kvpull_verbs_end *end,
 		       struct ibv_qp_attr *attr)
 {
-	const uint8_t own = (uint8_t)end->shared->params.rd_atomic;
+	const uint8_t own = kvpull_verbs_pair_reads(end);
 
 	if (end->role == KVPULL_VERBS_CALLER) {
 		attr->max_dest_rd_atomic = own;

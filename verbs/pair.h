@@ -15,6 +15,8 @@
  * device; it accepts receives.
  */
 int KVPULL_MUST_CHECK kvpull_verbs_pair_make(struct kvpull_verbs_end *end);
+/* READs that the device sends, or answers, at once: its bounds are unlike. */
+uint8_t kvpull_verbs_pair_reads(const struct kvpull_verbs_end *end);
 /* To the other side, as the CM knows it: it receives and sends. */
 int KVPULL_MUST_CHECK kvpull_verbs_pair_connect(struct kvpull_verbs_end *end);
 /* The other side may read our memory from now on. */

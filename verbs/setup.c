@@ -24,6 +24,12 @@ static void set_u64(uint64_t *member, uint64_t value)
 		*member = value;
 }
 
+static void least_u32(uint32_t *member, uint32_t most)
+{
+	if (*member > most)
+		*member = most;
+}
+
 void kvpull_verbs_setup_defaults(struct kvpull_verbs_params *params)
 {
 	set_u32(&params->notify_credits, KVPULL_VERBS_CREDITS_DEFAULT);
@@ -31,6 +37,7 @@ void kvpull_verbs_setup_defaults(struct kvpull_verbs_params *params)
 	set_u32(&params->depth, 256);
 	set_u32(&params->batch, KVPULL_VERBS_BATCH_MAX);
 	set_u32(&params->rd_atomic, 16);
+	least_u32(&params->rd_atomic, UINT8_MAX);
 	set_u32(&params->parts_max, 16);
 	set_u32(&params->retry_count, 6);
 	set_u32(&params->ack_timeout, 14);
@@ -75,12 +82,6 @@ int kvpull_verbs_setup_names(struct kvpull_verbs_shared *shared)
 				 shared->addresses_named);
 }
 
-static void least_u32(uint32_t *member, uint32_t most)
-{
-	if (*member > most)
-		*member = most;
-}
-
 /* The device's limits bound every parameter. */
 static void limits_apply(struct kvpull_verbs_params *params,
 			 const struct kvpull_verbs_device *device)
@@ -93,8 +94,6 @@ static void limits_apply(struct kvpull_verbs_params *params,
 	least_u32(&params->parts_max,
 		  (uint32_t)(limits->max_sge_rd > 0 ? limits->max_sge_rd :
 						      limits->max_sge));
-	least_u32(&params->rd_atomic, (uint32_t)limits->max_qp_rd_atom);
-	least_u32(&params->rd_atomic, UINT8_MAX);
 	if (requests_max > frames)
 		least_u32(&params->depth, requests_max - frames);
 	if (completions_max > 2 * frames)
@@ -203,14 +202,9 @@ static int bounds_take(struct kvpull_verbs_shared *shared,
 	limits_apply(&bounds, device);
 	if (bounds.depth < params->depth)
 		return KVPULL_EUNSUPPORTED;
-	if (!shared->was_there) {
+	if (!shared->was_there)
 		params->parts_max = bounds.parts_max;
-		params->rd_atomic = bounds.rd_atomic;
-	}
-	return bounds.parts_max < params->parts_max ||
-			       bounds.rd_atomic < params->rd_atomic ?
-		       KVPULL_EUNSUPPORTED :
-		       0;
+	return bounds.parts_max < params->parts_max ? KVPULL_EUNSUPPORTED : 0;
 }
 
 int kvpull_verbs_setup_again(struct kvpull_verbs_shared *shared, uint32_t index,

@@ -81,6 +81,9 @@ static int query_device(struct ibv_context *context,
 				      fake_verbs_knobs.parts_max :
 				      PARTS_MAX,
 		.max_qp_rd_atom = 16,
+		.max_qp_init_rd_atom = fake_verbs_knobs.own_reads_max ?
+					       fake_verbs_knobs.own_reads_max :
+					       16,
 		.max_mr_size = UINT64_MAX
 	};
 	return 0;

@@ -65,6 +65,7 @@ struct fake_verbs_knobs {
 	/* Limits of the devices: parts of a work request; 0: PARTS_MAX. */
 	int parts_max;
 	int queue_max;    /* likewise, work requests of a queue; 0: QUEUE_MAX */
+	int own_reads_max; /* likewise, READs of ours on the wire; 0: 16 */
 	int memory_error; /* errno of registering any memory; 0: none */
 	int gid_error;    /* errno of asking for any GID; 0: none */
 	uint32_t ports_down; /* devices whose port has no link, by bit */
@@ -116,6 +117,8 @@ void fake_verbs_run(void);
 uint32_t fake_verbs_access(int initiator);
 /* How often the queue pair of a side retries: what is lost, and a full peer. */
 void fake_verbs_retries(int initiator, uint32_t *lost, uint32_t *full);
+/* READs that the queue pair of a side sends at once, and answers at once. */
+void fake_verbs_reads(int initiator, uint32_t *sent, uint32_t *answered);
 /* Transitions of queue pairs so far that let the other side read or write. */
 uint32_t fake_verbs_openings(void);
 /* Owner of the queue pair of a side; NULL: none. */

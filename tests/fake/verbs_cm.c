@@ -521,6 +521,19 @@ void fake_verbs_retries(int initiator, uint32_t *lost, uint32_t *full)
 		}
 }
 
+void fake_verbs_reads(int initiator, uint32_t *sent, uint32_t *answered)
+{
+	uint32_t i;
+
+	*sent = *answered = UINT32_MAX;
+	for (i = 0; i < IDS_MAX; i++)
+		if (fake.ids[i] && fake.ids[i]->qp &&
+		    (int)fake.ids[i]->initiator == initiator) {
+			*sent = fake.ids[i]->qp->reads_sent;
+			*answered = fake.ids[i]->qp->reads_answered;
+		}
+}
+
 uint32_t fake_verbs_access(int initiator)
 {
 	uint32_t i;

@@ -415,6 +415,10 @@ static int modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mask)
 		qp->retry_count = attr->retry_cnt;
 	if (mask & IBV_QP_RNR_RETRY)
 		qp->rnr_retry_count = attr->rnr_retry;
+	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+		qp->reads_sent = attr->max_rd_atomic;
+	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+		qp->reads_answered = attr->max_dest_rd_atomic;
 	if (mask & IBV_QP_ACCESS_FLAGS) {
 		qp->access = attr->qp_access_flags;
 		fake.openings += !!(qp->access & remote);

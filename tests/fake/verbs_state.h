@@ -45,6 +45,7 @@ struct fake_qp {
 	enum ibv_mtu mtu; /* that it was told its path has */
 	uint32_t access;
 	uint32_t retry_count, rnr_retry_count;
+	uint32_t reads_sent, reads_answered; /* at once */
 	uint32_t broken;
 };
 

@@ -141,6 +141,7 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 					  .max_sge = PARTS_MAX,
 					  .max_sge_rd = PARTS_MAX,
 					  .max_qp_rd_atom = 16,
+					  .max_qp_init_rd_atom = 16,
 					  .max_mr_size = UINT64_MAX };
 	return 0;
 }

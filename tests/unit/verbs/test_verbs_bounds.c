@@ -348,3 +348,19 @@ TEST(busy_owner_looks_once_in_many_polls)
 		side_poll(&world.d);
 	assert_in_range(looks, 0, 1);
 }
+
+/* A device answers more READs at once than it sends: each side has its bound. */
+TEST_UP(device_sends_as_many_reads_at_once_as_it_may)
+{
+	uint32_t sent;
+	uint32_t answered;
+
+	fake_verbs_knobs.own_reads_max = 4;
+	attached_again();
+	fake_verbs_reads(1, &sent, &answered);
+	assert_int_equal(sent, 4);
+	assert_int_equal(answered, 0);
+	fake_verbs_reads(0, &sent, &answered);
+	assert_int_equal(sent, 0);
+	assert_int_equal(answered, 16);
+}
