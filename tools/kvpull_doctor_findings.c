@@ -132,7 +132,7 @@ int doctor_item_next(const char **list, char *item, size_t item_bytes)
 {
 	size_t bytes;
 
-	*list += strspn(*list, ",;");
+	*list += strspn(*list, ",; ");
 	bytes = strcspn(*list, ",;");
 	(void)snprintf(item, item_bytes, "%.*s", (int)bytes, *list);
 	*list += bytes;

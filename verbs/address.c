@@ -41,8 +41,10 @@ int kvpull_verbs_rank_list(const char *list, uint32_t rank, char *out,
 	bytes = strcspn(list, ";");
 	if (bytes >= capacity)
 		return KVPULL_EINVAL;
-	memcpy(out, list, bytes);
-	out[bytes] = '\0';
+	for (at = list; at < list + bytes; at++)
+		if (*at != ' ')
+			*out++ = *at;
+	*out = '\0';
 	return 0;
 }
 
@@ -249,7 +251,8 @@ int kvpull_verbs_networks_parse(const char *text,
 	while (text && *text &&
 	       (more = kvpull_verbs_item_next(&text, one, sizeof(one))) > 0)
 		if (parsed.count == KVPULL_NETWORKS_MAX ||
-		    network_parse(one, &parsed.list[parsed.count++]))
+		    network_parse(one + strspn(one, " "),
+				  &parsed.list[parsed.count++]))
 			return KVPULL_ECONFIG;
 	if (more < 0)
 		return KVPULL_ECONFIG;

@@ -42,8 +42,9 @@ struct kvpull_networks {
 int KVPULL_MUST_CHECK kvpull_verbs_item_next(const char **list, char *item,
 					     size_t item_bytes_max);
 /*
- * The part of a list "a,b;c,d" that is a local rank's, into out[capacity]: with
- * fewer parts than ranks they begin again. 0, or KVPULL_EINVAL: no room.
+ * The part of a list "a, b; c, d" that is a local rank's, without its blanks, into
+ * out[capacity]: with fewer parts than ranks they begin again. 0, or
+ * KVPULL_EINVAL: no room.
  */
 int KVPULL_MUST_CHECK kvpull_verbs_rank_list(const char *list, uint32_t rank,
 					     char *out, size_t capacity);

@@ -522,6 +522,7 @@ static int is_list(const char *list, int (*is_one)(const char *item))
 	size_t bytes;
 
 	for (; *list; list += bytes + (list[bytes] != '\0')) {
+		list += strspn(list, " ");
 		bytes = strcspn(list, ",;");
 		if (bytes >= sizeof(item) || (list[bytes] && !list[bytes + 1]))
 			return 0;

@@ -114,7 +114,7 @@ UNIT_TEST(lists_of_rails_must_be_some)
 	assert_refused(load_one(&config, "verbs_device", text), "verbs_device",
 		       "mlx5_0,mlx5_1");
 	assert_int_equal(
-		load_one(&config, "verbs_address", "\"10.0.0.1,fd00::1\""), 0);
+		load_one(&config, "verbs_address", "\"10.0.0.1, fd00::1\""), 0);
 	assert_int_equal(load_one(&config, "verbs_address",
 				  "\"10.0.0.1,fd00::1;10.0.0.2\""),
 			 0);

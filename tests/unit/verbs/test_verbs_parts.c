@@ -133,6 +133,8 @@ UNIT_TEST(rank_has_its_part_of_a_list)
 	part_is("a,b;c;d,e", 2, "d,e");
 	part_is("a,b;c;d,e", 3, "a,b");
 	part_is("a,b;c;d,e", UINT32_MAX, "a,b");
+	part_is("a, b ; c", 0, "a,b");
+	part_is("a, b ; c", 1, "c");
 	part_is("a;1234567", 1, "1234567");
 	part_is("a;12345678", 1, NULL);
 }
@@ -258,6 +260,7 @@ UNIT_TEST(network_ends_at_its_last_bit)
 	assert_true(allowed("10.1.0.0/15", "10.0.255.255:5"));
 	assert_false(allowed("10.1.0.0/15", "10.2.0.0:5"));
 	assert_true(allowed("1.2.3.4/32,10.0.0.0/8", "10.9.9.9:5"));
+	assert_true(allowed(" 1.2.3.4/32,  10.0.0.0/8", "10.9.9.9:5"));
 	assert_false(allowed("1.2.3.4/32", "1.2.3.5:5"));
 	assert_true(allowed("0.0.0.0/0", "8.8.8.8:5"));
 	assert_false(allowed("0.0.0.0/0", "[fd00::1]:5"));
