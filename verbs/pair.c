@@ -22,10 +22,9 @@ uint8_t kvpull_verbs_pair_reads(const struct kvpull_verbs_end *end)
 {
 	const struct ibv_device_attr *limits =
 		&end->shared->devices[end->device].limits;
-	const uint32_t most =
-		(uint32_t)(end->role == KVPULL_VERBS_PEER ?
-				   limits->max_qp_init_rd_atom :
-				   limits->max_qp_rd_atom);
+	const uint32_t most = (uint32_t)(end->role == KVPULL_VERBS_PEER ?
+						 limits->max_qp_init_rd_atom :
+						 limits->max_qp_rd_atom);
 	const uint32_t wanted = end->shared->params.rd_atomic;
 
 	return (uint8_t)(wanted < most ? wanted : most);

@@ -235,7 +235,7 @@ static void address_take(struct kvpull_remote *remote,
 	    transport->ops->reachable(transport, address))
 		return;
 	memcpy(remote->peer.address, address, sizeof(remote->peer.address));
-	remote->peer.retry.attempts = 0;
+	remote->peer.retry.attempts = remote->peer.retry.breaks = 0;
 	if (remote->peer.state == KVPULL_PEER_GONE)
 		remote->peer.retry.at_ns = now_ns;
 }

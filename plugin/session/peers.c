@@ -28,7 +28,8 @@ void kvpull_peer_again(struct kvpull_peer *peer)
 {
 	peer->state = KVPULL_PEER_WAIT;
 	peer->code = 0;
-	peer->retry = (struct kvpull_retry){ .at_ns = peer->retry.at_ns };
+	peer->retry = (struct kvpull_retry){ .at_ns = peer->retry.at_ns,
+					     .breaks = peer->retry.breaks };
 }
 
 void kvpull_peer_disconnect(const struct kvpull_peer *peer)

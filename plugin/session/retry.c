@@ -27,12 +27,21 @@ int kvpull_retry_failed(struct kvpull_retry *retry, int32_t code,
 int kvpull_retry_lost(struct kvpull_retry *retry, int32_t code,
 		      uint64_t connect_ns, uint64_t now_ns)
 {
+	uint64_t again_ns;
+	int failed;
+
 	if (now_ns - retry->up_ns >= connect_ns) {
 		*retry = (struct kvpull_retry){ .at_ns = now_ns };
 		return 0;
 	}
-	if (code != KVPULL_EABORTED)
-		return kvpull_retry_failed(retry, code, now_ns);
-	retry->at_ns = now_ns;
-	return 0;
+	if (code == KVPULL_EABORTED) {
+		retry->at_ns = now_ns;
+		return 0;
+	}
+	again_ns = now_ns + (KVPULL_RETRY_NS << retry->breaks);
+	retry->breaks += retry->breaks < KVPULL_RETRY_BREAKS_MAX;
+	failed = kvpull_retry_failed(retry, code, now_ns);
+	if (!failed && retry->at_ns < again_ns)
+		retry->at_ns = again_ns;
+	return failed;
 }

@@ -8,7 +8,10 @@
  * A shortage (KVPULL_EAGAIN, KVPULL_EFULL, KVPULL_ENOMEM: no room there or here)
  * passes, and is never an attempt: the waits double to KVPULL_RETRY_WAIT_NS_MAX,
  * for as long as the peer is wanted.
- * Both begin anew when a connection stayed up for connect_ms.
+ * Connections that come up and break soon, as where small messages pass and large
+ * ones do not, are made less and less often: the waits double to 5.12 s. A peer
+ * that was given up meanwhile begins with the last wait.
+ * All begin anew when a connection stayed up for connect_ms.
  */
 #ifndef KVPULL_PLUGIN_SESSION_RETRY_H
 #define KVPULL_PLUGIN_SESSION_RETRY_H
@@ -21,13 +24,14 @@
 #define KVPULL_RETRY_NS (10 * KVPULL_NS_PER_MS) /* the first wait */
 #define KVPULL_RETRY_ATTEMPTS_MAX 6u            /* doubling: 0.6 s in all */
 #define KVPULL_RETRY_WAIT_NS_MAX (160 * KVPULL_NS_PER_MS)
+#define KVPULL_RETRY_BREAKS_MAX 9u /* doubling: 5.12 s */
 
 struct kvpull_retry {
 	uint64_t at_ns;    /* the next call, not before */
 	uint64_t up_ns;    /* the last connection came up */
 	uint64_t wait_ns;  /* last wait of the shortages in a row; 0: none */
 	uint32_t attempts; /* faults in a row */
-	uint32_t reserved;
+	uint32_t breaks;   /* connections in a row that broke soon */
 };
 
 /* 1: this error passes, and says nothing of the peer. */

@@ -64,10 +64,10 @@ struct fake_verbs_knobs {
 	uint32_t port_taken;
 	/* Limits of the devices: parts of a work request; 0: PARTS_MAX. */
 	int parts_max;
-	int queue_max;    /* likewise, work requests of a queue; 0: QUEUE_MAX */
-	int own_reads_max; /* likewise, READs of ours on the wire; 0: 16 */
-	int memory_error; /* errno of registering any memory; 0: none */
-	int gid_error;    /* errno of asking for any GID; 0: none */
+	int queue_max; /* likewise, work requests of a queue; 0: QUEUE_MAX */
+	int own_reads_max;   /* likewise, READs of ours on the wire; 0: 16 */
+	int memory_error;    /* errno of registering any memory; 0: none */
+	int gid_error;       /* errno of asking for any GID; 0: none */
 	uint32_t ports_down; /* devices whose port has no link, by bit */
 };
 

@@ -71,6 +71,28 @@ UNIT_TEST(a_connection_that_breaks_before_is_a_fault)
 		KVPULL_EPEER);
 }
 
+/* Whether or not it was given up, and called again, in between. */
+UNIT_TEST(waits_double_to_5_s_while_connections_break)
+{
+	struct kvpull_retry retry = { .up_ns = 1000 * MS };
+	const uint64_t now_ns = retry.up_ns + 1;
+	uint64_t expected = 10 * MS;
+	uint32_t at;
+
+	for (at = 0; at < 30; at++) {
+		retry.attempts %= KVPULL_RETRY_ATTEMPTS_MAX;
+		assert_int_equal(kvpull_retry_lost(&retry, KVPULL_EPEER,
+						   CONNECT_NS, now_ns),
+				 0);
+		assert_int_equal(retry.at_ns, now_ns + expected);
+		expected = expected < 5120 * MS ? 2 * expected : 5120 * MS;
+	}
+	assert_int_equal(kvpull_retry_lost(&retry, KVPULL_EPEER, CONNECT_NS,
+					   retry.up_ns + CONNECT_NS),
+			 0);
+	assert_int_equal(retry.breaks, 0);
+}
+
 /* We cut it, to end a read: its peer lives. */
 UNIT_TEST(a_connection_that_was_cut_is_made_again_at_once)
 {

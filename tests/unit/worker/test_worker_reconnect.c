@@ -331,6 +331,29 @@ TEST(peer_that_lets_us_in_and_hangs_up_is_given_up)
 	assert_int_equal(world->worker->progress->claims[0].open_count, 0);
 }
 
+/*
+ * Small messages pass and READs do not: each connection comes up, and breaks.
+ * Requests name the peer again and again, also when it was given up.
+ */
+TEST(peer_whose_connections_break_is_called_less_and_less_often)
+{
+	struct world *world = *state;
+	uint32_t steps;
+
+	for (steps = 0; steps < 2000; steps++) {
+		world_claim(world, 101 + steps % 90, 1);
+		world_poll(world, 1);
+		if (world_is_connected(world, "1-0")) {
+			(void)world_up(world, "1-0", 0, 1);
+			world_down(world, world_peer_at(world, "1-0"));
+		}
+		world_command(world, KVPULL_COMMAND_RELEASE, 0,
+			      101 + steps % 90);
+		world_pass(world, 10 * WORLD_MS);
+	}
+	assert_in_range(world->connects, 10, 16);
+}
+
 TEST(peer_that_stayed_up_for_connect_ms_has_all_its_attempts_again)
 {
 	struct world *world = *state;
