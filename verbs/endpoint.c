@@ -7,6 +7,7 @@
 #include "verbs/endpoint.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/cause.h"
@@ -15,6 +16,7 @@
 #include "verbs/bundle.h"
 #include "verbs/pair.h"
 
+#define WHY_BYTES_MAX 256u /* of a lost connection, for the log */
 #define RECEIVE_ID (UINT64_C(1) << 63)
 
 static uint32_t queue_max_of(const struct kvpull_verbs_params *params,
@@ -214,6 +216,60 @@ static void completion_lose(struct kvpull_verbs_end *end,
 		end->shared->fabric->ibv.wc_status_str(completion->status));
 }
 
+static uint32_t mtu_bytes(const struct kvpull_verbs_end *end)
+{
+	return 128u << end->mtu;
+}
+
+/* Does its answer fill a frame? */
+static int is_large(const struct kvpull_verbs_end *end,
+		    const struct kvpull_verbs_batch *batch)
+{
+	return batch->kind == KVPULL_VERBS_READ &&
+	       batch->bytes >= (uint64_t)batch->count * mtu_bytes(end);
+}
+
+static const struct kvpull_verbs_batch *
+batch_of(const struct kvpull_verbs_end *end, uint64_t number)
+{
+	uint32_t left;
+	uint32_t at = end->batch_first;
+
+	for (left = end->batch_count; left; left--) {
+		if (end->batches[at].last >= number)
+			return &end->batches[at];
+		at = at + 1 == end->queue_max ? 0 : at + 1;
+	}
+	return NULL;
+}
+
+/*
+ * The handshake came through in small frames; a large READ gets no answer, and
+ * none did on this connection. A switch between may drop whole frames.
+ */
+static int is_hole(const struct kvpull_verbs_end *end,
+		   const struct ibv_wc *completion)
+{
+	const struct kvpull_verbs_batch *batch =
+		batch_of(end, completion->wr_id);
+
+	return completion->status == IBV_WC_RETRY_EXC_ERR && batch &&
+	       is_large(end, batch) && !end->large_came;
+}
+
+static void hole_say(struct kvpull_verbs_end *end,
+		     const struct ibv_wc *completion)
+{
+	char why[WHY_BYTES_MAX];
+
+	(void)snprintf(
+		why, sizeof(why),
+		"%s: small messages arrive, and READs of whole frames, of MTU %u, do not: if the peer lives, let the path carry them (kvpull_doctor --peer)",
+		end->shared->fabric->ibv.wc_status_str(completion->status),
+		mtu_bytes(end));
+	kvpull_verbs_end_lose(end, KVPULL_EPEER, why);
+}
+
 static enum kvpull_verbs_seen sent_take(struct kvpull_verbs_end *end,
 					const struct ibv_wc *completion)
 {
@@ -229,7 +285,10 @@ static enum kvpull_verbs_seen sent_take(struct kvpull_verbs_end *end,
 		end->done = number + 1;
 	if (completion->status != IBV_WC_SUCCESS) {
 		end->failed = 1;
-		completion_lose(end, completion);
+		if (is_hole(end, completion))
+			hole_say(end, completion);
+		else
+			completion_lose(end, completion);
 	} else if (!end->failed) {
 		end->good = end->done;
 	}
@@ -322,6 +381,8 @@ int kvpull_verbs_end_pop(struct kvpull_verbs_end *end,
 
 		end->batch_first = first + 1 == end->queue_max ? 0 : first + 1;
 		end->batch_count--;
+		if (is_large(end, &end->batches[first]))
+			end->large_came = 1;
 		if (end->batches[first].kind != KVPULL_VERBS_SEND) {
 			*batch = end->batches[first];
 			end->requests_open -= batch->slots;

@@ -179,6 +179,7 @@ struct kvpull_verbs_end {
 	uint64_t cancel_ns;     /* cut off then, unless something was done */
 	uint64_t cancel_max_ns; /* cut off then whatever was done */
 	uint64_t cancel_done;   /* `done` when cancel_ns was set */
+	uint32_t large_came;    /* a READ whose answer filled a frame */
 	uint32_t paused; /* a message was reported: no more in this poll */
 	uint32_t noted; /* a notification was taken: nothing is sent in this poll */
 };

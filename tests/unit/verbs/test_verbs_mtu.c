@@ -5,6 +5,15 @@
  */
 #include "tests/unit/verbs/world.h"
 
+static char said[512]; /* D's last warning */
+
+static void keep_line(void *context, uint32_t level, const char *message)
+{
+	(void)context;
+	(void)level;
+	(void)snprintf(said, sizeof(said), "%s", message);
+}
+
 /* P by the first device, D by the second. */
 static void world_of(enum ibv_mtu of_p, enum ibv_mtu of_d)
 {
@@ -57,4 +66,56 @@ UNIT_TEST_WITH(mtu_is_looked_at_anew_by_each_connection, NULL, world_down)
 	world_run(WORLD_MS_FLUSHED);
 	world.d.ups = world.d.reads_done = 0;
 	pulls();
+}
+
+/* Likewise, and D is connected; its READs are not answered from now on. */
+static void world_with_a_hole(enum ibv_mtu mtu)
+{
+	said[0] = '\0';
+	world_of(mtu, mtu);
+	world.d.log = (struct kvpull_log){ .write = keep_line,
+					   .level = KVPULL_LOG_WARN };
+	assert_int_equal(world_connect(), 0);
+	world_run(20);
+	assert_int_equal(world.d.ups, 1);
+}
+
+static void read_is_lost(void)
+{
+	fake_verbs_knobs.fail_at[FAKE_VERBS_READ] = 1;
+	fake_verbs_knobs.fail_status = IBV_WC_RETRY_EXC_ERR;
+	assert_int_equal(world_read_start(), 0);
+	world_run(WORLD_MS_FLUSHED);
+	assert_int_equal(world.d.downs, 1);
+}
+
+UNIT_TEST_WITH(path_that_loses_whole_frames_is_named, NULL, world_down)
+{
+	world_with_a_hole(IBV_MTU_256);
+	read_is_lost();
+	assert_non_null(
+		strstr(said, "READs of whole frames, of MTU 256, do not"));
+}
+
+UNIT_TEST_WITH(path_that_carried_a_whole_frame_is_not_blamed, NULL, world_down)
+{
+	world_with_a_hole(IBV_MTU_256);
+	assert_int_equal(world_read_start(), 0);
+	world_run(5);
+	assert_int_equal(world.d.reads_done, 1);
+	read_is_lost();
+	assert_null(strstr(said, "MTU"));
+}
+
+UNIT_TEST_WITH(loss_of_a_small_read_says_nothing_of_the_mtu, NULL, world_down)
+{
+	uint32_t at;
+
+	world_with_a_hole(IBV_MTU_4096);
+	/* Nothing is a neighbour of anything: 256 bytes a READ. */
+	for (at = 0; at < WORLD_BLOCKS; at++)
+		world.remote_ids[at] = world.local_ids[at] =
+			at * 5 % WORLD_BLOCKS;
+	read_is_lost();
+	assert_null(strstr(said, "MTU"));
 }
