@@ -98,6 +98,16 @@ void kvpull_verbs_end_begin(struct kvpull_verbs_end *end)
 	end->deadline_ns = end->shared->now_ns + end->shared->params.connect_ns;
 }
 
+/* Completions of peers, and of a node's ranks, interrupt unlike processors. */
+static int vector_of(const struct kvpull_verbs_end *end)
+{
+	const uint32_t turn =
+		end->shared->params.local_rank + end->bundle->index;
+	const int count = end->id->verbs->num_comp_vectors;
+
+	return count > 0 ? (int)(turn % (uint32_t)count) : 0;
+}
+
 int kvpull_verbs_end_make(struct kvpull_verbs_end *end)
 {
 	const struct kvpull_verbs_shared *shared = end->shared;
@@ -118,7 +128,7 @@ int kvpull_verbs_end_make(struct kvpull_verbs_end *end)
 						   IBV_ACCESS_LOCAL_WRITE);
 	end->cq = fabric->ibv.create_cq(device->context,
 					(int)(end->queue_max + end->frame_max),
-					end, device->channel, 0);
+					end, device->channel, vector_of(end));
 	if (!end->memory || !end->cq || kvpull_verbs_pair_make(end)) {
 		kvpull_error(
 			shared->log,

@@ -322,6 +322,7 @@ void fake_verbs_reset(void)
 		fake.devices[i].name[4] = (char)('0' + i);
 		context->device = &fake.devices[i];
 		context->async_fd = async_fd_of(i);
+		context->num_comp_vectors = FAKE_VERBS_VECTORS;
 		fake_verbs_queue_ops(context);
 	}
 	fake.next_port = 1000;

@@ -54,6 +54,11 @@ uint32_t fake_verbs_doorbells(void)
 	return fake.doorbells;
 }
 
+uint32_t fake_verbs_vectors(void)
+{
+	return fake.vectors;
+}
+
 uint32_t fake_verbs_openings(void)
 {
 	return fake.openings;

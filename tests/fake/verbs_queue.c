@@ -323,11 +323,16 @@ static struct ibv_cq *create_cq(struct ibv_context *context, int entries,
 				void *cq_context,
 				struct ibv_comp_channel *channel, int vector)
 {
-	struct fake_cq *cq = fake_verbs_make(sizeof(*cq));
+	struct fake_cq *cq;
 
-	(void)vector;
+	if (vector < 0 || vector >= context->num_comp_vectors) {
+		errno = EINVAL;
+		return NULL;
+	}
+	cq = fake_verbs_make(sizeof(*cq));
 	if (!cq)
 		return NULL;
+	fake.vectors |= 1u << vector;
 	cq->cq.context = context;
 	cq->cq.channel = channel;
 	cq->cq.cq_context = cq_context;

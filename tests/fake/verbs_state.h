@@ -99,6 +99,7 @@ struct fake_verbs {
 	uint32_t listings;
 	uint32_t event_reads;
 	uint32_t openings;
+	uint32_t vectors;
 	uint32_t calls;
 	uint32_t next_key;
 	struct fake_verbs_dmabuf dmabuf;       /* the last one */

@@ -83,6 +83,7 @@ static void devices_take(const char *addresses)
 			       at);
 		context->device = &fake_rdma.devices[at];
 		context->async_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		context->num_comp_vectors = 1;
 		fake_rdma_ops(context);
 	}
 }

@@ -364,3 +364,29 @@ TEST_UP(device_sends_as_many_reads_at_once_as_it_may)
 	assert_int_equal(sent, 0);
 	assert_int_equal(answered, 16);
 }
+
+/* Each interrupts a processor of its own. */
+TEST_UP(callers_have_unlike_completion_vectors)
+{
+	const struct kvpull_verbs_greeting call = { .kind = KVPULL_VERBS_CALL };
+	uint32_t i;
+
+	for (i = 0; i < FAKE_VERBS_VECTORS; i++)
+		world_stranger_calls("10.66.0.77", call);
+	world_run(2);
+	assert_int_equal(fake_verbs_vectors(), (1u << FAKE_VERBS_VECTORS) - 1);
+}
+
+UNIT_TEST_WITH(ranks_of_a_node_have_unlike_completion_vectors, NULL, world_down)
+{
+	world_init();
+	world.local_rank = FAKE_VERBS_VECTORS + 2;
+	assert_int_equal(side_open(&world.p), 0);
+	assert_int_equal(side_open(&world.d), 0);
+	assert_int_equal(side_serve(&world.p), 0);
+	assert_int_equal(side_serve(&world.d), 0);
+	assert_int_equal(world_connect(), 0);
+	world_run(10);
+	assert_int_equal(world.d.ups, 1);
+	assert_int_equal(fake_verbs_vectors(), 1u << 2);
+}
