@@ -122,7 +122,7 @@ void fake_verbs_reads(int initiator, uint32_t *sent, uint32_t *answered);
 /* Transitions of queue pairs so far that let the other side read or write. */
 uint32_t fake_verbs_openings(void);
 #define FAKE_VERBS_VECTORS 4 /* completion vectors of a device */
-/* Those that any completion queue so far had, by bit. */
+/* Bits of the vectors that completion queues had so far. */
 uint32_t fake_verbs_vectors(void);
 /* Owner of the queue pair of a side; NULL: none. */
 void *fake_verbs_owner(int initiator);

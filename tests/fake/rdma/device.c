@@ -20,7 +20,7 @@ int fake_rdma_has(const char *fault)
 	return fake_rdma.fault && strcmp(fake_rdma.fault, fault) == 0;
 }
 
-/* It may have been destroyed since the kernel told of it. */
+/* An id may have been destroyed since the kernel told of it. */
 static struct end *end_of(const void *address)
 {
 	struct end *end = fake_rdma.ends;
