@@ -298,21 +298,6 @@ TEST(busy_peer_is_asked_until_it_is_ready)
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 1);
 }
 
-/* Networks and versions do not change by waiting, and the route says why. */
-TEST(peer_that_rejects_our_call_is_given_up_at_once)
-{
-	struct world *world = *state;
-
-	world_claim(world, 101, 1);
-	world_pull(world, 7, 101, KVPULL_FLAG_RELEASE);
-	world_poll(world, 2);
-	world_lost(world, world_peer_at(world, "1-0"), KVPULL_EREJECTED);
-	world_poll(world, 2);
-	world_reported(world, 7, KVPULL_POLL_FAILED, KVPULL_EREJECTED);
-	world_pass(world, 1000 * WORLD_MS);
-	assert_int_equal(world->connects, 1);
-}
-
 /* A connection that breaks soon after its welcome is one more attempt. */
 TEST(peer_that_lets_us_in_and_hangs_up_is_given_up)
 {
@@ -329,29 +314,6 @@ TEST(peer_that_lets_us_in_and_hangs_up_is_given_up)
 	}
 	assert_false(world_is_connected(world, "1-0"));
 	assert_int_equal(world->worker->progress->claims[0].open_count, 0);
-}
-
-/*
- * Small messages pass and READs do not: each connection comes up, and breaks.
- * Requests name the peer again and again, also when it was given up.
- */
-TEST(peer_whose_connections_break_is_called_less_and_less_often)
-{
-	struct world *world = *state;
-	uint32_t steps;
-
-	for (steps = 0; steps < 2000; steps++) {
-		world_claim(world, 101 + steps % 90, 1);
-		world_poll(world, 1);
-		if (world_is_connected(world, "1-0")) {
-			(void)world_up(world, "1-0", 0, 1);
-			world_down(world, world_peer_at(world, "1-0"));
-		}
-		world_command(world, KVPULL_COMMAND_RELEASE, 0,
-			      101 + steps % 90);
-		world_pass(world, 10 * WORLD_MS);
-	}
-	assert_in_range(world->connects, 10, 16);
 }
 
 TEST(peer_that_stayed_up_for_connect_ms_has_all_its_attempts_again)
