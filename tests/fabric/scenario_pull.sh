@@ -7,7 +7,7 @@
 FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	2:1:smoke:pull_verified 2:1:full:pull_siblings 2:1:smoke:pull_loss
 	2:1:full:pull_reorder 2:1:full:pull_pause 2:1:full:pull_link
-	2:1:full:pull_cut
+	2:1:full:pull_cut 2:1:full:pull_hole
 	2:1:full:pull_consumer_killed 2:1:full:pull_consumer_lost
 	2:1:smoke:pull_producer_killed 2:1:smoke:pull_overwritten
 	2:1:smoke:pull_unchecked
@@ -147,6 +147,21 @@ scenario_pull_link() {
 	sleep 2
 	fabric_switch link 2.0 on >/dev/null || return
 	pull_ends 120 250 50 && pull_settles 40000 && pull_stop
+}
+
+# A switch between drops what is longer than 1,500 bytes: connections come up and
+# no READ is answered. The log names the MTU.
+scenario_pull_hole() {
+	fabric_switch hole all 1500 >/dev/null && pull_serve &&
+		pull_start 2 100000 '--thread --duration 20 --verbose' || return
+	sleep 20
+	fabric_switch hole all 0 >/dev/null || return
+	fabric_wait "$pull_consumer" 60
+	pull_calls=$(grep -c 'qp 0x[0-9a-f]* lost: ' "$(fabric_output "$pull_consumer")")
+	echo "fabric: $pull_calls connections were lost in 20 s"
+	grep -m 1 'MTU 4096, do not' "$(fabric_output "$pull_consumer")" ||
+		pull_says "no line has the MTU" || return
+	pull_start 2 20 && pull_ends 60 20 0 && pull_settles 40000 && pull_stop
 }
 
 # Clients leave while the link is off: their pulls do not end by themselves, and

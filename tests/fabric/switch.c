@@ -12,6 +12,7 @@
  *   loss|duplicate|reorder|corrupt WHERE PERCENT
  *   drop WHERE COUNT                    the next COUNT RoCE frames
  *   delay WHERE MILLISECONDS
+ *   hole WHERE BYTES                    RoCE frames that are longer
  *   link WHERE on|off                   all frames
  *   clear WHERE                         no fault any more
  *   stats                               counters of each port, both ways

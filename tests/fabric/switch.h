@@ -40,6 +40,7 @@ struct fault {
 	uint32_t corrupt_ppm;
 	uint64_t drop_count; /* RoCE frames yet to drop */
 	uint64_t delay_ns;
+	uint32_t hole_bytes; /* longer RoCE frames are dropped; 0: none */
 	enum fault_link link;
 
 	uint64_t frames;

@@ -70,6 +70,7 @@ void fault_clear(struct fault *fault)
 	fault->corrupt_ppm = 0;
 	fault->drop_count = 0;
 	fault->delay_ns = 0;
+	fault->hole_bytes = 0;
 	fault->link = FAULT_LINK_ON;
 }
 
@@ -91,6 +92,10 @@ void fault_decide(struct fault *fault, const uint8_t *frame,
 	}
 	if (!is_roce(frame, frame_bytes))
 		return;
+	if (fault->hole_bytes && frame_bytes > fault->hole_bytes) {
+		lose(fate, &fault->dropped);
+		return;
+	}
 	if (fault->drop_count > 0) {
 		fault->drop_count--;
 		lose(fate, &fault->dropped);
@@ -172,6 +177,12 @@ int fault_set(struct fault *fault, const char *name, const char *value)
 		if (parse_number(value, DROP_COUNT_MAX, &number) != 0)
 			return -1;
 		fault->drop_count = (uint64_t)number;
+		return 0;
+	}
+	if (strcmp(name, "hole") == 0) {
+		if (parse_number(value, UINT16_MAX, &number) != 0)
+			return -1;
+		fault->hole_bytes = (uint32_t)number;
 		return 0;
 	}
 	if (strcmp(name, "delay") == 0) {
