@@ -28,6 +28,7 @@
 
 #include "base/ring.h"
 #include "verbs/endpoint.h"
+#include "verbs/pace.h"
 
 enum kvpull_verbs_bundle_state {
 	KVPULL_BUNDLE_FREE = 0,
@@ -44,7 +45,8 @@ struct kvpull_verbs_way {
 	uint32_t known;
 	uint32_t attempts; /* to join, since it was in for long */
 	uint64_t retry_ns;
-	uint64_t in_ns; /* when it came in; 0: never */
+	uint64_t in_ns;          /* when it came in; 0: never */
+	struct kvpull_pace pace; /* of reads; outlives a lost rail */
 };
 
 struct kvpull_verbs_bundle {

@@ -173,6 +173,7 @@ struct kvpull_verbs_end {
 	struct kvpull_record note;
 
 	/* peers: what is read of the other side */
+	uint64_t empty_ns;      /* the poll that last found the CQ empty */
 	uint64_t bytes_open;    /* in flight */
 	uint32_t requests_open; /* slots of READs in flight */
 	uint32_t cancels_open;  /* cancelled, and still in flight */

@@ -14,9 +14,7 @@
 #include "verbs/read.h"
 
 #include "verbs/check.h"
-
-/* Less than this is not worth a doorbell of another rail. */
-#define SHARE_BYTES_MIN UINT64_C(65536)
+#include "verbs/spread.h"
 
 static struct kvpull_verbs_read *read_at(const struct kvpull_verbs_reads *reads,
 					 uint32_t index)
@@ -266,31 +264,6 @@ int kvpull_verbs_read_check(struct kvpull_verbs_reads *reads, uint32_t peer,
 	return code;
 }
 
-/* Batches are a quarter of the window: the next one is posted while three run. */
-static uint64_t batch_bytes_max(const struct kvpull_verbs_params *params)
-{
-	return params->window_bytes / 4;
-}
-
-/* Bytes of one batch of this read: each rail that is in has its share. */
-static uint64_t share_of(const struct kvpull_verbs_reads *reads,
-			 const struct kvpull_verbs_read *own)
-{
-	const uint64_t bytes_max = batch_bytes_max(&reads->shared->params);
-	const uint32_t rails =
-		reads->shared->rail_count > 1 ?
-			kvpull_verbs_bundle_rails_in(&reads->peers[own->peer]) :
-			1;
-	uint64_t bytes;
-
-	if (rails < 2)
-		return bytes_max;
-	bytes = own->read->byte_count / rails;
-	if (bytes < SHARE_BYTES_MIN)
-		bytes = SHARE_BYTES_MIN;
-	return bytes < bytes_max ? bytes : bytes_max;
-}
-
 /*
  * Local key of the MR that the part lands in: a served region, or added memory.
  */
@@ -361,7 +334,8 @@ static uint32_t batch_fill(struct kvpull_verbs_reads *reads,
 {
 	const struct kvpull_verbs_params *params = &reads->shared->params;
 	const struct kvpull_slice_limits limits = limits_of(end);
-	const uint64_t bytes_max = share_of(reads, own);
+	const uint64_t bytes_max = kvpull_verbs_spread_share(
+		end->bundle, end, own->read->byte_count);
 	struct kvpull_slice slice;
 	uint64_t bytes = 0;
 	uint32_t count = 0;
@@ -526,33 +500,40 @@ static int redo_post(struct kvpull_verbs_reads *reads,
 	return more;
 }
 
-static int has_room(const struct kvpull_verbs_end *end)
+/* Of the batch that is posted next, about. */
+static uint64_t next_bytes(const struct kvpull_verbs_reads *reads,
+			   const struct kvpull_verbs_bundle *bundle)
 {
-	const struct kvpull_verbs_params *params = &end->shared->params;
+	const struct kvpull_verbs_read *own;
+	uint64_t bytes;
 
-	return end->state == KVPULL_VERBS_IN &&
-	       end->requests_open < params->depth &&
-	       end->bytes_open + batch_bytes_max(params) <=
-		       params->window_bytes;
+	if (bundle->redo_open)
+		return KVPULL_PACE_BYTES;
+	own = read_at(reads, bundle->turn_first);
+	if (own->state == KVPULL_VERBS_READ_CHECK)
+		return 0;
+	bytes = kvpull_verbs_spread_share(bundle, NULL, own->read->byte_count);
+	return bytes < own->read->byte_count ? bytes : own->read->byte_count;
 }
 
 void kvpull_verbs_reads_pump(struct kvpull_verbs_reads *reads,
 			     struct kvpull_verbs_bundle *bundle)
 {
-	const uint32_t rail_count = reads->shared->rail_count;
-	uint32_t idle = 0; /* rails in a row that took nothing */
+	uint32_t stuck = 0; /* rails that take no more now, by bit */
 
-	while (idle < rail_count &&
-	       (bundle->redo_open || bundle->turn_first != KVPULL_NONE)) {
-		struct kvpull_verbs_end *end = &bundle->ends[bundle->turn_rail];
-		int more = 0;
+	while (bundle->redo_open || bundle->turn_first != KVPULL_NONE) {
+		struct kvpull_verbs_end *end = kvpull_verbs_spread_pick(
+			bundle, next_bytes(reads, bundle), stuck);
+		int more;
 
-		bundle->turn_rail = (bundle->turn_rail + 1) % rail_count;
-		if (has_room(end))
-			more = bundle->redo_open ?
-				       redo_post(reads, bundle, end) :
-				       turn_post(reads, bundle, end);
-		idle = more ? 0 : idle + 1;
+		if (!end)
+			return;
+		bundle->turn_rail = (end->rail + 1) % reads->shared->rail_count;
+		kvpull_verbs_spread_post(end);
+		more = bundle->redo_open ? redo_post(reads, bundle, end) :
+					   turn_post(reads, bundle, end);
+		if (!more)
+			stuck |= 1u << end->rail;
 	}
 }
 
@@ -567,6 +548,7 @@ void kvpull_verbs_read_over(struct kvpull_verbs_reads *reads,
 		     own->batch_open > 0 && own->rail_open[end->rail] > 0);
 	own->batch_open--;
 	own->rail_open[end->rail]--;
+	kvpull_verbs_spread_done(end, batch->bytes);
 	if (batch->kind == KVPULL_VERBS_READ)
 		reads->shared->counts.completions++;
 	if (own->cancelled && !own->rail_open[end->rail]) {

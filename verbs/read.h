@@ -3,7 +3,7 @@
  * Reads of a peer's blocks and of its revocation entries: work requests made
  * on the fly, posted in batches with one doorbell each, the last of a batch
  * signalled, as many as the windows allow. Reads of one peer take turns, a
- * batch each, and so do its rails.
+ * batch each; the rail of each is picked by pace (spread.h).
  *
  * What a lost rail had not read is read again by another one, once nothing can
  * land through the lost one any more; its batches wait in it until then.

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/wrap.h"
 #include "verbs/dial.h"
+#include "verbs/spread.h"
 
 #define COMPLETIONS_A_POLL 64
 #define PROBE_NS (2 * KVPULL_NS_PER_S)
@@ -169,6 +170,7 @@ static void queue_empty(struct kvpull_verbs_end *end)
 {
 	if (end->bell == KVPULL_BELL_ARMED)
 		end->bell = KVPULL_BELL_EMPTY;
+	end->empty_ns = end->shared->now_ns;
 	/* All frames from before the disconnect have been taken. */
 	if (end->hung_up)
 		kvpull_verbs_end_lose(end, KVPULL_EPEER, NULL);
@@ -412,6 +414,8 @@ int kvpull_verbs_bundle_run(const struct kvpull_verbs_run *run,
 		rail_free(&bundle->ends[rail]);
 		more |= rail_run(run, &bundle->ends[rail]);
 	}
+	if (is_peer)
+		kvpull_verbs_spread_cut(bundle);
 	bundle_watch(run->connect, bundle);
 	for (rail = 0; rail < rail_count; rail++)
 		rail_settle(run, &bundle->ends[rail]);
@@ -459,9 +463,12 @@ static uint64_t end_due_ns(const struct kvpull_verbs_end *end)
 
 uint64_t kvpull_verbs_bundle_due_ns(const struct kvpull_verbs_bundle *bundle)
 {
+	const uint64_t late_ns = kvpull_verbs_spread_due_ns(bundle);
 	uint64_t due_ns = kvpull_verbs_dial_join_ns(bundle);
 	uint32_t rail;
 
+	if (late_ns < due_ns)
+		due_ns = late_ns;
 	for (rail = 0; rail < bundle->shared->rail_count; rail++) {
 		const uint64_t end_ns = end_due_ns(&bundle->ends[rail]);
 
