@@ -339,9 +339,33 @@ between() {
 		note release_us_shared "$(number release_us_p50)"
 	done
 }
+
+# Pulls by two rails, good ones and with one of them late or lossy, beside pulls by
+# the good one alone. Each of the two guests has a processor for both rails.
+slow_rails() {
+	# shellcheck source=tests/fabric/scenario_pull.sh
+	. "$FABRIC_TREE/tests/fabric/scenario_pull.sh"
+	# shellcheck source=tests/fabric/scenario_rails.sh
+	. "$FABRIC_TREE/tests/fabric/scenario_rails.sh"
+	trap 'fabric_close' EXIT
+	fabric_open 2 2 || give_up "no two rails"
+	rails_serve_small || give_up "no producer"
+	rails_beside || give_up "ib_pull failed"
+	note rails2_ratio "$(awk -v percent="$rails_ratio" \
+		'BEGIN { print 100 / percent }')"
+	for slow in 30ms:delay:30 150ms:delay:150 loss:loss:10; do
+		fault=${slow#*:}
+		rails_beside "${fault%:*}" "${fault#*:}" ||
+			give_up "ib_pull failed"
+		note "slow_rail_ratio_${slow%%:*}" "$(awk -v percent="$rails_ratio" \
+			'BEGIN { print percent / 100 }')"
+	done
+}
+
 fabric_close
 # A failure between guests ends that part alone.
 [ "$FABRIC_KIND" != uml ] || (between)
+(slow_rails)
 
 # Bars: medians over the rounds.
 awk -v json="$folder/fabric.json" -v kind="$FABRIC_KIND" '
@@ -393,6 +417,11 @@ function between(  release, trip, pull) {
 	bar("fabric.release_us_last_byte", release + pull / 2)
 	bar("fabric.lat_ratio.4k_two_guests_asleep_gap", pull / trip)
 }
+function slow_rail(name) {
+	if (count["slow_rail_ratio_" name])
+		bar("fabric.slow_rail_ratio." name, \
+			median("slow_rail_ratio_" name))
+}
 { value[$1, ++count[$1]] = $2 + 0; names[$1] }
 END {
 	ratio("4k")
@@ -418,6 +447,11 @@ END {
 		median("pull_us_4k_asleep") / median("read_lat_4k_asleep"))
 	if (count["release_us"])
 		between()
+	if (count["rails2_ratio"])
+		bar("fabric.rails2_ratio", median("rails2_ratio"))
+	slow_rail("30ms")
+	slow_rail("150ms")
+	slow_rail("loss")
 	bar("fabric.pool_probe_to_read_list", \
 		median("pool_probe_us") / median("read_list_us"))
 	bar("fabric.connect_ms", median("connect_ms"))

@@ -8,7 +8,8 @@
 FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	2:2:full:rails_both 2:2:full:rails_cut 2:2:full:rails_cut_first
 	2:2:full:rails_late 2:2:full:rails_restarted
-	2:2:smoke:rails_named 2:2:full:rails_new 2:2:full:rails_down"
+	2:2:smoke:rails_named 2:2:full:rails_new 2:2:full:rails_down
+	2:2:full:rails_slow"
 
 # 4 MiB a request; blocks come back last in, first out.
 rails_tool='export KVPULL_ROUTE=verbs KVPULL_VERBS_DEVICE=rxe0,rxe1
@@ -200,4 +201,61 @@ scenario_rails_down() {
 	rails_flows 0 2000 || return
 	echo "fabric: pulls went on within $(($(fabric_now_ms) - rails_came_ms)) ms of the link"
 	pull_ends 120 10 1000000 && pull_settles 70000 && pull_stop
+}
+
+# Median of pulls of 1 MiB, one after the other, in microseconds: $rails_p50.
+rails_median() { # devices of the consumer
+	fabric_run 2 120 "export KVPULL_ROUTE=verbs KVPULL_VERBS_DEVICE=$1
+		exec \$FABRIC_BUILD/ib_pull $rails_small --thread --verify --json --verbose --depth 1 --requests 60 \$(address 1 0)" ||
+		return
+	rails_p50=$(awk '$1 == "\"latency_us_p50\":" { printf "%d\n", $2 }' \
+		"$(fabric_output "$job")")
+}
+
+# Pulls by rail 0 alone and, by turns, by both rails while rail 1 has the fault:
+# the median of each three, and $rails_ratio of them, in percent.
+rails_beside() { # fault, its number; none: two good rails
+	rails_of_one=
+	rails_of_two=
+	for _ in 1 2 3; do
+		rails_median rxe0 || return
+		rails_of_one="$rails_of_one $rails_p50"
+		[ $# -eq 0 ] || fabric_switch "$1" 1.1/tx "$2" >/dev/null ||
+			return
+		rails_median rxe0,rxe1 || return
+		rails_of_two="$rails_of_two $rails_p50"
+		[ $# -eq 0 ] || fabric_switch clear 1.1/tx >/dev/null || return
+	done
+	rails_of_one=$(rails_middle "$rails_of_one")
+	rails_of_two=$(rails_middle "$rails_of_two")
+	rails_ratio=$((rails_of_two * 100 / rails_of_one))
+	echo "fabric: rails: one $rails_of_one us, two $rails_of_two us ($rails_ratio %) with ${*:-no fault}"
+}
+
+rails_middle() { # three numbers
+	echo "$1" | tr ' ' '\n' | sed '/^$/d' | sort -n | sed -n 2p
+}
+
+rails_serve_small() {
+	rails_small='--blocks 64 --count 16 --size 65536 --layers 1'
+	fabric_start 1 "export KVPULL_ROUTE=verbs KVPULL_VERBS_DEVICE=rxe0,rxe1
+		exec \$FABRIC_BUILD/ib_pull $rails_small --thread --port 18515 --dir /tmp/p" ||
+		return
+	pull_producer=$job
+	fabric_run 1 60 'listens 18515 60' || pull_says "no producer: $?"
+}
+
+# With rail 1 late or lossy a pull takes no longer than by rail 0 alone. 15 % are
+# for the pulls that try the slow rail again; 10 more for a host that is busy.
+scenario_rails_slow() {
+	rails_worse=
+	rails_serve_small && rails_beside || return
+	for rails_fault in 'delay 30' 'delay 150' 'loss 10'; do
+		rails_beside "${rails_fault% *}" "${rails_fault#* }" || return
+		[ "$rails_ratio" -le 125 ] ||
+			rails_worse="$rails_worse, $rails_fault"
+	done
+	pull_stop || return
+	[ -z "$rails_worse" ] ||
+		pull_says "slower than one rail alone$rails_worse"
 }
