@@ -113,11 +113,11 @@ struct kvpull_reads {
 	struct kvpull_index_list again_waits; /* a peer, a writer, a route */
 	/* One in again_waits may be able to go on. An owner sets it, too. */
 	uint32_t has_changed;
-	uint32_t again_left;    /* of again_waits, to be tried in this round */
-	uint32_t deadline_at;   /* of live, the next to be looked at, or NONE */
-	uint32_t parts_turn;    /* whose turn it is for parts */
-	uint64_t look_ns;       /* next look at the deadlines */
-	uint64_t steps;         /* statistic for tests */
+	uint32_t again_left;  /* of again_waits, to be tried in this round */
+	uint32_t deadline_at; /* of live, the next to be looked at, or NONE */
+	uint32_t parts_turn;  /* whose turn it is for parts */
+	uint64_t look_ns;     /* next look at the deadlines */
+	uint64_t steps;       /* statistic for tests */
 };
 
 /* The owner has set owner, own and log. The arena says whether there was memory. */
