@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "verbs/run.h"
+#include "verbs/setup.h"
 
 #define TEST(name) UNIT_TEST_WITH(name, world_attached, world_down)
 #define TEST_UP(name) UNIT_TEST_WITH(name, world_up, world_down)
@@ -396,4 +397,21 @@ UNIT_TEST_WITH(ranks_of_a_node_have_unlike_completion_vectors, NULL, world_down)
 	world.local_rank = FAKE_VERBS_VECTORS + 2;
 	both_connect();
 	assert_int_equal(fake_verbs_vectors(), 1u << 2);
+}
+
+/* Eight rails fill the table: their regions lie behind it in the struct. */
+UNIT_TEST(networks_of_all_rails_touch_no_memory_behind_their_devices)
+{
+	static struct kvpull_verbs_shared shared = {
+		.log = &world.d.log,
+		.rail_count = KVPULL_VERBS_RAILS_MAX,
+	};
+	const uint8_t *bytes = (const uint8_t *)shared.regions;
+	size_t at;
+
+	memset(shared.regions, 0xa5, sizeof(shared.regions));
+	assert_int_equal(kvpull_verbs_setup_networks(&shared, NULL), 0);
+	for (at = 0; at < sizeof(shared.regions); at++)
+		assert_int_equal(bytes[at], 0xa5);
+	assert_int_equal(shared.networks.count, 0);
 }

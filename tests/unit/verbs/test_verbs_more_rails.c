@@ -2,8 +2,24 @@
 /* Three to eight rails between the same two machines. */
 #include "tests/unit/verbs/world.h"
 
+#include <errno.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #define RAILS_MIN 3u
 #define RAILS_MAX 8u
+
+static int without_random;
+
+/* In the place of libc's, for the library that is linked to this program. */
+ssize_t getrandom(void *bytes, size_t byte_count, unsigned int flags)
+{
+	if (!without_random)
+		return syscall(SYS_getrandom, bytes, byte_count, flags);
+	errno = EAGAIN;
+	return -1;
+}
 
 static void check_is_good(void)
 {
@@ -197,4 +213,20 @@ UNIT_TEST(notes_go_by_any_rail_that_is_left)
 	for (rail = 0; rail < RAILS_MAX; rail++)
 		assert_int_equal(world.notes[rail].generation, rail);
 	assert_int_equal(world_down(state), 0);
+}
+
+/* The producer could draw no token: it would refuse each further rail. */
+UNIT_TEST_WITH(producer_without_a_token_is_called_by_one_rail, NULL, world_down)
+{
+	(void)world_rails_open();
+	without_random = 1;
+	assert_int_equal(world_connect(), 0);
+	world_run(2 * WORLD_MS_FLUSHED);
+	without_random = 0;
+	assert_int_equal(world.d.ups, 1);
+	assert_int_equal(fake_verbs_calls(), 1);
+	assert_int_equal(world_read_start(), 0);
+	world_run(5);
+	world_read_is_good();
+	assert_int_equal(world_reads_by(0), WORLD_BLOCKS);
 }

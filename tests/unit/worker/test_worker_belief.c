@@ -243,6 +243,26 @@ TEST(commands_after_a_gap_are_run_once_the_half_was_told)
 	assert_int_equal(result_of(world).gap, 0);
 }
 
+/* The half names this worker and took no result: it has not read of the gap. */
+TEST(commands_after_a_gap_wait_until_the_half_took_a_result)
+{
+	struct world *world = *state;
+	uint32_t round;
+
+	world->ack_incarnation = world->worker->facts.incarnation;
+	for (round = 0; round < 3; round++) {
+		world->sequence = 5;
+		world_send(world, &hold, 1);
+		assert_int_equal(holds_live(world), 0);
+		assert_int_equal(result_of(world).gap, 1);
+	}
+	world->ack = 1;
+	world->sequence = 5;
+	world_send(world, &hold, 1);
+	assert_int_equal(holds_live(world), 1);
+	assert_int_equal(result_of(world).gap, 0);
+}
+
 /* A.8: once by each rank, whoever its worker was. */
 TEST(what_a_predecessor_reported_is_not_reported_again)
 {
