@@ -338,41 +338,91 @@ static void change_apply(struct kvpull_cache *cache,
 
 static const struct {
 	const char *field; /* that must be named */
+	const char *why;
 	struct change changes[2];
 } bad_caches[] = {
-	{ "region_index", { SET(region_index, 1) } },
-	{ "region_index", { SET(region_index, UINT32_MAX) } },
-	{ "group_index", { SET(group_index, KVPULL_GROUPS_MAX) } },
-	{ "layer_count", { SET(layer_count, 0) } },
+	{ "region_index", "1: there are 1 regions", { SET(region_index, 1) } },
+	{ "region_index",
+	  "4294967295: there are 1 regions",
+	  { SET(region_index, UINT32_MAX) } },
+	{ "group_index",
+	  "8: at most 8 groups",
+	  { SET(group_index, KVPULL_GROUPS_MAX) } },
 	{ "layer_count",
+	  "0 from layer 0 on: not a range",
+	  { SET(layer_count, 0) } },
+	{ "layer_count",
+	  "4294967295 from layer 1 on: not a range",
 	  { SET(layer_count, UINT32_MAX), SET(layer_first, 1) } },
-	{ "block_count", { SET(block_count, 0) } },
-	{ "row_count", { SET(row_count, 0) } },
-	{ "head_bytes", { SET(head_bytes, 0) } },
-	{ "head_count", { SET(head_count, 0) } },
-	{ "head_count", { SET(head_count, 3) } },
-	{ "head_count", { SET(head_count, UINT32_MAX) } },
-	{ "head_first", { SET(head_first, 1) } },
-	{ "head_first", { SET(head_first, UINT32_MAX) } },
-	{ "row_stride", { SET(row_stride, 31) } },
-	{ "row_stride", { SET(row_stride, 0) } },
-	{ "row_stride", { SET(head_stride, 7) } },
-	{ "row_stride", { SET(head_stride, UINT64_MAX) } },
-	{ "block_stride", { SET(block_stride, 127) } },
-	{ "block_stride", { SET(block_stride, 0) } },
-	{ "layer_stride", { SET(layer_stride, 1023) } },
-	{ "layer_stride", { SET(layer_stride, 0) } },
-	{ "layer_stride", { SET(layer_stride, 128), SET(block_stride, 255) } },
-	{ "offset", { SET(offset, 4096 - 2048 + 1) } },
-	{ "offset", { SET(offset, UINT64_MAX) } },
-	{ "offset", { SET(layer_stride, 4096 - 1024 + 1) } },
-	{ "offset", { SET(layer_stride, UINT64_MAX) } },
-	{ "offset", { SET(block_count, 33), SET(layer_count, 1) } },
-	{ "offset", { SET(block_count, UINT32_MAX), SET(layer_count, 1) } },
-	{ "offset", { SET(block_stride, UINT64_MAX), SET(layer_count, 1) } },
+	{ "block_count", "is 0", { SET(block_count, 0) } },
+	{ "row_count", "is 0", { SET(row_count, 0) } },
+	{ "head_bytes", "is 0", { SET(head_bytes, 0) } },
+	{ "head_count",
+	  "is 0: rank 0 of 1 has 4 of the 4 heads",
+	  { SET(head_count, 0) } },
+	{ "head_count",
+	  "is 3: rank 0 of 1 has 4 of the 4 heads",
+	  { SET(head_count, 3) } },
+	{ "head_count",
+	  "is 4294967295: rank 0 of 1 has 4 of the 4 heads",
+	  { SET(head_count, UINT32_MAX) } },
+	{ "head_first",
+	  "is 1: the heads of rank 0 of 1 begin at 0",
+	  { SET(head_first, 1) } },
+	{ "head_first",
+	  "is 4294967295: the heads of rank 0 of 1 begin at 0",
+	  { SET(head_first, UINT32_MAX) } },
+	{ "row_stride",
+	  "31 with head_stride 8: rows overlap",
+	  { SET(row_stride, 31) } },
+	{ "row_stride",
+	  "0 with head_stride 8: rows overlap",
+	  { SET(row_stride, 0) } },
+	{ "row_stride",
+	  "32 with head_stride 7: rows overlap",
+	  { SET(head_stride, 7) } },
+	{ "row_stride",
+	  "a block is larger than memory",
+	  { SET(head_stride, UINT64_MAX) } },
+	{ "block_stride",
+	  "is 127: a block spans 128 bytes",
+	  { SET(block_stride, 127) } },
+	{ "block_stride",
+	  "is 0: a block spans 128 bytes",
+	  { SET(block_stride, 0) } },
+	{ "layer_stride",
+	  "1023 with block_stride 128: layers overlap",
+	  { SET(layer_stride, 1023) } },
+	{ "layer_stride",
+	  "0 with block_stride 128: layers overlap",
+	  { SET(layer_stride, 0) } },
+	{ "layer_stride",
+	  "128 with block_stride 255: layers overlap",
+	  { SET(layer_stride, 128), SET(block_stride, 255) } },
+	{ "offset",
+	  "is 2049: blocks end after the 4096 bytes of region 0",
+	  { SET(offset, 4096 - 2048 + 1) } },
+	{ "offset",
+	  "is 18446744073709551615: blocks end after the 4096 bytes of region 0",
+	  { SET(offset, UINT64_MAX) } },
+	{ "offset",
+	  "is 0: blocks end after the 4096 bytes of region 0",
+	  { SET(layer_stride, 4096 - 1024 + 1) } },
+	{ "offset",
+	  "is 0: blocks end after the 4096 bytes of region 0",
+	  { SET(layer_stride, UINT64_MAX) } },
+	{ "offset",
+	  "is 0: blocks end after the 4096 bytes of region 0",
+	  { SET(block_count, 33), SET(layer_count, 1) } },
+	{ "offset",
+	  "is 0: blocks end after the 4096 bytes of region 0",
+	  { SET(block_count, UINT32_MAX), SET(layer_count, 1) } },
+	{ "offset",
+	  "is 0: blocks end after the 4096 bytes of region 0",
+	  { SET(block_stride, UINT64_MAX), SET(layer_count, 1) } },
 };
 
-UNIT_TEST(bad_caches_are_refused_by_member)
+UNIT_TEST(bad_caches_are_refused_by_member_with_both_numbers)
 {
 	uint32_t i;
 
@@ -380,6 +430,7 @@ UNIT_TEST(bad_caches_are_refused_by_member)
 		struct kvpull_error_detail detail = { .struct_size =
 							      sizeof(detail) };
 		struct plain plain;
+		char message[256];
 		char field[64];
 
 		plain_init(&plain);
@@ -393,7 +444,9 @@ UNIT_TEST(bad_caches_are_refused_by_member)
 		(void)snprintf(field, sizeof(field), "caches[1].%s",
 			       bad_caches[i].field);
 		assert_string_equal(detail.field, field);
-		assert_non_null(strstr(detail.message, field));
+		(void)snprintf(message, sizeof(message), "%s %s", field,
+			       bad_caches[i].why);
+		assert_string_equal(detail.message, message);
 	}
 }
 
