@@ -271,14 +271,36 @@ UNIT_TEST(sides_that_differ_are_rejected_by_name)
 	static const struct {
 		void (*differ)(struct plain *plain);
 		const char *field;
+		const char *message[2]; /* the peer differs, we differ */
 	} cases[] = {
-		{ differ_rows, "row_count" },
-		{ differ_head_bytes, "head_bytes" },
-		{ differ_layer_count, "layer_count" },
-		{ differ_layer_range, "layer_first" },
-		{ differ_group, "layer_count" },
-		{ differ_replicated, "replicated" },
-		{ differ_head_total, "head_count" },
+		{ differ_rows,
+		  "row_count",
+		  { "group 0 layer 0: row_count 4 here, 3 at the peer",
+		    "group 0 layer 0: row_count 3 here, 4 at the peer" } },
+		{ differ_head_bytes,
+		  "head_bytes",
+		  { "group 0 layer 0: head_bytes 8 here, 7 at the peer",
+		    "group 0 layer 0: head_bytes 7 here, 8 at the peer" } },
+		{ differ_layer_count,
+		  "layer_count",
+		  { "group 0: 2 layers here, 1 at the peer",
+		    "group 0: 1 layers here, 2 at the peer" } },
+		{ differ_layer_range,
+		  "layer_first",
+		  { "group 0 layer 0: the peer has no cache for it",
+		    "group 0 layer 2: the peer has no cache for it" } },
+		{ differ_group,
+		  "layer_count",
+		  { "group 0: 2 layers here, 0 at the peer",
+		    "group 0: 0 layers here, 2 at the peer" } },
+		{ differ_replicated,
+		  "replicated",
+		  { "replicated is 0 here, 1 at the peer",
+		    "replicated is 1 here, 0 at the peer" } },
+		{ differ_head_total,
+		  "head_count",
+		  { "the model has 4 heads here, 2 at the peer",
+		    "the model has 2 heads here, 4 at the peer" } },
 	};
 	uint32_t i;
 
@@ -296,6 +318,8 @@ UNIT_TEST(sides_that_differ_are_rejected_by_name)
 		assert_int_equal(plain_make(&local, &remote, &plan, &detail),
 				 KVPULL_EREJECTED);
 		assert_string_equal(detail.field, cases[i / 2].field);
+		assert_string_equal(detail.message,
+				    cases[i / 2].message[i % 2]);
 		assert_int_equal(detail.code, KVPULL_EREJECTED);
 		assert_int_equal(plan.strip_count, 0);
 	}
