@@ -51,6 +51,44 @@ UNIT_TEST(both_halves_refuse_an_engine_id_that_no_ticket_may_have)
 	}
 }
 
+/* Half a configuration is none: a worker would run by keys that nobody set. */
+UNIT_TEST(both_halves_refuse_a_configuration_that_is_wrong)
+{
+	static const struct {
+		const char *json;
+		const char *field;
+	} cases[] = {
+		{ "{", "config_json" },
+		{ "[]", "config_json" },
+		{ "{\"max_holds\":8,\"no_such_key\":1}", "no_such_key" },
+		{ "{\"max_holds\":8,\"lease_ms\":0}", "lease_ms" },
+	};
+	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
+	struct kvpull_open_params params = open_params("engine");
+	size_t i;
+
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct kvpull_error_detail details[2] = {
+			{ .struct_size = sizeof(details[0]) },
+			{ .struct_size = sizeof(details[1]) },
+		};
+		struct kvpull_scheduler *scheduler = NULL;
+		struct kvpull_worker *worker = NULL;
+
+		params.config_json = cases[i].json;
+		assert_int_equal(
+			ops->scheduler->open(&params, &scheduler, &details[0]),
+			KVPULL_ECONFIG);
+		assert_int_equal(
+			ops->worker->open(&params, &worker, &details[1]),
+			KVPULL_ECONFIG);
+		assert_string_equal(details[0].field, cases[i].field);
+		assert_string_equal(details[1].field, cases[i].field);
+		assert_null(scheduler);
+		assert_null(worker);
+	}
+}
+
 UNIT_TEST(blocks_that_are_not_there_are_refused)
 {
 	const struct kvpull_connector_ops *ops = kvpull_connector_v1();

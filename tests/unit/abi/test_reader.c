@@ -492,6 +492,10 @@ UNIT_TEST_WITH(what_is_not_there_is_refused, setup, teardown)
 	ops->close(reader);
 	assert_int_equal(ops->open(&params, &reader, &detail), KVPULL_EINVAL);
 	assert_string_equal(detail.field, "hash");
+	naming = naming_of(&model);
+	params.config_json = "{\"lease_ms\":0}";
+	assert_int_equal(ops->open(&params, &reader, &detail), KVPULL_ECONFIG);
+	assert_string_equal(detail.field, "lease_ms");
 	reader = NULL;
 	ops->close(NULL);
 }
