@@ -327,6 +327,43 @@ UNIT_TEST(full_ticket_table_forgets_the_oldest_released_first)
 	world_close(world);
 }
 
+static uint32_t claims_after(struct world *world, uint64_t key,
+			     const struct world_ticket *ticket)
+{
+	struct world_ticket none;
+
+	assert_int_equal(world_want(world, key, ticket, 1), 0);
+	assert_int_equal(world_finish(world, key, KVPULL_FINISH_REJECT, &none),
+			 KVPULL_FINISH_FREE);
+	world_settle(world);
+	return world_count(world, KVPULL_COMMAND_CLAIM);
+}
+
+/* A ticket that is forgotten too early is claimed, and released, once more. */
+UNIT_TEST(ticket_table_forgets_no_released_ticket_while_it_has_room)
+{
+	struct kvpull_config config = world_config();
+	struct world_ticket tickets[4];
+	struct world *world;
+	uint32_t i;
+
+	config.tickets_max = 3;
+	world = world_open(&config, 1, 9);
+	for (i = 0; i < 4; i++)
+		tickets[i] = world_make_ticket(20 + i);
+	for (i = 0; i < 3; i++)
+		assert_int_equal(claims_after(world, 1 + i, &tickets[i]),
+				 1 + i);
+	for (i = 0; i < 3; i++)
+		assert_int_equal(claims_after(world, 11 + i, &tickets[i]), 3);
+	/* The table is full: one is forgotten, the one asked for longest ago. */
+	assert_int_equal(claims_after(world, 21, &tickets[3]), 4);
+	for (i = 1; i < 4; i++)
+		assert_int_equal(claims_after(world, 30 + i, &tickets[i]), 4);
+	assert_int_equal(claims_after(world, 41, &tickets[0]), 5);
+	world_close(world);
+}
+
 /* The ticket is good: its request may be given its blocks after all. */
 UNIT_TEST(groups_that_the_engine_has_not_are_its_mistake)
 {
