@@ -344,17 +344,25 @@ void world_enter(struct world *world, uint64_t key, uint64_t parent_key,
 			 0);
 }
 
+/* Lies behind the groups of each call: nothing must look at it. */
+#define NO_GROUP                                                               \
+	{                                                                      \
+		.first_index = UINT32_MAX, .block_count = UINT32_MAX           \
+	}
+
 int world_finish(struct world *world, uint64_t key, uint32_t reason,
 		 struct world_ticket *ticket)
 {
-	const struct kvpull_blocks group = { .block_count = 4,
-					     .block_ids = world_blocks };
+	const struct kvpull_blocks groups[] = {
+		{ .block_count = 4, .block_ids = world_blocks },
+		NO_GROUP,
+	};
 	struct kvpull_finish finish = {
 		.key = key,
 		.reason = reason,
 		.computed_tokens = 64,
 		.group_count = 1,
-		.groups = &group,
+		.groups = groups,
 		.ticket = ticket->text,
 		.ticket_capacity = sizeof(ticket->text),
 	};
@@ -421,14 +429,17 @@ int world_match(struct world *world, uint64_t key, uint32_t local_tokens)
 int world_allocate(struct world *world, uint64_t key, uint32_t first_index,
 		   uint32_t block_count)
 {
-	const struct kvpull_blocks group = { .first_index = first_index,
-					     .block_count = block_count,
-					     .block_ids = world_local_blocks };
+	const struct kvpull_blocks groups[] = {
+		{ .first_index = first_index,
+		  .block_count = block_count,
+		  .block_ids = world_local_blocks },
+		NO_GROUP,
+	};
 	const struct kvpull_allocation allocation = {
 		.key = key,
 		.external_tokens = block_count * 16,
 		.group_count = 1,
-		.groups = &group,
+		.groups = groups,
 	};
 
 	return kvpull_scheduler_allocated(world->scheduler, &allocation,
