@@ -68,7 +68,9 @@ err_end:
 static int is_there(const struct kvpull_verbs_way *way,
 		    const struct kvpull_verbs_address *address)
 {
-	return way->known && !memcmp(&way->address, address, sizeof(*address));
+	/* The port of an IPv6 address lies at the same place. */
+	return way->known && kvpull_verbs_address_is(&way->address, address) &&
+	       way->address.socket.v4.sin_port == address->socket.v4.sin_port;
 }
 
 /* May this rail be the way to that address, which no other rail goes to? */

@@ -151,7 +151,7 @@ struct row {
 #define RANK_OF_8(who, n)                                                      \
 	{                                                                      \
 		.name = "NIC a GPU, rank " #who, MACHINE(eight_hcas),          \
-		.rank = who, .serves = "10.4." #n ".1:7471",                   \
+		.rank = (who), .serves = "10.4." #n ".1:7471",                 \
 		.lines = {                                                     \
 			"verbs: rail 0 of 1: " EIGHT(                          \
 				n, 400000) ": for local rank " #who            \
