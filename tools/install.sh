@@ -66,6 +66,6 @@ sed "s|/usr/bin/|$prefix/bin/|" tools/units/kvpull-top@.service \
 	>"$root/lib/systemd/system/kvpull-top@.service"
 install -D -m 644 -t "$root/share/kvpull" tools/units/kvpull-engine.conf tools/boards/*
 install -D -m 644 -t "$root/share/doc/kvpull" tools/pages/*.md
-tests/lint/files.sh | grep '^examples/' | while IFS= read -r file; do
+find examples -type f ! -name '*.pyc' | while IFS= read -r file; do
 	install -D -m 644 "$file" "$root/share/doc/kvpull/$file"
 done
