@@ -204,6 +204,17 @@ UNIT_TEST(tickets_of_other_keys_that_are_given_back_are_few_a_second)
 	world_close(world);
 }
 
+/* The outbox has room for the claim of a stranger's ticket, not for its release. */
+static void strangers_release_waits(struct world *world,
+				    const struct world_ticket *ticket)
+{
+	struct kvpull_outbox *outbox = &world->scheduler->outbox;
+
+	for (outbox->capacity = outbox->tail_at + 1;
+	     !world->scheduler->demand.stranger_serial; outbox->capacity++)
+		show(world, ticket);
+}
+
 /* A claim without its release would stand in the workers for good. */
 UNIT_TEST(release_of_another_keys_ticket_waits_for_room)
 {
@@ -212,9 +223,7 @@ UNIT_TEST(release_of_another_keys_ticket_waits_for_room)
 	struct kvpull_outbox *outbox = &world->scheduler->outbox;
 	const size_t capacity = outbox->capacity;
 
-	for (outbox->capacity = outbox->tail_at + 1;
-	     !world->scheduler->demand.stranger_serial; outbox->capacity++)
-		show(world, &ticket);
+	strangers_release_waits(world, &ticket);
 	show(world, &ticket);
 	world_step(world);
 	assert_false(has_step(world));
@@ -226,7 +235,7 @@ UNIT_TEST(release_of_another_keys_ticket_waits_for_room)
 	world_close(world);
 }
 
-/* Its serial is remembered once: the next stranger's would take its place. */
+/* The serial of one stranger is remembered: the next stranger's would take its place. */
 UNIT_TEST(release_that_waits_for_room_goes_before_the_next_claim)
 {
 	const struct world_ticket ticket = world_make_ticket(9);
@@ -234,9 +243,7 @@ UNIT_TEST(release_that_waits_for_room_goes_before_the_next_claim)
 	struct kvpull_outbox *outbox = &world->scheduler->outbox;
 	const size_t capacity = outbox->capacity;
 
-	for (outbox->capacity = outbox->tail_at + 1;
-	     !world->scheduler->demand.stranger_serial; outbox->capacity++)
-		show(world, &ticket);
+	strangers_release_waits(world, &ticket);
 	outbox->capacity = capacity;
 	show(world, &ticket);
 	world_settle(world);

@@ -24,14 +24,7 @@ static void all_ended(int32_t code)
 
 static void pulls(void)
 {
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
-	assert_int_equal(world.d.ups, 1);
-	assert_int_equal(world_read_start(), 0);
-	world_run(5);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, 0);
-	assert_true(world_read_is_right());
+	world_pulls();
 	assert_int_equal(world.d.route->ops->check_start(
 				 world.d.route, world.peer, &world.read),
 			 0);

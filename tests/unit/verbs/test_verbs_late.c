@@ -26,29 +26,6 @@ static void log_begin(struct world_side *side)
 					 .level = KVPULL_LOG_INFO };
 }
 
-/* Both sides, though there may be no device. */
-static void both_open(void)
-{
-	assert_int_equal(side_open(&world.p), 0);
-	assert_int_equal(side_open(&world.d), 0);
-	assert_int_equal(side_serve(&world.p), 0);
-	assert_int_equal(side_serve(&world.d), 0);
-	world_fill();
-	world_read_make(0);
-}
-
-static void pulls(void)
-{
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
-	assert_int_equal(world.d.ups, 1);
-	assert_int_equal(world_read_start(), 0);
-	world_run(5);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, 0);
-	assert_true(world_read_is_right());
-}
-
 static const char *address_of(const struct world_side *side)
 {
 	return side->route->ops->address(side->route);
@@ -60,7 +37,7 @@ UNIT_TEST_WITH(port_without_a_link_at_open_is_used_when_it_has_one, NULL,
 	world_init();
 	fake_verbs_knobs.ports_down = 1;
 	log_begin(&world.p);
-	both_open();
+	assert_int_equal(world_open(), 0);
 	world_run(5000);
 	assert_string_equal(address_of(&world.p), "");
 	assert_int_not_equal(world_connect(), 0);
@@ -72,31 +49,31 @@ UNIT_TEST_WITH(port_without_a_link_at_open_is_used_when_it_has_one, NULL,
 		lines,
 		"verbs: rail 0 goes by fake0 port 1 gid 1, RoCE v2 IPv4 "
 		"10.66.0.1, 25000 Mb/s, MTU 4096 from now on: the only port\n"));
-	pulls();
+	world_pulls();
 }
 
 UNIT_TEST_WITH(device_that_is_plugged_after_open_is_used, NULL, world_down)
 {
 	world_init();
 	fake_verbs_devices(0);
-	both_open();
+	assert_int_equal(world_open(), 0);
 	world_run(5000);
 	assert_int_not_equal(world_connect(), 0);
 	fake_verbs_devices(1);
 	world_run(COME_MS);
-	pulls();
+	world_pulls();
 }
 
 UNIT_TEST_WITH(address_that_comes_after_open_is_used, NULL, world_down)
 {
 	world_init();
 	fake_verbs_unaddress(0);
-	both_open();
+	assert_int_equal(world_open(), 0);
 	world_run(5000);
 	assert_int_not_equal(world_connect(), 0);
 	fake_verbs_return(0, 0);
 	world_run(COME_MS);
-	pulls();
+	world_pulls();
 }
 
 /* Also by peers that are connected by the other rail already. */
@@ -114,7 +91,7 @@ UNIT_TEST_WITH(rail_without_a_link_at_open_joins_when_it_has_one, NULL,
 	assert_int_equal(side_serve(&world.d), 0);
 	world_fill();
 	world_read_make(0);
-	pulls();
+	world_pulls();
 	assert_int_equal(world_reads_by(1), 0);
 	fake_verbs_knobs.ports_down = 0;
 	world_run(COME_MS);
@@ -131,12 +108,12 @@ UNIT_TEST_WITH(late_device_with_fewer_parts_sets_the_bounds, NULL, world_down)
 {
 	world_init();
 	fake_verbs_devices(0);
-	both_open();
+	assert_int_equal(world_open(), 0);
 	world_run(100);
 	fake_verbs_devices(1);
 	fake_verbs_knobs.parts_max = 2;
 	world_run(COME_MS);
-	pulls();
+	world_pulls();
 }
 
 /* A route without a device costs its owner little: a look a second. */
@@ -147,7 +124,7 @@ UNIT_TEST_WITH(devices_that_never_came_are_looked_for_once_a_second, NULL,
 
 	world_init();
 	fake_verbs_devices(0);
-	both_open();
+	assert_int_equal(world_open(), 0);
 	world_run(10);
 	side_sleep(&world.d);
 	before = fake_verbs_listings();

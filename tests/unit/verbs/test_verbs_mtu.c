@@ -32,25 +32,13 @@ static void world_of(enum ibv_mtu of_p, enum ibv_mtu of_d)
 	world_read_make(0);
 }
 
-static void pulls(void)
-{
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
-	assert_int_equal(world.d.ups, 1);
-	assert_int_equal(world_read_start(), 0);
-	world_run(5);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, 0);
-	assert_true(world_read_is_right());
-}
-
 UNIT_TEST(any_pair_of_mtus_pulls)
 {
 	uint32_t pair;
 
 	for (pair = 0; pair < 25; pair++) {
 		world_of(IBV_MTU_256 + pair / 5, IBV_MTU_256 + pair % 5);
-		pulls();
+		world_pulls();
 		assert_int_equal(world_down(state), 0);
 	}
 }
@@ -60,12 +48,12 @@ UNIT_TEST_WITH(mtu_is_looked_at_anew_by_each_connection, NULL, world_down)
 {
 	world_of(IBV_MTU_4096, IBV_MTU_4096);
 	fake_verbs_knobs.mtu[0] = IBV_MTU_1024;
-	pulls();
+	world_pulls();
 	fake_verbs_knobs.mtu[1] = IBV_MTU_512;
 	fake_verbs_cut();
 	world_run(WORLD_MS_FLUSHED);
 	world.d.ups = world.d.reads_done = 0;
-	pulls();
+	world_pulls();
 }
 
 /* Likewise, and D is connected; its READs are not answered from now on. */

@@ -475,6 +475,18 @@ void world_ring_fill(void)
 			 WORLD_RING_RECORDS);
 }
 
+void world_pulls(void)
+{
+	assert_int_equal(world_connect(), 0);
+	world_run(20);
+	assert_int_equal(world.d.ups, 1);
+	assert_int_equal(world_read_start(), 0);
+	world_run(5);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, 0);
+	assert_true(world_read_is_right());
+}
+
 int world_open(void)
 {
 	assert_int_equal(side_open(&world.p), 0);

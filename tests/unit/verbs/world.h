@@ -122,6 +122,8 @@ int world_connect(void);
 void world_read_make(uint32_t index);
 int world_read_start(void);
 int world_read_is_right(void);
+/* D connects to P and reads, and every byte is right. */
+void world_pulls(void);
 
 /* So far, by one rail's device. */
 uint32_t world_reads_by(uint32_t device);

@@ -588,23 +588,32 @@ TEST(peer_that_moved_is_not_called_where_an_older_ticket_says)
 	assert_false(world_is_connected(world, "1-0"));
 }
 
+/* Every attempt at the peer at that address ends; the claim of 102 is there. */
+static void peer_given_up(struct world *world, const char *place)
+{
+	char address[32];
+	uint32_t tries;
+
+	(void)snprintf(address, sizeof(address), "fake:%s", place);
+	claim_at(world, 102, address);
+	world_pull(world, 7, 102, KVPULL_FLAG_RELEASE);
+	for (tries = 0; tries <= KVPULL_RETRY_ATTEMPTS_MAX; tries++) {
+		world_pass(world, 700 * WORLD_MS);
+		assert_true(world_is_connected(world, place));
+		world_down(world, world_peer_at(world, place));
+		world_poll(world, 2);
+	}
+}
+
 /*
  * No peer is at the last ticket's address; the next ticket has the right one.
  */
 TEST(peer_that_was_given_up_is_called_at_once_where_it_is_now)
 {
 	struct world *world = *state;
-	uint32_t tries;
 
 	peer_leaves(world);
-	claim_at(world, 102, "fake:1-nowhere");
-	world_pull(world, 7, 102, KVPULL_FLAG_RELEASE);
-	for (tries = 0; tries <= KVPULL_RETRY_ATTEMPTS_MAX; tries++) {
-		world_pass(world, 700 * WORLD_MS);
-		assert_true(world_is_connected(world, "1-nowhere"));
-		world_down(world, world_peer_at(world, "1-nowhere"));
-		world_poll(world, 2);
-	}
+	peer_given_up(world, "1-nowhere");
 	claim_at(world, 103, "fake:1-moved");
 	world_pull(world, 8, 103, KVPULL_FLAG_RELEASE);
 	world_poll(world, 3);
@@ -615,16 +624,9 @@ TEST(peer_that_was_given_up_is_called_at_once_where_it_is_now)
 TEST(claim_at_a_peer_that_was_given_up_ends_at_once)
 {
 	struct world *world = *state;
-	uint32_t tries;
 
 	peer_leaves(world);
-	claim_at(world, 102, "fake:1-0");
-	world_pull(world, 7, 102, KVPULL_FLAG_RELEASE);
-	for (tries = 0; tries <= KVPULL_RETRY_ATTEMPTS_MAX; tries++) {
-		world_pass(world, 700 * WORLD_MS);
-		world_down(world, world_peer_at(world, "1-0"));
-		world_poll(world, 2);
-	}
+	peer_given_up(world, "1-0");
 	claim_at(world, 103, "fake:1-0");
 	world_pull(world, 8, 103, KVPULL_FLAG_RELEASE);
 	world_poll(world, 3);
