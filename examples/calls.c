@@ -75,7 +75,7 @@ static void engine_open(struct engine *e, const char *id)
 	/* Requests wait until each rank has said who it is. */
 	if (ops->scheduler->ranks_missing(e->scheduler) > 0)
 		exit(1);
-	/* One rank, one process: no step has to carry its commands. */
+	/* Both halves are in this process, so no step has to carry commands. */
 	MUST(ops->scheduler->worker_attach(e->scheduler, e->worker));
 }
 

@@ -207,7 +207,7 @@ static void link_remember(struct doctor *doctor, const struct doctor_port *port)
 	memcpy(doctor->link_netdev, port->netdev, sizeof(port->netdev));
 }
 
-/* What there is, for who has asked for something else. */
+/* The ports of this host, for who has asked for another. */
 static void ports_print(const struct doctor_port *ports, uint32_t port_count,
 			char text[DOCTOR_TEXT_BYTES_MAX])
 {
@@ -290,7 +290,7 @@ static int is_among(const char *address, const struct doctor_port *ports,
 	return 0;
 }
 
-/* One that is wrong beside others that are right. */
+/* A wrong address is named, though others are right. */
 static void addresses_judge(struct doctor *doctor, const struct wanted *wanted,
 			    const struct doctor_port *ports,
 			    uint32_t port_count)

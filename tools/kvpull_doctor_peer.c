@@ -24,7 +24,7 @@
 #define KILL_MS 500 /* from a signal to the one that nobody can refuse */
 #define NUMBER_BYTES 16
 
-/* One run of ib_pull. A small one comes first: it holds few of P's blocks. */
+/* A run of ib_pull. The first is small: it holds few of P's blocks. */
 struct pull {
 	uint32_t blocks; /* of a request */
 	uint32_t requests;

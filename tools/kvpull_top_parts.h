@@ -234,7 +234,7 @@ struct top_column {
 struct top_row;
 typedef void top_row_fn(const struct top_row *row);
 
-/* Whose rows a table has, in bits: of workers' files, of pools', or of no file. */
+/* Bits: a table has rows of workers' files, of pools', or of no file. */
 #define TOP_OF_WORKERS (1u << KVPULL_STATUS_OF_WORKER)
 #define TOP_OF_POOLS (1u << KVPULL_STATUS_OF_POOL)
 #define TOP_OF_NONE (1u << KVPULL_STATUS_KINDS)
@@ -280,7 +280,7 @@ extern const struct top_table top_unread_table;
 void top_each_of(const struct top_table *table, const struct top *top,
 		 const struct top_worker *worker, top_row_fn *give,
 		 void *context);
-/* All rows. */
+/* Give all rows of a table. */
 void top_each(const struct top_table *table, const struct top *top,
 	      top_row_fn *give, void *context);
 

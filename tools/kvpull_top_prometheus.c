@@ -144,7 +144,7 @@ static void put_failures(FILE *out, const struct top *top, const char *name,
 		}
 }
 
-/* One column of a table, for which all rows are read once more. */
+/* A metric is a column of a table, for which all rows are read once more. */
 struct metric {
 	FILE *out;
 	uint32_t column;

@@ -79,7 +79,7 @@ struct page {
 	uint32_t columns;
 };
 
-/* One place more in an array, or NULL. */
+/* Return: the array, with room for a place more; NULL: no memory. */
 static void *grown(void *array, uint32_t count, uint32_t *room, size_t bytes)
 {
 	const uint32_t more = *room ? *room * 2 : 64;

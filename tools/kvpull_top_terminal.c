@@ -38,7 +38,7 @@ static void scroll_by(struct top_view *view, int64_t lines)
 					     (uint32_t)scroll;
 }
 
-/* What keys send that are more than a character, and how far they scroll. */
+/* Keys that send more than a character, and how far they scroll. */
 static size_t sequence_take(struct top_view *view, const char *text)
 {
 	const int64_t page = view->lines / 2;

@@ -52,7 +52,7 @@ enum kvpull_pace_size {
 	KVPULL_PACE_SIZES
 };
 
-/* Of one rail; zero: nothing was measured. */
+/* The pace of a rail; zero: nothing was measured. */
 struct kvpull_pace {
 	uint64_t since_ns;                   /* the busy period's begin */
 	uint64_t done_bytes;                 /* complete in it */

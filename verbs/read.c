@@ -500,7 +500,7 @@ static int redo_post(struct kvpull_verbs_reads *reads,
 	return more;
 }
 
-/* Of the batch that is posted next, about. */
+/* About how many bytes the batch has that is posted next. */
 static uint64_t next_bytes(const struct kvpull_verbs_reads *reads,
 			   const struct kvpull_verbs_bundle *bundle)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each port of this host, with the best of its GIDs; pick.h has the rest. */
+/* Finds this host's ports, with the best GID of each; pick.h chooses. */
 #include "verbs/search.h"
 
 #include <errno.h>

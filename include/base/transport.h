@@ -143,8 +143,8 @@ struct kvpull_read {
 	uint32_t slot_count; /* 1 .. what the route was opened for */
 	uint32_t reserved;
 	/*
-	 * Of a ticket: the generation of its slot, and the tag that proves it to a
-	 * route whose peer sends the bytes. 0: no ticket, guards are many.
+	 * The generation of a ticket's slot, and the tag that proves the ticket to
+	 * a route whose peer sends the bytes. 0: no ticket, guards are many.
 	 */
 	uint64_t generation;
 	uint64_t tag;

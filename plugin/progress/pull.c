@@ -85,7 +85,7 @@ static struct kvpull_claim *claim_of(const struct kvpull_progress *progress,
 	return &progress->claims[pull->order->claim];
 }
 
-/* All ranks of the ticket are connected. */
+/* The engine of reads asks: are all ranks of the ticket connected? */
 static int peers_ready(void *own, uint32_t index)
 {
 	const struct kvpull_progress *progress = own;

@@ -111,7 +111,7 @@ struct kvpull_reads {
 	/* Requests that wait for what no event of their own ends, in order. */
 	struct kvpull_index_list parts_waits; /* room for their parts */
 	struct kvpull_index_list again_waits; /* a peer, a writer, a route */
-	/* One in again_waits may be able to go on. An owner sets it, too. */
+	/* A request in again_waits may be able to go on. An owner sets it, too. */
 	uint32_t has_changed;
 	uint32_t again_left;  /* of again_waits, to be tried in this round */
 	uint32_t deadline_at; /* of live, the next to be looked at, or NONE */

@@ -65,7 +65,7 @@ static int shm_open_way(const struct kvpull_route_params *params,
 	return kvpull_shm_open(&shm, params->arena, transport);
 }
 
-/* Its key's largest value stands for the rank of the open. */
+/* verbs_local_rank: its largest value stands for the rank of the open. */
 static uint32_t local_rank(const struct kvpull_route_params *params)
 {
 	return params->config->verbs_local_rank == UINT16_MAX ?

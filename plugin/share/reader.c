@@ -579,7 +579,7 @@ int kvpull_share_reader_cancel(struct kvpull_share_reader *reader, uint64_t id)
 	    !reader->engine.requests[index].state)
 		return KVPULL_EINVAL;
 	read_unwant(reader, index, KVPULL_EABORTED);
-	/* Its destinations are free when the route reports its end. */
+	/* The read's destinations are free when the route reports its end. */
 	kvpull_reads_fail(&reader->engine, index, KVPULL_EABORTED);
 	return 0;
 }

@@ -166,7 +166,7 @@ static int shape_bind(struct rdma_cm_id *id, const struct sockaddr *address)
 	else
 		id->route.addr.src_sin6 =
 			*(const struct sockaddr_in6 *)(const void *)address;
-	/* Of both families at the same place. */
+	/* The port of an IPv6 address lies at the same place. */
 	if (!id->route.addr.src_sin.sin_port)
 		id->route.addr.src_sin.sin_port = htons(++fake.next_port);
 	return 0;

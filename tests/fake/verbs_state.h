@@ -122,7 +122,7 @@ int fake_verbs_unmake(void *object);
 void fake_verbs_queue_ops(struct ibv_context *context);
 void fake_verbs_queue_fill(struct kvpull_fabric *table);
 void fake_verbs_cm_fill(struct kvpull_fabric *table);
-/* Of a machine that a test describes. */
+/* Ports of a machine that a test describes. */
 uint8_t fake_verbs_shape_ports(uint32_t device);
 void fake_verbs_shape_port(uint32_t device, uint32_t port,
 			   struct ibv_port_attr *attr);

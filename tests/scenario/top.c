@@ -176,7 +176,7 @@ void top_interrupt(const struct top_folder *folder)
 	(void)close(ready.fd);
 }
 
-/* One whole screen, which ends where the rest of the terminal is cleared. */
+/* A whole screen ends where the rest of the terminal is cleared. */
 static char *screen_read(int fd, char *text)
 {
 	struct pollfd ready = { .fd = fd, .events = POLLIN };

@@ -235,7 +235,7 @@ UNIT_TEST(release_of_another_keys_ticket_waits_for_room)
 	world_close(world);
 }
 
-/* The serial of one stranger is remembered: the next stranger's would take its place. */
+/* A stranger's serial has one place: the next stranger's would take it. */
 UNIT_TEST(release_that_waits_for_room_goes_before_the_next_claim)
 {
 	const struct world_ticket ticket = world_make_ticket(9);

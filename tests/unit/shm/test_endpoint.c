@@ -61,7 +61,7 @@ UNIT_TEST(connection_is_closed_by_its_peer_alone)
 	assert_int_equal(kvpull_endpoint_closed(ends[0]), 1);
 	assert_int_equal(send(ends[1], "x", 1, MSG_NOSIGNAL), 1);
 	assert_int_equal(kvpull_endpoint_closed(ends[0]), 1);
-	/* What it did not read ends it by a reset. */
+	/* A socket with bytes that were not read ends by a reset. */
 	assert_int_equal(send(ends[0], "x", 1, MSG_NOSIGNAL), 1);
 	assert_int_equal(close(ends[1]), 0);
 	assert_int_equal(kvpull_endpoint_closed(ends[0]), KVPULL_EAGAIN);
