@@ -274,7 +274,7 @@ static void end_times(struct kvpull_verbs_end *end)
 	cancels_cut(end, now_ns);
 	if (end->state == KVPULL_VERBS_LINGER &&
 	    end->message.sent == end->message.total && end->done == end->posted)
-		kvpull_verbs_end_lose(end, KVPULL_EREJECTED, NULL);
+		kvpull_verbs_end_lose(end, KVPULL_EPEER, NULL);
 	if ((end->state == KVPULL_VERBS_CONNECTING ||
 	     end->state == KVPULL_VERBS_OPEN ||
 	     end->state == KVPULL_VERBS_LINGER) &&

@@ -363,7 +363,7 @@ static void verbs_refuse(struct kvpull_transport *transport, uint32_t caller,
 
 	bundle->told = 0;
 	if (say(bundle, refusal, refusal_bytes)) {
-		kvpull_verbs_bundle_lose(bundle, KVPULL_EREJECTED, NULL);
+		kvpull_verbs_bundle_lose(bundle, KVPULL_EPEER, NULL);
 		return;
 	}
 	linger(end);

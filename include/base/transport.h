@@ -248,7 +248,8 @@ enum kvpull_event_kind {
 	KVPULL_EVENT_PEER_MESSAGE,
 	/*
 	 * index = peer, code; index is free after. KVPULL_EFULL (no room there)
-	 * and KVPULL_EAGAIN (out of descriptors here) pass.
+	 * and KVPULL_EAGAIN (out of descriptors here) pass; KVPULL_EREJECTED (the
+	 * peer's program turned the call down) does not.
 	 */
 	KVPULL_EVENT_PEER_DOWN,
 	KVPULL_EVENT_READ_DONE,      /* read, code; no write can land */

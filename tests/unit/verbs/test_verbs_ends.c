@@ -107,7 +107,8 @@ UNIT_TEST_WITH(word_of_who_refuses_a_welcome_is_heard, world_up, world_down)
 	assert_string_equal(world.p.message, "farewell");
 	assert_int_equal(world.p.downs, 1);
 	assert_int_equal(world.d.downs, 1);
-	/* And it may call again. */
+	/* P did not reject the call: D may make it again. */
+	assert_int_equal(world.d.down_code, KVPULL_EPEER);
 	world.leaves = 0;
 	assert_int_equal(world_connect(), 0);
 	world_run(30);
