@@ -191,6 +191,39 @@ UNIT_TEST_WITH(cancelled_read_of_a_late_rail_ends_as_before, world_rails_up,
 	assert_int_equal(world.d.downs, 0);
 }
 
+/*
+ * Either rail holds its half when the peer ends. The other rail is quiet at
+ * once; neither the read nor the peer is told before the held rail is quiet.
+ */
+UNIT_TEST(peer_ends_when_its_last_rail_is_quiet)
+{
+	uint32_t held;
+	uint32_t at;
+
+	for (held = 0; held < 2; held++) {
+		(void)world_rails_up(state);
+		fake_verbs_knobs.held_devices = 1u << held;
+		assert_int_equal(world_read_start(), 0);
+		world_run(3);
+		assert_int_equal(world_reads_by(!held), WORLD_BLOCKS / 2);
+		world.d.route->ops->disconnect(world.d.route, world.peer);
+		world_run(90);
+		assert_int_equal(peer_bundle()->ends[!held].state,
+				 KVPULL_VERBS_QUIET);
+		assert_int_equal(world.d.reads_done + world.d.downs, 0);
+		world_run(30);
+		assert_int_equal(world.d.reads_done, 1);
+		assert_int_equal(world.d.read_code, KVPULL_EPEER);
+		assert_int_equal(world.d.downs, 1);
+		memset(world.d.memory, 0x5a, WORLD_BYTES);
+		fake_verbs_knobs.held_devices = 0;
+		fake_verbs_run();
+		for (at = 0; at < WORLD_BYTES; at++)
+			assert_int_equal(world.d.memory[at], 0x5a);
+		assert_int_equal(world_down(state), 0);
+	}
+}
+
 /* The consumer's own pause is not the rail's. */
 UNIT_TEST_WITH(consumer_that_slept_gives_up_no_rail, world_rails_up, world_down)
 {
