@@ -668,8 +668,6 @@ int kvpull_verbs_open(const struct kvpull_verbs_params *params,
 			&verbs->fabric, params->log,
 			kvpull_verbs_absence_level(params, KVPULL_LOG_DEBUG));
 		verbs->shared.fabric = &verbs->fabric;
-	} else if (params->fabric) {
-		verbs->fabric = *params->fabric;
 	}
 	if (!code)
 		code = parts_open(verbs, params, arena);
