@@ -337,7 +337,7 @@ void fake_verbs_devices(uint32_t count)
 	fake.device_count = count;
 }
 
-const struct kvpull_fabric *fake_verbs_fabric(void)
+struct kvpull_fabric *fake_verbs_fabric(void)
 {
 	return &fabric;
 }

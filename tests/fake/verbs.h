@@ -85,7 +85,8 @@ extern struct fake_verbs_knobs fake_verbs_knobs;
 void fake_verbs_reset(void);
 /* How many devices there are; after reset: one. */
 void fake_verbs_devices(uint32_t count);
-const struct kvpull_fabric *fake_verbs_fabric(void);
+/* The table, in which a test may replace calls until the next reset. */
+struct kvpull_fabric *fake_verbs_fabric(void);
 /* The last one since reset. */
 struct fake_verbs_dmabuf fake_verbs_dmabuf(void);
 /* Access with which this memory was last registered; -1: it is not. */

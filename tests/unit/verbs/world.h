@@ -70,6 +70,8 @@ struct world {
 	uint32_t device_port, gid_index; /* as in struct kvpull_verbs_params */
 	uint32_t local_rank;
 	uint32_t mr_shift;
+	uint32_t traffic_class, ack_timeout;
+	int interfaces_error; /* errno of listing the interfaces; 0: none */
 	uint64_t now_ns;
 	uint32_t peer;
 	struct kvpull_strip strip;
@@ -92,6 +94,10 @@ extern uint64_t world_began_ns; /* 0: later than the kernel's clock gets */
 void side_drain(struct world_side *side);
 /* Counts the side's warnings from now on, with those of others. */
 void side_count_lines(struct world_side *side);
+/* Keeps the side's lines of this level or a worse one, with those of others. */
+void side_hear(struct world_side *side, uint32_t level);
+/* Has a line since the last world_init() these words? */
+int world_heard(const char *words);
 struct kvpull_verbs_params world_params(struct world_side *side);
 int side_open(struct world_side *side);
 void side_fill(struct world_side *side);
