@@ -222,6 +222,75 @@ TEST(broken_extensions_are_refused)
 	assert_int_equal(get_with(required | 2, 10, "\5colorAAAA", 10),
 			 KVPULL_EVERSION);
 	assert_string_equal(unknown, "color");
+	/* A name with an end inside of it. */
+	assert_int_equal(get_with(required | 7, 5, "\4ne\0w", 5),
+			 KVPULL_EPROTO);
+	/* Of the names that are not known the first is told. */
+	assert_int_equal(
+		get_with(required | 7, 4, "\3one\x08\x80\4\0\3two", 12),
+		KVPULL_EVERSION);
+	assert_string_equal(unknown, "one");
+}
+
+/* A field that the other side requires, or does not, is not the one we know. */
+TEST(extension_of_another_need_is_another_one)
+{
+	const uint16_t required = KVPULL_FIELD_REQUIRED;
+
+	assert_int_equal(get_with(required | 1, 11, "\6colour\7\0\0\0", 11),
+			 KVPULL_EVERSION);
+	assert_string_equal(unknown, "colour");
+	assert_int_equal(got.colour, 0);
+	assert_int_equal(get_with(2, 4, "\7\0\0\0", 4), 0);
+	assert_int_equal(got.shape, 0);
+	/* The one that we know. */
+	assert_int_equal(get_with(required | 2, 10, "\5shape\7\0\0\0", 10), 0);
+	assert_int_equal(got.shape, 7);
+}
+
+TEST(message_without_room_is_counted_and_not_written_behind_its_end)
+{
+	size_t capacity;
+	size_t whole;
+
+	put(&table_2, 2);
+	whole = byte_count;
+	for (capacity = 0; capacity < whole; capacity++) {
+		uint8_t copy[sizeof(bytes)];
+		struct kvpull_wire_writer writer = { copy, capacity, 0 };
+
+		memset(copy, 0xee, sizeof(copy));
+		kvpull_fields_put(&writer, &table_2, 2, &message);
+		assert_int_equal(writer.used, whole);
+		assert_false(kvpull_wire_fits(&writer));
+		assert_int_equal(copy[capacity], 0xee);
+	}
+}
+
+/* A later field, too, is of some kinds of message alone; zero is not written. */
+TEST(later_field_is_written_for_its_kinds_and_where_it_is_not_zero)
+{
+	struct kvpull_field
+		fields[sizeof(fields_optional) / sizeof(*fields_optional)];
+	struct kvpull_table table = TABLE(fields);
+	size_t without;
+
+	memcpy(fields, fields_optional, sizeof(fields));
+	put(&table_1, 1);
+	without = byte_count;
+	put(&table, 1);
+	assert_int_equal(byte_count, without);
+	put(&table, 2);
+	assert_int_equal(byte_count, without + 8);
+	message.colour = 0;
+	put(&table, 2);
+	assert_int_equal(byte_count, without);
+	message.colour = 3u << 24; /* its last byte alone */
+	put(&table, 2);
+	assert_int_equal(byte_count, without + 8);
+	fields[sizeof(fields) / sizeof(*fields) - 1].kinds = 1u << 3;
+	put(&table, 2);
+	assert_int_equal(byte_count, without);
 }
 
 struct parcel {

@@ -412,6 +412,39 @@ TEST(other_versions_are_told)
 		kvpull_handshake_get_refusal(bytes, byte_count, &refusal), 0);
 }
 
+/* Why a hello was refused, as its sender is told: the texts are for people. */
+TEST(refused_hello_says_what_differs)
+{
+	const struct kvpull_sealed sealed = { .version = 9, .unknown = "tint" };
+	static const struct {
+		int32_t code;
+		const char *field;
+		const char *theirs;
+	} rows[] = {
+		{ KVPULL_EVERSION, "wire version (by tint)", "9" },
+		{ KVPULL_EAUTH, "key_file", "0" },
+		{ KVPULL_EPROTO, "hello", "0" },
+	};
+	size_t at;
+
+	for (at = 0; at < sizeof(rows) / sizeof(*rows); at++) {
+		struct kvpull_refusal refusal;
+		struct kvpull_refusal got;
+
+		memset(&refusal, 0xa5, sizeof(refusal));
+		kvpull_refusal_hello(&refusal, rows[at].code, &sealed);
+		byte_count = kvpull_handshake_put_refusal(bytes, sizeof(bytes),
+							  &refusal);
+		assert_int_equal(
+			kvpull_handshake_get_refusal(bytes, byte_count, &got),
+			0);
+		assert_int_equal(got.code, rows[at].code);
+		assert_string_equal(got.field, rows[at].field);
+		assert_string_equal(got.ours, "1");
+		assert_string_equal(got.theirs, rows[at].theirs);
+	}
+}
+
 /* Changes one thing of a good message: the encoder says no. */
 #define REFUSED(put, change)                                                   \
 	do {                                                                   \

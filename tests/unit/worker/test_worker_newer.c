@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker beside one of a newer version, whose words it cannot read whole. */
+#include "tests/lib/newer.h"
+#include "tests/unit/worker/peer.h"
+
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+static void says_which_field(const struct kvpull_refusal *refusal)
+{
+	assert_int_equal(refusal->code, KVPULL_EVERSION);
+	assert_string_equal(refusal->field,
+			    "wire version (by " NEWER_FIELD ")");
+	assert_string_equal(refusal->ours, "1");
+	assert_string_equal(refusal->theirs, "9");
+}
+
+TEST(newer_producer_is_told_which_field_of_its_welcome_is_not_known)
+{
+	const struct kvpull_sealed_kind kind = { KVPULL_MESSAGE_WELCOME,
+						 &kvpull_welcome_table };
+	struct kvpull_seal seal = { NULL, NULL, "kvpull.welcome.1" };
+	struct world *world = *state;
+	struct kvpull_welcome welcome;
+	struct kvpull_event *event;
+	uint32_t peer;
+
+	world_claim(world, 101, 1);
+	world_pull(world, 9, 101, 0);
+	world_poll(world, 1);
+	peer = world_peer_at(world, "1-0");
+	world_challenge(world, peer);
+	world_welcome_fill(world, peer, 0, 1, &welcome);
+	event = world_event(world, KVPULL_EVENT_PEER_MESSAGE, peer);
+	seal.nonce = world->peers[peer].hello.nonce;
+	event->data_bytes = newer_put(world->data[world->queue_count - 1], 8192,
+				      &kind, &seal, &welcome);
+	assert_int_not_equal(event->data_bytes, 0);
+	world_poll(world, 1);
+	assert_false(world->peers[peer].attached);
+	says_which_field(&world->peers[peer].refusal);
+	world_down(world, peer);
+	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EVERSION);
+}
+
+TEST(newer_consumer_is_told_which_field_of_its_hello_is_not_known)
+{
+	const struct kvpull_sealed_kind kind = { KVPULL_MESSAGE_HELLO,
+						 &kvpull_hello_table };
+	struct kvpull_seal seal = { NULL, NULL, "kvpull.hello.v01" };
+	struct world *world = *state;
+	struct world_caller *caller = &world->callers[0];
+	const struct world_hello older = { .instance = 1,
+					   .incarnation = 2,
+					   .uid = world->config.uids[0] };
+	const struct kvpull_hello hello = {
+		.compat = world->worker->facts.compat,
+		.instance = 1,
+		.incarnation = 2,
+		.wanted = world->worker->facts.incarnation,
+		.rank_count = 1,
+		.engine_id = "consumer",
+	};
+	struct kvpull_event *event;
+
+	(void)world_event(world, KVPULL_EVENT_CALLER_UP, 0);
+	world_poll(world, 1);
+	event = world_event(world, KVPULL_EVENT_CALLER_MESSAGE, 0);
+	event->uid = world->config.uids[0];
+	seal.nonce = caller->nonce;
+	event->data_bytes = newer_put(world->data[world->queue_count - 1], 8192,
+				      &kind, &seal, &hello);
+	assert_int_not_equal(event->data_bytes, 0);
+	world_poll(world, 1);
+	assert_int_equal(caller->refused, 1);
+	says_which_field(&caller->refusal);
+	/* It was given no place. */
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
+	world_poll(world, 1);
+	assert_int_equal(world_hello(world, 1, &older)->state, 2);
+}
