@@ -215,8 +215,6 @@ static int dead_read(int folder_fd, const char *name, struct dead *dead)
 			ran_ns = header.opened_ns;
 	}
 	(void)close(fd);
-	if (strlen(name) >= sizeof(dead->name))
-		return 0;
 	memcpy(dead->name, name, strlen(name) + 1);
 	dead->ran_ns = ran_ns;
 	return is_dead;

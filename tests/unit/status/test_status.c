@@ -17,86 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-#include "plugin/status/status.h"
-#include "tests/lib/unit.h"
-
-struct world {
-	char folder[64];
-	struct kvpull_config config;
-	struct kvpull_status status;
-};
-
-static int up(void **state)
-{
-	struct world *world = calloc(1, sizeof(*world));
-	char text[160];
-
-	(void)snprintf(world->folder, sizeof(world->folder),
-		       "/dev/shm/test-status-XXXXXX");
-	if (!mkdtemp(world->folder))
-		return -1;
-	(void)snprintf(text, sizeof(text),
-		       "{\"socket_dir\":\"%s\",\"max_holds\":100}",
-		       world->folder);
-	*state = world;
-	return kvpull_config_load(&world->config, text, NULL);
-}
-
-static int down(void **state)
-{
-	struct world *world = *state;
-	char command[128];
-
-	kvpull_status_close(&world->status);
-	(void)snprintf(command, sizeof(command), "rm -rf %s", world->folder);
-	free(world);
-	/* NOLINTNEXTLINE(cert-env33-c): a folder that mkdtemp() named. */
-	return system(command);
-}
-
-static int open_as(struct world *world, struct kvpull_status *status,
-		   uint64_t incarnation)
-{
-	const struct kvpull_status_params params = {
-		.config = &world->config,
-		.engine_id = "prefill-0",
-		.incarnation = incarnation,
-		.now_ns = kvpull_clock_ns(),
-		.tp_size = 1,
-		.caller_count_max = 4,
-		.peer_count_max = 3,
-	};
-
-	return kvpull_status_open(status, &params);
-}
-
-static int read_header(const char *path, uint32_t owner,
-		       struct kvpull_status_header *header)
-{
-	const int fd = open(path, O_RDONLY | O_CLOEXEC);
-	int code;
-
-	assert_true(fd >= 0);
-	code = kvpull_status_header_read(fd, owner, header);
-	(void)close(fd);
-	return code;
-}
-
-static uint32_t file_count(const struct world *world)
-{
-	DIR *folder = opendir(world->folder);
-	const struct dirent *entry;
-	uint32_t count = 0;
-
-	assert_non_null(folder);
-	while ((entry = readdir(folder)))
-		count += strstr(entry->d_name, KVPULL_STATUS_SUFFIX) != NULL;
-	(void)closedir(folder);
-	return count;
-}
-
-#define TEST(name) UNIT_TEST_WITH(name, up, down)
+#include "tests/unit/status/world.h"
 
 /* In a time namespace of its own, and in a user's where only root may have one. */
 static void clock_offset_child(struct world *world)
@@ -356,23 +277,6 @@ static void leave_dead(struct world *world, uint64_t incarnation)
 	}
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_true(WIFSIGNALED(status));
-}
-
-/* Is there a file of that incarnation? */
-static int has_file(const struct world *world, uint64_t incarnation)
-{
-	DIR *folder = opendir(world->folder);
-	const struct dirent *entry;
-	char name[64];
-	int has = 0;
-
-	(void)snprintf(name, sizeof(name), "-%016llx" KVPULL_STATUS_SUFFIX,
-		       (unsigned long long)incarnation);
-	assert_non_null(folder);
-	while ((entry = readdir(folder)))
-		has |= strstr(entry->d_name, name) != NULL;
-	(void)closedir(folder);
-	return has;
 }
 
 TEST(newest_files_of_the_dead_are_kept)
