@@ -225,7 +225,7 @@ TEST(broken_extensions_are_refused)
 	/* A name with an end inside of it. */
 	assert_int_equal(get_with(required | 7, 5, "\4ne\0w", 5),
 			 KVPULL_EPROTO);
-	/* Of the names that are not known the first is told. */
+	/* Two unknown names: the first is told. */
 	assert_int_equal(
 		get_with(required | 7, 4, "\3one\x08\x80\4\0\3two", 12),
 		KVPULL_EVERSION);

@@ -140,7 +140,7 @@ static void says_all_from(struct log *log, uint64_t first)
 	assert_true(kvpull_wire_done(&reader));
 }
 
-/* One that stays unapplied keeps the log from beginning anew at its start. */
+/* A log that is never empty does not begin anew at its start. */
 UNIT_TEST(log_that_goes_round_says_each_command_as_it_was_put)
 {
 	size_t log_bytes;
@@ -163,7 +163,7 @@ UNIT_TEST(log_that_goes_round_says_each_command_as_it_was_put)
 			else if (random_next(&log->seed) >> 33 & 1)
 				says_all_from(log, first);
 			else {
-				/* It got lost, and so does the next. */
+				/* The message got lost, and so does the next. */
 				says_all_from(log, first);
 				assert_int_equal(applies(log, unapplied / 3, 1),
 						 0);
@@ -264,7 +264,7 @@ UNIT_TEST(words_of_other_halves_and_predecessors_move_nothing)
 	header.step_sequence = log->applied;
 	assert_int_equal(kvpull_outbox_take(outbox, &header, NOW_NS, &skip), 0);
 	assert_false(kvpull_outbox_has_unsent(outbox));
-	/* Its successor begins behind all three; two applied none of that. */
+	/* A successor begins behind all three, and has applied no two of them. */
 	kvpull_outbox_rank_start(outbox, 0, WORKER + 1);
 	header = (struct kvpull_result_header){ .incarnation = WORKER + 1,
 						.first_sequence = 1,

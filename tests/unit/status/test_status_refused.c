@@ -117,7 +117,7 @@ int statfs(const char *path, struct statfs *system)
 					 (int)syscall(SYS_statfs, path, system);
 }
 
-/* One that closes a descriptor may leave any errno. */
+/* close() that succeeds may leave any errno. */
 int close(int fd)
 {
 	const int code = (int)syscall(SYS_close, fd);
@@ -308,7 +308,7 @@ TEST(dead_give_way_where_there_is_no_room)
 	assert_true(has_file(world, 1));
 }
 
-/* What a file system says of its size, and whether a file is made on it. */
+/* The size that a file system tells, and whether a file is made on it. */
 TEST(file_is_made_where_the_file_system_has_no_limit)
 {
 	static const struct {
@@ -387,7 +387,7 @@ TEST(folder_is_made_in_memory_or_another_one_is_used)
 	/* The folder above it is missing too. */
 	(void)snprintf(path, sizeof(path), "%s/no/new", world->folder);
 	folder_is(world, path, other);
-	/* Its folder would be the root, or is not named. */
+	/* The folder above is the root, or is not named. */
 	folder_is(world, "/kvpull-test-no-such", other);
 	assert_int_not_equal(access("/kvpull-test-no-such", F_OK), 0);
 	folder_is(world, "kvpull-test-no-such", other);

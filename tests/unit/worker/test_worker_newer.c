@@ -73,7 +73,7 @@ TEST(newer_consumer_is_told_which_field_of_its_hello_is_not_known)
 	world_poll(world, 1);
 	assert_int_equal(caller->refused, 1);
 	says_which_field(&caller->refusal);
-	/* It was given no place. */
+	/* The refused consumer has taken no place. */
 	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
 	world_poll(world, 1);
 	assert_int_equal(world_hello(world, 1, &older)->state, 2);
