@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Log lines: levels, the budget of a second, and what a failed check does. */
+#include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "tests/lib/unit.h"
@@ -83,4 +87,32 @@ UNIT_TEST(failed_check_logs_and_calls_the_host)
 		kvpull_check(&log, 1 + 1 == 3);
 	assert_int_equal(sink.fatals, 1);
 	assert_non_null(strstr(sink.last, "1 + 1 == 3"));
+}
+
+/* Where the host has no callback, or there is no log at all. */
+UNIT_TEST(failed_check_without_a_host_aborts)
+{
+	struct sink sink = { 0 };
+	const struct kvpull_log log = { .write = line_take,
+					.context = &sink,
+					.level = KVPULL_LOG_ERROR };
+	const struct kvpull_log *logs[] = { &log, NULL };
+	size_t at;
+
+	for (at = 0; at < 2; at++) {
+		const struct rlimit no_core = { 0, 0 };
+		int status = 0;
+		const pid_t child = fork();
+
+		assert_true(child >= 0);
+		if (!child) {
+			(void)signal(SIGABRT, SIG_DFL);
+			(void)setrlimit(RLIMIT_CORE, &no_core);
+			kvpull_check(logs[at], 1 + 1 == 3);
+			_exit(0);
+		}
+		assert_int_equal(waitpid(child, &status, 0), child);
+		assert_true(WIFSIGNALED(status));
+		assert_int_equal(WTERMSIG(status), SIGABRT);
+	}
 }

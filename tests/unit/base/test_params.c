@@ -254,6 +254,23 @@ UNIT_TEST(errors_have_names)
 	assert_string_equal(kvpull_error_name(1), "?");
 }
 
+/* Each by its own words, and a code that is none by words for that. */
+UNIT_TEST(errors_have_texts)
+{
+#define TEXT(name, value, text)                                                \
+	assert_string_equal(kvpull_error_text(value), text);                   \
+	assert_string_equal(kvpull_error_name(value), #name);
+	KVPULL_ERRORS(TEXT)
+#undef TEXT
+	assert_string_equal(kvpull_error_text(0), "success");
+	assert_string_equal(
+		kvpull_error_text(1),
+		"unknown error: the library is newer than its caller");
+	assert_string_equal(
+		kvpull_error_text(INT32_MIN),
+		"unknown error: the library is newer than its caller");
+}
+
 UNIT_TEST(detail_tells_code_field_and_message)
 {
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };

@@ -55,6 +55,38 @@ UNIT_TEST(number_of_unknown_users_is_the_kernels)
 	assert_int_equal(kvpull_users_is_unknown(&users, 65534), 0);
 	kvpull_users_parse(&users, "0 1000 1\n", "");
 	assert_int_equal(kvpull_users_is_unknown(&users, 65534), 1);
+	/* The largest uid, and the number that is none. */
+	kvpull_users_parse(&users, "0 1000 1\n", "4294967294\n");
+	assert_int_equal(kvpull_users_is_unknown(&users, UINT32_MAX - 1), 1);
+	kvpull_users_parse(&users, "0 1000 1\n", "4294967295\n");
+	assert_int_equal(kvpull_users_is_unknown(&users, UINT32_MAX), 0);
+	assert_int_equal(kvpull_users_is_unknown(&users, 65534), 1);
+}
+
+/* A warning that a key is needed, and the words on a peer that is refused. */
+UNIT_TEST(key_is_lacking_where_an_unknown_user_is_listed)
+{
+	static const uint32_t listed[] = { 7, 65534 };
+	struct kvpull_users users = { .uids = listed, .uid_count = 2 };
+
+	kvpull_users_parse(&users, "0 1000 1\n", "65534\n");
+	assert_int_equal(kvpull_users_lack_key(&users), 1);
+	assert_string_equal(
+		kvpull_users_doubt(&users, 65534),
+		"is any user that this user namespace does not map: set key_file at both ends");
+	users.is_keyed = 1;
+	assert_int_equal(kvpull_users_lack_key(&users), 0);
+	users.is_keyed = 0;
+	users.uid_count = 1;
+	assert_int_equal(kvpull_users_lack_key(&users), 0);
+	assert_string_equal(
+		kvpull_users_doubt(&users, 65534),
+		"is any user that this user namespace does not map: list it in uids and set key_file, at both ends");
+	assert_string_equal(kvpull_users_doubt(&users, 8),
+			    "is not one of uids");
+	users.uid_count = 2;
+	kvpull_users_parse(&users, "0 0 4294967295\n", "65534\n");
+	assert_int_equal(kvpull_users_lack_key(&users), 0);
 }
 
 UNIT_TEST(unknown_user_is_believed_with_a_key_alone)

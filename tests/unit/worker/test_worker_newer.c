@@ -78,3 +78,32 @@ TEST(newer_consumer_is_told_which_field_of_its_hello_is_not_known)
 	world_poll(world, 1);
 	assert_int_equal(world_hello(world, 1, &older)->state, 2);
 }
+
+/* A newer version's layout is not ours to judge: required fields would tell. */
+TEST(newer_consumer_that_says_nothing_unknown_is_let_in)
+{
+	struct world *world = *state;
+	struct world_caller *caller = &world->callers[0];
+	const struct kvpull_hello hello = {
+		.sealed = { .version = KVPULL_WIRE_VERSION + 1 },
+		.compat = world->worker->facts.compat,
+		.instance = 1,
+		.incarnation = 2,
+		.wanted = world->worker->facts.incarnation,
+		.rank_count = 1,
+		.wire_layout = kvpull_handshake_layout(KVPULL_WIRE_VERSION) + 1,
+		.engine_id = "consumer",
+	};
+	struct kvpull_event *event;
+
+	(void)world_event(world, KVPULL_EVENT_CALLER_UP, 0);
+	world_poll(world, 1);
+	event = world_event(world, KVPULL_EVENT_CALLER_MESSAGE, 0);
+	event->uid = world->config.uids[0];
+	event->data_bytes =
+		kvpull_handshake_put_hello(world->data[world->queue_count - 1],
+					   8192, &hello, NULL, caller->nonce);
+	world_poll(world, 1);
+	assert_int_equal(caller->refused, 0);
+	assert_int_equal(caller->state, 2);
+}
