@@ -4,6 +4,7 @@
  * them, and commands that wait for room in a log that is full.
  */
 #include "plugin/scheduler/scheduler_state.h"
+#include "tests/lib/newer.h"
 #include "tests/unit/scheduler/world.h"
 
 static struct world *opened(void)
@@ -125,6 +126,33 @@ UNIT_TEST(ticket_of_other_groups_fails_its_pull_alone)
 	assert_int_equal(world_want(world, 2, &one, 1), 0);
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_LOAD);
 	assert_int_equal(world_allocate(world, 2, 0, 4), 0);
+	world_close(world);
+}
+
+/* By a required field, or by another number in its text. */
+UNIT_TEST(newer_ticket_is_refused_by_the_name_of_its_field)
+{
+	static uint8_t scratch[KVPULL_TICKET_BYTES_MAX];
+	static struct kvpull_ticket fields;
+	struct world_ticket ticket = world_make_ticket(7);
+	struct world *world = opened();
+	char line[256];
+
+	assert_int_equal(kvpull_ticket_decode(ticket.text, ticket.bytes, NULL,
+					      scratch, &fields),
+			 0);
+	fields.ids = (struct kvpull_ids){ .list = world_blocks, .count = 4 };
+	ticket.bytes = newer_ticket(&fields, ticket.text, sizeof(ticket.text));
+	assert_int_equal(world_want(world, 1, &ticket, 1), KVPULL_ENOTICKET);
+	(void)snprintf(
+		line, sizeof(line),
+		"ticket of %zu bytes refused: another version than ours, %u (by tint)",
+		ticket.bytes, KVPULL_WIRE_VERSION);
+	assert_string_equal(world->warning, line);
+	memcpy(ticket.text, "kvp9.", 5);
+	assert_int_equal(world_want(world, 2, &ticket, 1), KVPULL_ENOTICKET);
+	assert_non_null(strstr(world->warning, "(by its text)"));
+	assert_int_equal(world_counts(world).bad_tickets, 2);
 	world_close(world);
 }
 
