@@ -325,6 +325,9 @@ draw-mutants: ## N mutants drawn from SEED over all rooms, or ROOM="hold shm"; t
 	$(Q)tests/mutants/draw.py $(or $(SEED),1) $(or $(N),300) $(ROOM) >build/drawn.txt
 	$(Q)tests/mutants.sh --table build/drawn.txt
 
+coverage: ## branches that no unit test and no simulated run takes; ROOM="hold shm", SEEDS=60
+	$(Q)tests/coverage.sh $(ROOM)
+
 bench: $(B)/kvpull_bench $(BENCHES) ## one node, JSON into build/bench/; MODE=--quick
 	$(Q)tests/bench/run.sh $(B)/kvpull_bench build/bench $(MODE)
 
@@ -454,7 +457,7 @@ clean: ## remove build/ and .gpu/
 	rm -rf build .gpu
 
 .PHONY: all check-gpu gpu-pack gpu-ptx programs fuzz-programs unit-programs lib tools unit check demo sim scenarios scenario-programs \
-	stress stress-programs asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants draw-mutants bench bench-disk \
+	stress stress-programs asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants draw-mutants coverage bench bench-disk \
 	bench-engine check-engine check-engine-fabric signatures check-fabric bench-fabric fabric-uml headers layers rooms banned \
 	symbols probes check-probes compat lint format abi abi-bless deps pages sequences sequences-run api-fuzz api-fuzz-run \
 	docs install uninstall help clean always aarch64 dist wheel deb sbom check-packages
