@@ -165,7 +165,7 @@ $(B)/libkvpull.so: $(B)/$(SONAME)
 $(B)/kvpull_doctor: $(B)/tools/ib_pull_engine.o
 # Tools dlopen the library, as an engine does.
 $(TOOLS): $(B)/%: $$(addsuffix .o,$$(addprefix $(B)/,$$(basename \
-		$$(wildcard tools/$$*.c tools/$$*_*.c)))) \
+		$$(wildcard tools/$$*.c tools/$$*_*.c tools/cli/*.c)))) \
 		$(B)/libkvpull.a $(B)/libkvpull.so
 	$(call SAY,LD,$@)
 	$(Q)$(CC) -o $@ $(filter-out %.so,$^) $(ALL_LDFLAGS) $(RPATH) $(LIBS) -ldl -lm
@@ -185,7 +185,7 @@ $(Q)$(CC) -o $@ $^ $(ALL_LDFLAGS) $(RPATH) $(1) $(LIBS) -ldl -lm
 endef
 
 UNIT_ALSO_route := tests/unit/verbs/world.c
-UNIT_ALSO_tools := $(addprefix tools/kvpull_doctor_,causes.c findings.c networks.c)
+UNIT_ALSO_tools := $(addprefix tools/kvpull_doctor_,causes.c findings.c networks.c) tools/cli/*.c
 UNIT_ALSO_cuda := tests/fake/cuda/*.c
 UNIT_ALSO_top := tools/kvpull_top_*.c
 UNIT_ALSO_share := tests/unit/pool/world.c tests/unit/shm/world.c tests/unit/shm/raw.c
@@ -408,7 +408,7 @@ lint: lib ## formatters, analyzers, spelling, sizes
 format: ## rewrite the C files in our style
 	$(Q)tests/lint/files.sh c h | xargs clang-format -i
 
-pages: $(B)/libkvpull.a ## write the library's tables and headers into the man pages
+pages: $(B)/libkvpull.a tools ## write the library's tables and headers into the man pages
 	$(Q)CC="$(CC)" tests/pages.sh write $(B)
 
 abi: lib ## compare the ABI with the committed baseline

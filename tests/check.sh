@@ -76,6 +76,7 @@ submake fuzz 150 fuzz-replay
 submake sim 200 sim SEEDS=200
 submake scenarios 400 scenarios MODE=--quick
 submake stress 240 stress-programs MODE=--quick
+stage cli 120 tests/cli.sh build/release
 stage ib_pull 300 tests/ib_pull.sh build/release
 stage top 150 tests/top.sh build/release
 submake gpu 120 check-gpu

@@ -6,7 +6,7 @@
 # setarch (thread sanitizer) and setpriv are in util-linux.
 packages="gcc g++ make python3 binutils libc6-dev pkg-config util-linux procps
 	libjansson-dev libsodium-dev libcmocka-dev liburing-dev
-	libibverbs-dev librdmacm-dev abigail-tools systemtap-sdt-dev"
+	libibverbs-dev librdmacm-dev abigail-tools systemtap-sdt-dev zsh fish"
 lint="python3 clang-format clang-tidy cppcheck shellcheck codespell mandoc"
 clang="clang libclang-rt-14-dev"
 engine="python3 python3-venv"

@@ -265,7 +265,7 @@ claim file_that_others_may_write_is_told 0 '^warn +copy +.*by default' \
 	"$doctor" --no-probe --socket-dir "$work/copy"
 claim unknown_copy_routine_fails 1 '^FAIL +copy +copy_routine nothing' -- \
 	env KVPULL_COPY_ROUTINE=nothing "$doctor" --no-probe --socket-dir "$work/copy"
-claim wrong_option_is_usage 2 '^usage:' -- "$doctor" --route ether
+claim wrong_option_is_usage 2 '^kvpull_doctor: --route is auto, shm or verbs, not ether; ' -- "$doctor" --route ether
 claim json_has_the_choice 0 '"gid_index": 3' '"device": "mlx5_0"' '"failures": 0' -- \
 	"$doctor" --json --no-probe --root "$work/machine"
 cp "$work/out" "$work/json"

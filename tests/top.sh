@@ -88,7 +88,7 @@ done
 claim 'too long a file' 1 'File too large' -- \
 	sh -c 'prlimit --fsize=200 "$1" --help >"$0"' "$work/short" "$top"
 for interval in -i --interval; do
-	claim "$interval" 2 '^kvpull_top: --interval is 100 \.\. 60000 ms, not no' -- "$top" "$interval" no -f "$work/s"
+	claim "$interval" 2 '^kvpull_top: --interval no: a time from 100ms to 60000ms is needed; ' -- "$top" "$interval" no -f "$work/s"
 done
 # Files that cannot be read are named, and why.
 claim 'no such folder' 1 "^not read: $work/none: No such file or directory\$" -- "$top" -1 -f "$work/none"

@@ -3,12 +3,9 @@
  * ib_pull: benchmark and demo of kvpull over the connector ABI.
  * No peer: serve. A peer's socket folder: pull from it. --demo: both.
  */
+#include "tools/cli/options.h"
 #include "tools/ib_pull_parts.h"
-#include "tools/output.h"
 
-#include <ctype.h>
-#include <errno.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,13 +13,13 @@
 
 #include <jansson.h>
 
-#define wrong(...)                                                             \
-	output_wrong("ib_pull [options] [FOLDER | HOST]", __VA_ARGS__)
+#define wrong(...) cli_wrong(&cli, __VA_ARGS__)
 
 #define TIMES_MIN (1u << 18)
 #define STOP_AGAIN_NS UINT64_C(500000000)
-#define SIGNAL_STATUS 128    /* and its number, as shells say */
-#define NOT_GIVEN UINT32_MAX /* an option whose default --demo has its own of */
+#define SIGNAL_STATUS 128 /* and its number, as shells say */
+/* Of an option whose default depends on others; + 1 it is 0, no GID index. */
+#define NOT_GIVEN UINT32_MAX
 
 static int stop;
 
@@ -54,152 +51,106 @@ static void signals_take(void)
 		(void)sigaction(SIGHUP, &action, NULL);
 }
 
-enum {
-	OPTION_FIRST = 256
-};
+static int model_take(const struct cli *cli, const struct cli_option *option,
+		      void *to, const char *text);
 
-enum option_kind {
-	NUMBER, /* to a uint32_t */
-	FLAG,   /* likewise, without a value */
-	TEXT,   /* to a const char * */
-	OTHER   /* in other_take() */
-};
+static const char *const model_names[] = { "llama-3-70b", "qwen3-8b",
+					   "deepseek-v3", NULL };
 
-static const struct option_row {
-	const char *name;
-	const char *meaning; /* NULL: the usage line says it */
-	size_t offset;       /* in struct ib_options */
-	uint32_t least, most;
-	enum option_kind kind;
-} rows[] = {
-#define ROW(name, member, least, most, meaning)                                \
+#define AT(member) CLI_MEMBER(struct ib_options, member)
+#define OF(type, word, letter_of, member, value, text)                         \
 	{                                                                      \
-		name, meaning, offsetof(struct ib_options, member), least,     \
-			most, NUMBER                                           \
+		.kind = CLI_##type, .name = word, .letter = letter_of,         \
+		AT(member), .argument = value, .help = text                    \
 	}
-#define OF(kind, name, member, meaning)                                        \
+#define RANGE(type, word, letter_of, member, low, high, of, value, text)       \
 	{                                                                      \
-		name, meaning, offsetof(struct ib_options, member), 0, 1, kind \
+		.kind = CLI_##type, .name = word, .letter = letter_of,         \
+		AT(member), .least = low, .most = high, .unit = of,            \
+		.argument = value, .help = text                                \
 	}
-	ROW("size", shape.block_bytes, 64, 1u << 30,
-	    "bytes of a block in a layer, all ranks (16384)"),
-	ROW("count", request_blocks, 1, IB_BLOCKS_MAX,
-	    "blocks a request and group (128)"),
-	ROW("layers", shape.layer_count, 1, 512, "layers over all groups (4)"),
-	ROW("groups", shape.group_count, 1, KVPULL_GROUPS_MAX,
-	    "block groups (1)"),
-	ROW("blocks", shape.block_count, 1, 1u << 24,
-	    "blocks in each pool; chunks of an owner (4096)"),
-	ROW("requests", request_count, 1, 1u << 24,
-	    "requests a consumer sends (200)"),
-	ROW("depth", depth, 1, IB_DEPTH_MAX,
-	    "requests in flight (1; --demo 6)"),
-	ROW("siblings", siblings, 1, IB_SIBLINGS_MAX,
-	    "requests that share one prefill, n (1; --demo 4)"),
-	ROW("consumers", consumers, 1, 15,
-	    "consumers of --demo, readers of --pool (3)"),
-	ROW("owners", owners, 1, 15, "owners of --pool (1)"),
-	ROW("keys", keys, 1, 1u << 24, "with --pool: different keys (16384)"),
-	ROW("rate", rate, 0, 1000000,
-	    "with --pool: requests that an owner computes a second (1000)"),
-	ROW("copy-threads", copy_threads, 0, 16, "copy workers (1)"),
-	ROW("lease", lease_ms, 10, 3600000, "lease, ms (30000; --demo 2000)"),
-	ROW("rejects", reject_percent, 0, 100,
-	    "percent rejected before admission (0; --demo 20)"),
-	ROW("aborts", abort_percent, 0, 100,
-	    "percent aborted while they load (0; --demo 10)"),
-	ROW("token-us", token_us, 0, 10000000,
-	    "with --trace: us that an output token takes (0)"),
-	ROW("tp", tp_size, 1, ENGINE_RANKS_MAX,
-	    "tensor parallel ranks of this side: 1, 2, 4, 8 (1)"),
-	ROW("port", port, 1, 65535,
-	    "serve: also at this TCP port; HOST: its port (18515)"),
-	ROW("retry", retry_s, 0, 3600,
-	    "seconds to call a producer again that is gone (0)"),
-	ROW("duration", duration_s, 1, 86400,
-	    "pull for so many seconds, whatever --requests says"),
-	ROW("interval", interval_s, 1, 3600,
-	    "a line each so many seconds (none)"),
-	ROW("lead", lead_ms, 0, 60000,
-	    "from a request's admission to its pull, ms (0)"),
-	OF(FLAG, "pool", pool,
-	   "owners share chunks by content, readers ask nobody"),
-	OF(FLAG, "one-by-one", one_by_one,
-	   "--depth requests are admitted, then pulled one after another"),
-	OF(FLAG, "stats", stats,
-	   "print the producer's counters, and pull nothing"),
-	OF(FLAG, "ticket", ticket,
-	   "ask for one prefill, print its ticket, and pull nothing"),
-	OF(FLAG, "verify", verify, "compare every byte"),
-	OF(FLAG, "thread", thread, "a progress thread, as engines use it"),
-	OF(FLAG, "spin", spin, "a producer that polls and never sleeps"),
-	OF(FLAG, "foreign", foreign,
-	   "memory of the engine's own (process_vm_readv)"),
-	OF(FLAG, "contiguous", contiguous,
-	   "blocks of a request side by side, not scattered"),
-	OF(FLAG, "sweep", sweep,
-	   "one run for 1, 2, 4 ... --count blocks a request"),
-	OF(FLAG, "histogram", histogram, "how often a pull took how long"),
-	OF(FLAG, "json", json, "one JSON object instead of the table"),
-	OF(FLAG, "verbose", verbose, "log lines of the life cycle"),
-	OF(FLAG, "demo", demo, NULL),
-	OF(TEXT, "dir", dir, "socket folder to serve in (/tmp/kvpull-UID)"),
-	OF(TEXT, "device", device, "RDMA device (chosen)"),
-	OF(OTHER, "gid-index", gid_index, "index of its GID (chosen)"),
-	OF(TEXT, "trace", trace,
-	   "replay a file of requests; the manual lists the formats"),
-	OF(OTHER, "speed", speed,
-	   "with --trace: so many of its seconds in one (1)"),
-	OF(OTHER, "model", shape,
-	   "--size and --layers of llama-3-70b, qwen3-8b or deepseek-v3"),
-	OF(OTHER, "zipf", zipf,
-	   "with --pool: exponent of how often a key is asked for (1)"),
-	OF(TEXT, "release", release,
-	   "give a ticket back unread: its text, @file or - for stdin"),
+
+/* clang-format off */
+static const struct cli_option rows[] = {
+	{ .help = "Instead of serving or pulling" },
+	OF(FLAG, "demo", 0, demo, NULL, "a producer, consumers and a kill, here"),
+	OF(FLAG, "pool", 0, pool, NULL, "owners share chunks by content, readers ask nobody"),
+	OF(FLAG, "stats", 0, stats, NULL, "print the producer's counters"),
+	OF(FLAG, "ticket", 0, ticket, NULL, "ask for one prefill, print its ticket"),
+	OF(TEXT, "release", 0, release, "TICKET", "give a ticket back unread: its text, @FILE or - for stdin"),
+	{ .help = "Blocks and requests" },
+	RANGE(SIZE, "size", 's', shape.block_bytes, 64, 1 << 30, "", "BYTES", "of a block in a layer, all ranks (16K)"),
+	RANGE(NUMBER, "layers", 0, shape.layer_count, 1, 512, NULL, "N", "layers over all groups (4)"),
+	{ .name = "model", .argument = "NAME", .words = model_names, .take = model_take,
+	  .help = "--size and --layers of llama-3-70b, qwen3-8b or deepseek-v3" },
+	RANGE(NUMBER, "groups", 0, shape.group_count, 1, KVPULL_GROUPS_MAX, NULL, "N", "block groups (1)"),
+	RANGE(NUMBER, "blocks", 0, shape.block_count, 1, 1 << 24, NULL, "N", "blocks in each pool; chunks of an owner (4096)"),
+	RANGE(NUMBER, "count", 0, request_blocks, 1, IB_BLOCKS_MAX, NULL, "N", "blocks a request and group (128)"),
+	RANGE(NUMBER, "requests", 'n', request_count, 1, 1 << 24, NULL, "N", "requests a consumer sends (200)"),
+	RANGE(TIME, "duration", 'D', duration_s, 1, 86400, "s", "S", "pull for so long, whatever --requests says"),
+	RANGE(NUMBER, "depth", 0, depth, 1, IB_DEPTH_MAX, NULL, "N", "requests in flight (1; --demo 6)"),
+	RANGE(NUMBER, "siblings", 0, siblings, 1, IB_SIBLINGS_MAX, NULL, "N", "requests that share one prefill, n (1; --demo 4)"),
+	OF(FLAG, "one-by-one", 0, one_by_one, NULL, "--depth requests are admitted, then pulled one after another"),
+	OF(FLAG, "contiguous", 0, contiguous, NULL, "blocks of a request side by side, not scattered"),
+	OF(FLAG, "sweep", 'a', sweep, NULL, "one run for 1, 2, 4 ... --count blocks a request"),
+	{ .help = "Faults and delays" },
+	RANGE(NUMBER, "rejects", 0, reject_percent, 0, 100, NULL, "PERCENT", "rejected before admission (0; --demo 20)"),
+	RANGE(NUMBER, "aborts", 0, abort_percent, 0, 100, NULL, "PERCENT", "aborted while they load (0; --demo 10)"),
+	RANGE(TIME, "lead", 0, lead_ms, 0, 60000, "ms", "MS", "from a request's admission to its pull (0)"),
+	RANGE(TIME, "lease", 0, lease_ms, 10, 3600000, "ms", "MS", "of a hold (30s; --demo 2s)"),
+	RANGE(TIME, "retry", 0, retry_s, 0, 3600, "s", "S", "how long to call a producer again that is gone (0)"),
+	{ .help = "Engines and network" },
+	OF(TEXT, "dir", 0, dir, "FOLDER", "socket folder to serve in (/tmp/kvpull-UID)"),
+	RANGE(NUMBER, "port", 'p', port, 1, 65535, NULL, "PORT", "serve: also at this TCP port; HOST: its port (18515)"),
+	OF(TEXT, "device", 'd', device, "NAME", "RDMA device (chosen)"),
+	RANGE(NUMBER, "gid-index", 'x', gid_index, 0, 65534, NULL, "INDEX", "of its GID (chosen)"),
+	RANGE(NUMBER, "tp", 0, tp_size, 1, ENGINE_RANKS_MAX, NULL, "N", "tensor parallel ranks of this side: 1, 2, 4, 8 (1)"),
+	RANGE(NUMBER, "copy-threads", 0, copy_threads, 0, 16, NULL, "N", "copy workers (1)"),
+	OF(FLAG, "thread", 0, thread, NULL, "a progress thread, as engines use it"),
+	OF(FLAG, "spin", 0, spin, NULL, "a producer that polls and never sleeps"),
+	OF(FLAG, "foreign", 0, foreign, NULL, "memory of the engine's own (process_vm_readv)"),
+	{ .help = "With --trace" },
+	OF(TEXT, "trace", 0, trace, "FILE", "replay requests; the manual lists the formats"),
+	RANGE(REAL, "speed", 0, speed, 0.001, 1e6, NULL, "X", "so many of its seconds in one (1)"),
+	RANGE(TIME, "token-us", 0, token_us, 0, 10000000, "us", "US", "that an output token takes (0)"),
+	{ .help = "With --demo and --pool" },
+	RANGE(NUMBER, "consumers", 0, consumers, 1, 15, NULL, "N", "consumers of --demo, readers of --pool (3)"),
+	RANGE(NUMBER, "owners", 0, owners, 1, 15, NULL, "N", "owners of --pool (1)"),
+	RANGE(NUMBER, "keys", 0, keys, 1, 1 << 24, NULL, "N", "different keys of --pool (16384)"),
+	RANGE(REAL, "zipf", 0, zipf, 0, 10, NULL, "EXPONENT", "of how often a key is asked for (1)"),
+	RANGE(NUMBER, "rate", 0, rate, 0, 1000000, NULL, "N", "requests that an owner computes a second (1000)"),
+	{ .help = "Output" },
+	OF(FLAG, "json", 0, json, NULL, "one JSON object instead of the table"),
+	OF(FLAG, "histogram", 0, histogram, NULL, "how often a pull took how long"),
+	RANGE(TIME, "interval", 0, interval_s, 1, 3600, "s", "S", "a line each so long (none)"),
+	OF(FLAG, "verify", 0, verify, NULL, "compare every byte"),
+	OF(FLAG, "verbose", 0, verbose, NULL, "log lines of the life cycle"),
 };
-#define ROWS (sizeof(rows) / sizeof(rows[0]))
+/* clang-format on */
 
-enum {
-	OPTION_HELP = OPTION_FIRST + ROWS,
-	OPTION_VERSION
+static const struct cli cli = {
+	.name = "ib_pull",
+	.usage =
+		(const struct cli_row[]){
+			{ "[options]", "serve" },
+			{ "[options] FOLDER",
+			  "pull from who serves there (a path)" },
+			{ "[options] HOST",
+			  "the same, on another machine, by RDMA" },
+			{ NULL, NULL } },
+	.options = rows,
+	.option_count = sizeof(rows) / sizeof(rows[0]),
+	.operand = &(const struct cli_option){ .argument = "FOLDER" },
+	.exits =
+		(const struct cli_row[]){
+			{ "0",
+			  "all was right, or a producer was ended by a signal" },
+			{ "1", "something was wrong" },
+			{ "2", "wrong options" },
+			{ "128 + n",
+			  "ended by signal n: what was done so far is told" },
+			{ NULL, NULL } },
 };
-
-static void usage(void)
-{
-	size_t index;
-
-	printf("usage: ib_pull [options]          serve\n"
-	       "       ib_pull [options] FOLDER   pull from who serves there (a path)\n"
-	       "       ib_pull [options] HOST     the same, on another machine, by RDMA\n"
-	       "       ib_pull --demo             both, with rejects, aborts and a kill\n"
-	       "       ib_pull --pool             a pool of chunks: owners, and who reads them\n\n");
-	for (index = 0; index < ROWS; index++)
-		if (rows[index].meaning)
-			printf("  --%-14s %s\n", rows[index].name,
-			       rows[index].meaning);
-	printf("  --%-14s this text\n  --%-14s version\n"
-	       "as in perftest: -a sweep -d device -x gid-index -p port -s size\n"
-	       "               -n requests -D duration -h help\n"
-	       "exit: 0 right, 1 something was wrong, 2 usage, 128 + n ended by signal n\n",
-	       "help", "version");
-}
-
-static int number_take(uint32_t *to, const struct option_row *row,
-		       const char *text)
-{
-	unsigned long value;
-	char *end;
-
-	errno = 0;
-	value = strtoul(text, &end, 0);
-	/* A sign is no number's here, though strtoul() takes it. */
-	if (errno || !isdigit((unsigned char)*text) || *end ||
-	    value < row->least || value > row->most)
-		return wrong("--%s %s: a number from %u to %u is needed",
-			     row->name, text, row->least, row->most);
-	*to = (uint32_t)value;
-	return 0;
-}
 
 static int shape_check(const struct ib_options *options)
 {
@@ -223,7 +174,7 @@ static int shape_check(const struct ib_options *options)
 						    (options->depth + 1) >
 					    shape->block_count)
 		why = "--blocks must hold --count times --groups times (--depth + 1) blocks";
-	return why ? wrong("%s", why) : 0;
+	return why ? wrong("%s", why) : CLI_GO;
 }
 
 static int pull_once(const struct ib_options *options)
@@ -294,119 +245,27 @@ static int run(struct ib_options *options, const char *peer)
 	return options->sweep ? pull_sweep(options) : pull_once(options);
 }
 
-/* perftest's letters. */
-static int long_of(const struct option *longs, int letter)
-{
-	static const char *const names[] = {
-		['a'] = "sweep",     ['h'] = "help",     ['d'] = "device",
-		['x'] = "gid-index", ['p'] = "port",     ['s'] = "size",
-		['n'] = "requests",  ['D'] = "duration",
-	};
-
-	if ((size_t)letter >= sizeof(names) / sizeof(*names) || !names[letter])
-		return letter;
-	while (strcmp(longs->name, names[letter]) != 0)
-		longs++;
-	return longs->val;
-}
-
-static int gid_take(struct ib_options *options, const char *text)
-{
-	unsigned long value;
-	char *end;
-
-	errno = 0;
-	value = strtoul(text, &end, 10);
-	if (errno || !isdigit((unsigned char)*text) || *end || value > 65534)
-		return wrong(
-			"--gid-index %s: a number from 0 to 65534 is needed",
-			text);
-	options->gid_index = (uint32_t)value + 1;
-	return 0;
-}
-
-static int real_take(double *value, const char *name, double least, double most,
-		     const char *text)
-{
-	char *end;
-
-	*value = strtod(text, &end);
-	if (!isdigit((unsigned char)*text) || *end ||
-	    !(*value >= least && *value <= most))
-		return wrong("--%s %s: a number from %.10g to %.10g is needed",
-			     name, text, least, most);
-	return 0;
-}
-
 /*
  * A layer's bytes of 16 tokens, from the models' configurations: key and value
  * of 8 heads x 128 x bfloat16; MLA's 512 + 64 values of one head.
  */
-static int model_take(struct ib_options *options, const char *text)
+static int model_take(const struct cli *of, const struct cli_option *option,
+		      void *to, const char *text)
 {
 	static const struct {
-		const char *name;
 		uint32_t block_bytes, layer_count;
 	} models[] = {
-		{ "llama-3-70b", 16 * 2 * 8 * 128 * 2, 80 },
-		{ "qwen3-8b", 16 * 2 * 8 * 128 * 2, 36 },
-		{ "deepseek-v3", 16 * (512 + 64) * 2, 61 },
+		{ 16 * 2 * 8 * 128 * 2, 80 },
+		{ 16 * 2 * 8 * 128 * 2, 36 },
+		{ 16 * (512 + 64) * 2, 61 },
 	};
-	size_t index;
+	struct ib_options *options = to;
+	const int at = cli_word(option->words, text);
 
-	for (index = 0; index < sizeof(models) / sizeof(*models); index++)
-		if (!strcmp(text, models[index].name)) {
-			options->shape.block_bytes = models[index].block_bytes;
-			options->shape.layer_count = models[index].layer_count;
-			return 0;
-		}
-	return wrong(
-		"--model %s: llama-3-70b, qwen3-8b and deepseek-v3 are known; --size and --layers describe others",
-		text);
-}
-
-static int other_take(struct ib_options *options, const char *name,
-		      const char *text)
-{
-	if (!strcmp(name, "speed"))
-		return real_take(&options->speed, name, 0.001, 1e6, text);
-	if (!strcmp(name, "zipf"))
-		return real_take(&options->zipf, name, 0, 10, text);
-	if (!strcmp(name, "model"))
-		return model_take(options, text);
-	return gid_take(options, text);
-}
-
-/* 0, or 2 and said why not. */
-static int row_take(struct ib_options *options, const struct option_row *row,
-		    const char *text)
-{
-	void *to = (char *)options + row->offset;
-
-	switch (row->kind) {
-	case NUMBER:
-		return number_take(to, row, text);
-	case FLAG:
-		*(uint32_t *)to = 1;
-		return 0;
-	case TEXT:
-		*(const char **)to = text;
-		return 0;
-	default:
-		return other_take(options, row->name, text);
-	}
-}
-
-/* getopt's: in our words, and below our line. */
-static int unknown_say(char *const *words, int option)
-{
-	const char *what = option == ':'          ? "needs a value" :
-			   optopt >= OPTION_FIRST ? "takes no value" :
-						    "is no option";
-
-	if (optopt && optopt < OPTION_FIRST)
-		return wrong("-%c %s", optopt, what);
-	return wrong("%s %s", words[optind - 1], what);
+	(void)of;
+	options->shape.block_bytes = models[at].block_bytes;
+	options->shape.layer_count = models[at].layer_count;
+	return 0;
 }
 
 static void default_take(uint32_t *value, uint32_t otherwise)
@@ -427,34 +286,15 @@ static void defaults_take(struct ib_options *options)
 	default_take(&options->reject_percent, demo ? 20 : 0);
 	default_take(&options->abort_percent, demo ? 10 : 0);
 	options->thread |= demo;
+	options->gid_index++;
 }
 
+/* CLI_GO, or the exit status. */
 static int parse(int count, char **words, struct ib_options *options)
 {
-	struct option longs[ROWS + 3] = { { 0 } };
-	size_t row;
-	int option;
-	int code = 0;
+	const int code = cli_parse(&cli, count, words, options);
 
-	for (row = 0; row < ROWS; row++)
-		longs[row] =
-			(struct option){ rows[row].name, rows[row].kind != FLAG,
-					 NULL, OPTION_FIRST + (int)row };
-	longs[ROWS] = (struct option){ "help", 0, NULL, OPTION_HELP };
-	longs[ROWS + 1] = (struct option){ "version", 0, NULL, OPTION_VERSION };
-	opterr = 0;
-	while (!code && (option = getopt_long(count, words, ":ad:hx:p:s:n:D:",
-					      longs, NULL)) != -1) {
-		option = long_of(longs, option);
-		if (option < OPTION_FIRST)
-			code = unknown_say(words, option);
-		else if (option >= OPTION_HELP)
-			code = option;
-		else
-			code = row_take(options, &rows[option - OPTION_FIRST],
-					optarg);
-	}
-	if (code)
+	if (code != CLI_GO)
 		return code;
 	defaults_take(options);
 	if (options->demo && (options->stats || options->ticket ||
@@ -513,6 +353,7 @@ int main(int count, char **words)
 		.lease_ms = NOT_GIVEN,
 		.reject_percent = NOT_GIVEN,
 		.abort_percent = NOT_GIVEN,
+		.gid_index = NOT_GIVEN,
 		.tp_size = 1,
 		.seed = 1,
 		.speed = 1,
@@ -522,14 +363,7 @@ int main(int count, char **words)
 
 	output_begin();
 	code = parse(count, words, &options);
-	if (code == OPTION_HELP || code == OPTION_VERSION) {
-		if (code == OPTION_HELP)
-			usage();
-		else
-			printf("ib_pull %s\n", KVPULL_VERSION);
-		return output_end(0);
-	}
-	if (code)
+	if (code != CLI_GO)
 		return code;
 	return work(&options, optind < count ? words[optind] : NULL);
 }

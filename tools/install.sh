@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # make install and make uninstall: library, headers, pkg-config file, tools,
-# their man pages, the unit of the exporter, and for people pages, boards and
+# their man pages and completions, the unit of the exporter, and for people pages, boards and
 # examples.
 # install.sh install|uninstall <destdir> <prefix> <libdir> <build folder> <version> <tool>...
 cd "$(dirname "$0")/.." || exit 1
@@ -22,7 +22,10 @@ if [ "$action" = uninstall ]; then
 	done
 	for tool in "$@"; do
 		name=$(basename "$tool")
-		rm -f "$root/bin/$name" "$root/share/man/man1/$name.1"
+		rm -f "$root/bin/$name" "$root/share/man/man1/$name.1" \
+			"$root/share/bash-completion/completions/$name" \
+			"$root/share/zsh/site-functions/_$name" \
+			"$root/share/fish/vendor_completions.d/$name.fish"
 	done
 	rm -f "$root/share/man/man5/kvpull.conf.5" "$root/share/man/man7/kvpull.7" \
 		"$root/share/man/man3/kvpull_connector.3" \
@@ -32,6 +35,14 @@ if [ "$action" = uninstall ]; then
 	rmdir "$root/include/kvpull" 2>/dev/null
 	exit 0
 fi
+
+# A tool that was built for another machine cannot write its own.
+completion() { # tool, shell, file below the root
+	text=$("$1" --completion "$2" 2>/dev/null) || return 0
+	install -d "$(dirname "$root/$3")"
+	printf '%s\n' "$text" >"$root/$3"
+	chmod 644 "$root/$3"
+}
 
 set -e
 install -d "$lib/pkgconfig" "$root/include/kvpull"
@@ -56,6 +67,9 @@ for tool in "$@"; do
 	install -D -m 755 "$tool" "$root/bin/$name"
 	[ ! -e "tools/$name.1" ] ||
 		install -D -m 644 "tools/$name.1" "$root/share/man/man1/$name.1"
+	completion "$tool" bash "share/bash-completion/completions/$name"
+	completion "$tool" zsh "share/zsh/site-functions/_$name"
+	completion "$tool" fish "share/fish/vendor_completions.d/$name.fish"
 done
 install -D -m 644 tools/kvpull.conf.5 "$root/share/man/man5/kvpull.conf.5"
 install -D -m 644 tools/kvpull.7 "$root/share/man/man7/kvpull.7"

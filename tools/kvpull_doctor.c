@@ -4,17 +4,13 @@
  * what to do about it. Reads files of the kernel's and tries things out; it
  * changes nothing, but that --calibrate remembers what it measured.
  */
+#include "tools/cli/options.h"
 #include "tools/kvpull_doctor_parts.h"
-#include "tools/output.h"
 
-#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define wrong(...) output_wrong("kvpull_doctor [options]", __VA_ARGS__)
 
 static const char *const level_names[] = { "ok", "note", "unknown", "warn",
 					   "FAIL" };
@@ -96,144 +92,71 @@ static void print_json(const struct doctor *doctor)
 
 /* ---- options ---- */
 
-static void usage(void)
-{
-	printf("usage: kvpull_doctor [options]\n"
-	       "  --json          one JSON object instead of the page\n"
-	       "  --route ROUTE   what the engine will use: auto, shm, verbs (auto)\n"
-	       "  --device NAME   the RDMA device that it will use (chosen)\n"
-	       "  --memory GIB    KV cache that a worker registers, GiB (1)\n"
-	       "  --socket-dir D  folder of the sockets (KVPULL_SOCKET_DIR, /tmp/kvpull-UID)\n"
-	       "  --calibrate     measure the copy routines, remember the best there\n"
-	       "  --no-probe      do not pull on this machine\n"
-	       "  --peer HOST     pull from `ib_pull --port` there, by RDMA\n"
-	       "  --port PORT     its port (18515)\n"
-	       "  --root FOLDER   read /sys, /proc and /dev below it\n"
-	       "  --help          this text\n"
-	       "  --version       version\n"
-	       "exit: 0 works, 1 something that is needed does not, 2 usage\n");
-}
+static const char *const routes[] = { [DOCTOR_ROUTE_AUTO] = "auto",
+				      [DOCTOR_ROUTE_SHM] = "shm",
+				      [DOCTOR_ROUTE_VERBS] = "verbs",
+				      NULL };
 
-static int take_route(struct doctor *doctor, const char *text)
-{
-	static const char *const names[] = { "auto", "shm", "verbs" };
-	unsigned int i;
+#define AT(member) CLI_MEMBER(struct doctor, member)
 
-	for (i = 0; i < 3; i++) {
-		if (strcmp(names[i], text) == 0) {
-			doctor->route = (enum doctor_route)i;
-			return 0;
-		}
-	}
-	return wrong("--route %s: auto, shm or verbs is needed", text);
-}
+/* clang-format off */
+static const struct cli_option rows[] = {
+	{ .help = "Engine" },
+	{ .name = "route", .argument = "ROUTE", .kind = CLI_WORD, .words = routes, AT(route),
+	  .help = "that it will use: auto, shm, verbs (auto)" },
+	{ .name = "device", .argument = "NAME", .kind = CLI_TEXT, AT(device),
+	  .help = "the RDMA device that it will use (chosen)" },
+	{ .name = "memory", .argument = "GIB", .kind = CLI_SIZE, .unit = "G", AT(memory_bytes),
+	  .least = 1 << 20, .most = 1125899906842624, .help = "KV cache that a worker registers (1)" },
+	{ .name = "socket-dir", .argument = "FOLDER", .kind = CLI_TEXT, AT(socket_dir),
+	  .help = "folder of the sockets ($KVPULL_SOCKET_DIR, /tmp/kvpull-UID)" },
+	{ .help = "Trials" },
+	{ .name = "calibrate", AT(calibrate), .help = "measure the copy routines, remember the best there" },
+	{ .name = "no-probe", AT(no_probe), .help = "do not pull on this machine" },
+	{ .name = "peer", .argument = "HOST", .kind = CLI_TEXT, AT(peer),
+	  .help = "pull from `ib_pull --port` there, by RDMA" },
+	{ .name = "port", .argument = "PORT", .kind = CLI_TEXT, AT(port), .help = "its port (18515)" },
+	{ .help = "Output" },
+	{ .name = "json", AT(json), .help = "one JSON object instead of the page" },
+	{ .name = "root", .argument = "FOLDER", .kind = CLI_TEXT, AT(root),
+	  .help = "read /sys, /proc and /dev below it" },
+};
+/* clang-format on */
 
-static int take_memory(struct doctor *doctor, const char *text)
-{
-	char *end;
-	double gib;
-
-	errno = 0;
-	gib = strtod(text, &end);
-	if (errno || end == text || *end || !(gib > 0) || gib > 1e6)
-		return wrong("--memory %s: GiB are needed, above 0", text);
-	doctor->memory_bytes = (uint64_t)(gib * (double)(UINT64_C(1) << 30));
-	return 0;
-}
-
-/* getopt's: in our words, and below our line. */
-static int unknown_say(char *const *words, int option)
-{
-	/* A letter that is no option; else the long one's value, or 0. */
-	if (option == '?' && optopt && !strncmp(words[optind - 1], "--", 2))
-		return wrong("%s takes no value", words[optind - 1]);
-	if (option == '?' && optopt)
-		return wrong("-%c is no option", optopt);
-	return wrong("%s %s", words[optind - 1],
-		     option == ':' ? "needs a value" : "is no option");
-}
-
-/* 0: go on, 1: done, 2: wrong. */
-static int take(struct doctor *doctor, int option, int *json)
-{
-	switch (option) {
-	case 'j':
-		*json = 1;
-		return 0;
-	case 'r':
-		return take_route(doctor, optarg);
-	case 'd':
-		doctor->device = optarg;
-		return 0;
-	case 'm':
-		return take_memory(doctor, optarg);
-	case 's':
-		doctor->socket_dir = optarg;
-		return 0;
-	case 'c':
-		doctor->calibrate = 1;
-		return 0;
-	case 'n':
-		doctor->no_probe = 1;
-		return 0;
-	case 'p':
-		doctor->peer = optarg;
-		return 0;
-	case 'P':
-		doctor->port = optarg;
-		return 0;
-	case 'R':
-		doctor->root = strcmp(optarg, "/") ? optarg : "";
-		return 0;
-	case 'h':
-		usage();
-		return 1;
-	case 'v':
-		printf("kvpull_doctor %s\n", KVPULL_VERSION);
-		return 1;
-	default:
-		return 2;
-	}
-}
-
-static int parse(int count, char **words, struct doctor *doctor, int *json)
-{
-	static const struct option longs[] = {
-		{ "json", 0, NULL, 'j' },       { "route", 1, NULL, 'r' },
-		{ "device", 1, NULL, 'd' },     { "memory", 1, NULL, 'm' },
-		{ "socket-dir", 1, NULL, 's' }, { "no-probe", 0, NULL, 'n' },
-		{ "peer", 1, NULL, 'p' },       { "port", 1, NULL, 'P' },
-		{ "root", 1, NULL, 'R' },       { "help", 0, NULL, 'h' },
-		{ "version", 0, NULL, 'v' },    { "calibrate", 0, NULL, 'c' },
-		{ NULL, 0, NULL, 0 },
-	};
-	int option;
-	int code = 0;
-
-	opterr = 0;
-	while (!code &&
-	       (option = getopt_long(count, words, ":", longs, NULL)) != -1)
-		code = option == '?' || option == ':' ?
-			       unknown_say(words, option) :
-			       take(doctor, option, json);
-	if (!code && optind < count)
-		return wrong("%s is no option", words[optind]);
-	return code;
-}
+static const struct cli cli = {
+	.name = "kvpull_doctor",
+	.usage =
+		(const struct cli_row[]){
+			{ "[options]",
+			  "what this machine offers, what is in the way" },
+			{ NULL, NULL } },
+	.options = rows,
+	.option_count = sizeof(rows) / sizeof(rows[0]),
+	.exits =
+		(const struct cli_row[]){
+			{ "0", "what is needed works, warnings or not" },
+			{ "1",
+			  "something that is needed does not, or the output could not be written" },
+			{ "2", "wrong options" },
+			{ NULL, NULL } },
+};
 
 int main(int count, char **words)
 {
 	static struct doctor doctor = { .root = "",
 					.device = "",
 					.port = "18515" };
-	int json = 0;
 	int code;
 
 	output_begin();
 	doctor.memory_bytes = UINT64_C(1) << 30;
-	code = parse(count, words, &doctor, &json);
-	if (code)
-		return code == 2 ? 2 : output_end(0);
+	code = cli_parse(&cli, count, words, &doctor);
+	if (code == CLI_GO && optind < count)
+		code = cli_wrong(&cli, "%s is no option", words[optind]);
+	if (code != CLI_GO)
+		return code;
+	if (!strcmp(doctor.root, "/"))
+		doctor.root = "";
 	doctor.ports = json_array();
 	doctor.chosen = json_null();
 	doctor.probe = json_null();
@@ -259,7 +182,7 @@ int main(int count, char **words)
 		doctor_probe(&doctor);
 	if (doctor.peer)
 		doctor_peer(&doctor);
-	if (json)
+	if (doctor.json)
 		print_json(&doctor);
 	else
 		print_page(&doctor);

@@ -53,6 +53,7 @@ struct doctor {
 	uint64_t memory_bytes; /* KV cache that a worker would register */
 	uint32_t no_probe;
 	uint32_t calibrate;
+	uint32_t json;
 	uint32_t is_misconfigured; /* no worker opens: nothing to try */
 	uint32_t usable_ports;
 	uint32_t link_is_soft;   /* of the chosen port */

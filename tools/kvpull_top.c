@@ -3,6 +3,7 @@
  * kvpull_top: options, and output that is made once. All that it knows comes
  * from status files; it asks nothing of the engines.
  */
+#include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
 #include <pwd.h>
@@ -11,51 +12,66 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/cli/options.h"
 #include "tools/kvpull_top_parts.h"
-#include "tools/output.h"
 
-static const char help[] =
-	"usage: kvpull_top [options] [VIEW]\n"
-	"What the kvpull workers and pools of this machine do, from their status files.\n"
-	"\n"
-	"VIEW       holds, consumers, peers, pulls, pools or findings: that alone, all of it\n"
-	"One of\n"
-	"  -1, --once             print once, without colours\n"
-	"  -j, --json             one JSON object, with findings: who, how long, how many\n"
-	"  -p, --prometheus       metrics\n"
-	"  -P, --prometheus-file FILE\n"
-	"                         write them each --interval for node_exporter's collector of\n"
-	"                         text files, which sees FILE whole; with --once once\n"
-	"  -t, --trace FILE       the last requests as a trace for ui.perfetto.dev\n"
-	"Which\n"
-	"  -f, --folder PATH      look there; may be repeated; default: $KVPULL_SOCKET_DIR,\n"
-	"                         /tmp/kvpull-UID and /dev/shm/kvpull-UID\n"
-	"  -u, --uid USER         whose files and folders, a name or a number; default:\n"
-	"                         yours, and files of the folder's owner and root\n"
-	"  -a, --after PID|FILE   one that is gone: all that its file says\n"
-	"      --all              also who closed, or is gone for over ten minutes\n"
-	"  -i, --interval MS      between screens, 100 .. 60000; default 1000\n"
-	"  -h, --help   -V, --version\n"
-	"\n"
-	"On the screen ? lists the keys, q ends.\n"
-	"Exit status: 0; 1 failed; 2 usage.\n";
+static const char *const views[] = { "holds", "consumers", "peers", "pulls",
+				     "pools", "findings",  NULL };
 
-static int usage(const char *text, const char *what)
-{
-	(void)fprintf(stderr, "kvpull_top: %s%s; see --help\n", text, what);
-	return 2;
-}
+static int folder_take(const struct cli *cli, const struct cli_option *option,
+		       void *to, const char *text);
+static int mode_take(const struct cli *cli, const struct cli_option *option,
+		     void *to, const char *text);
+static int uid_take(const struct cli *cli, const struct cli_option *option,
+		    void *to, const char *text);
 
-static int number_take(const char *text, long min, long max, long *number)
-{
-	char *end;
+#define AT(member) CLI_MEMBER(struct top_options, member)
 
-	errno = 0;
-	*number = strtol(text, &end, 10);
-	return errno || *end || end == text || *number < min || *number > max ?
-		       -1 :
-		       0;
-}
+/* clang-format off */
+static const struct cli_option rows[] = {
+	{ .help = "Output, in place of the screen: one of" },
+	{ .name = "once", .letter = '1', AT(once), .help = "print once, without colours" },
+	{ .name = "json", .letter = 'j', .take = mode_take,
+	  .help = "one JSON object, with findings: who, how long, how many" },
+	{ .name = "prometheus", .letter = 'p', .take = mode_take, .help = "metrics" },
+	{ .name = "prometheus-file", .letter = 'P', .argument = "FILE", .take = mode_take,
+	  .help = "write them each --interval for node_exporter's collector of text files, which sees FILE whole; with --once once" },
+	{ .name = "trace", .letter = 't', .argument = "FILE", .take = mode_take,
+	  .help = "the last requests as a trace for ui.perfetto.dev" },
+	{ .help = "Which processes" },
+	{ .name = "folder", .letter = 'f', .argument = "FOLDER", .take = folder_take,
+	  .help = "look there; may be repeated ($KVPULL_SOCKET_DIR, /tmp/kvpull-UID and /dev/shm/kvpull-UID)" },
+	{ .name = "uid", .letter = 'u', .argument = "USER", .take = uid_take,
+	  .help = "whose files and folders, a name or a number (yours, and files of the folder's owner and root)" },
+	{ .name = "after", .letter = 'a', .argument = "PID|FILE", .kind = CLI_TEXT, AT(after),
+	  .help = "one that is gone: all that its file says" },
+	{ .name = "all", AT(all), .help = "also who closed, or is gone for over ten minutes" },
+	{ .name = "interval", .letter = 'i', .argument = "MS", .kind = CLI_TIME, AT(interval_ms),
+	  .unit = "ms", .least = 100, .most = 60000, .help = "between screens (1s)" },
+};
+/* clang-format on */
+
+static const struct cli top_cli = {
+	.name = "kvpull_top",
+	.usage =
+		(const struct cli_row[]){
+			{ "[options]",
+			  "workers and pools here, from their status files" },
+			{ "[options] VIEW",
+			  "holds, consumers, peers, pulls, pools or findings" },
+			{ NULL, NULL } },
+	.options = rows,
+	.option_count = sizeof(rows) / sizeof(rows[0]),
+	.operand = &(const struct cli_option){ .argument = "VIEW",
+					       .words = views },
+	.exits =
+		(const struct cli_row[]){
+			{ "0", "printed, or the screen was left" },
+			{ "1",
+			  "something failed, or a folder of --folder cannot be read" },
+			{ "2", "wrong options" },
+			{ NULL, NULL } },
+};
 
 static int folder_add(struct top_options *options, const char *path)
 {
@@ -83,136 +99,80 @@ static void folders_default(struct top_options *options)
 		(void)folder_add(options, in_memory);
 }
 
+static int folder_take(const struct cli *cli, const struct cli_option *option,
+		       void *to, const char *text)
+{
+	(void)option;
+	return folder_add(to, text) ? cli_wrong(cli, "too many folders") : 0;
+}
+
 /* The kinds of output exclude each other. */
-static int mode_take(struct top_options *options, enum top_mode mode,
-		     const char *name, const char *path)
+static int mode_take(const struct cli *cli, const struct cli_option *option,
+		     void *to, const char *text)
 {
-	if (options->mode != TOP_SCREEN && options->mode != mode) {
-		(void)fprintf(
-			stderr,
-			"kvpull_top: %s and %s: one of them; see --help\n",
-			options->mode_name, name);
-		return 2;
-	}
+	static const char *const names[] = {
+		[TOP_JSON] = "json",
+		[TOP_PROMETHEUS] = "prometheus",
+		[TOP_PROMETHEUS_FILE] = "prometheus-file",
+		[TOP_TRACE] = "trace",
+	};
+	struct top_options *options = to;
+	enum top_mode mode = TOP_SCREEN;
+
+	while (!names[mode] || strcmp(names[mode], option->name) != 0)
+		mode++;
+	if (options->mode != TOP_SCREEN && options->mode != mode)
+		return cli_wrong(cli, "--%s and --%s: one of them",
+				 names[options->mode], option->name);
 	options->mode = mode;
-	options->mode_name = name;
-	options->path = path;
+	options->path = text;
 	return 0;
 }
 
-static int uid_take(struct top_options *options, const char *text)
+static int uid_take(const struct cli *cli, const struct cli_option *option,
+		    void *to, const char *text)
 {
+	struct top_options *options = to;
 	const struct passwd *user = getpwnam(text);
-	long number = 0;
+	char *end;
+	const unsigned long number = strtoul(text, &end, 10);
 
-	if (!user && number_take(text, 0, UINT32_MAX - 1, &number))
-		return usage("--uid is a user's name or number, not ", text);
-	options->uid = user ? (int64_t)user->pw_uid : number;
+	(void)option;
+	if (!user &&
+	    (!isdigit((unsigned char)*text) || *end || number >= UINT32_MAX))
+		return cli_wrong(
+			cli, "--uid is a user's name or number, not %s", text);
+	options->uid = user ? (int64_t)user->pw_uid : (int64_t)number;
 	return 0;
 }
 
-static int option_take(struct top_options *options, int option)
-{
-	long number = 0;
-
-	switch (option) {
-	case 'f':
-		return folder_add(options, optarg) ?
-			       usage("too many folders", "") :
-			       0;
-	case '1':
-		options->once = 1;
-		return 0;
-	case 'j':
-		return mode_take(options, TOP_JSON, "--json", NULL);
-	case 'p':
-		return mode_take(options, TOP_PROMETHEUS, "--prometheus", NULL);
-	case 'P':
-		return mode_take(options, TOP_PROMETHEUS_FILE,
-				 "--prometheus-file", optarg);
-	case 't':
-		return mode_take(options, TOP_TRACE, "--trace", optarg);
-	case 'a':
-		options->after = optarg;
-		return 0;
-	case 'A':
-		options->all = 1;
-		return 0;
-	case 'i':
-		if (number_take(optarg, 100, 60000, &number))
-			return usage("--interval is 100 .. 60000 ms, not ",
-				     optarg);
-		options->interval_ms = (uint32_t)number;
-		return 0;
-	case 'u':
-		return uid_take(options, optarg);
-	default:
-		return usage("that is no option", "");
-	}
-}
-
-static int view_take(struct top_options *options, const char *word)
-{
-	static const char *const views[] = { "holds", "consumers", "peers",
-					     "pulls", "pools",     "findings" };
-	uint32_t at;
-
-	for (at = 0; at < sizeof(views) / sizeof(views[0]); at++)
-		if (!options->view && !strcmp(word, views[at])) {
-			options->view = views[at];
-			return 0;
-		}
-	return usage(
-		"a view is holds, consumers, peers, pulls, pools or findings, not ",
-		word);
-}
-
-/* 0: go on; else the exit status plus one. */
+/* CLI_GO, or the exit status. */
 static int options_take(struct top_options *options, int argc, char **argv)
 {
-	static const struct option longs[] = {
-		{ "folder", required_argument, NULL, 'f' },
-		{ "once", no_argument, NULL, '1' },
-		{ "json", no_argument, NULL, 'j' },
-		{ "prometheus", no_argument, NULL, 'p' },
-		{ "prometheus-file", required_argument, NULL, 'P' },
-		{ "trace", required_argument, NULL, 't' },
-		{ "after", required_argument, NULL, 'a' },
-		{ "all", no_argument, NULL, 'A' },
-		{ "interval", required_argument, NULL, 'i' },
-		{ "uid", required_argument, NULL, 'u' },
-		{ "help", no_argument, NULL, 'h' },
-		{ "version", no_argument, NULL, 'V' },
-		{ NULL, 0, NULL, 0 }
-	};
-	int option;
-	int code = 0;
+	const int code = cli_parse(&top_cli, argc, argv, options);
+	int view;
 
-	while (!code && (option = getopt_long(argc, argv, "f:1jpP:t:a:i:u:hV",
-					      longs, NULL)) != -1) {
-		if (option == 'h' || option == 'V') {
-			(void)fputs(option == 'h' ? help :
-						    "kvpull_top " KVPULL_VERSION
-						    "\n",
-				    stdout);
-			return 1;
-		}
-		code = option_take(options, option);
+	if (code != CLI_GO || optind == argc) {
+		folders_default(options);
+		return code;
 	}
-	for (; !code && optind < argc; optind++)
-		code = view_take(options, argv[optind]);
+	view = cli_word(views, argv[optind]);
+	if (view < 0)
+		return cli_wrong_word(&top_cli, "a view", argv[optind], views);
+	if (optind + 1 < argc)
+		return cli_wrong(&top_cli, "%s: one view is enough",
+				 argv[optind + 1]);
+	options->view = views[view];
 	folders_default(options);
-	return code ? code + 1 : 0;
+	return CLI_GO;
 }
 
 static uint32_t columns_of(void)
 {
 	const char *text = getenv("COLUMNS");
-	long columns = 0;
+	const unsigned long columns = text ? strtoul(text, NULL, 10) : 0;
 
-	return text && !number_take(text, 20, 400, &columns) ?
-		       (uint32_t)columns :
-		       0;
+	return columns >= 20 && columns <= 400 ? (uint32_t)columns : 0;
 }
 
 static void tables_print(const struct top *top,
@@ -261,11 +221,8 @@ int main(int argc, char **argv)
 
 	output_begin();
 	code = options_take(&options, argc, argv);
-	/* Output that could not be written is an error. */
-	if (code == 1)
-		return output_end(0);
-	if (code)
-		return code - 1;
+	if (code != CLI_GO)
+		return code;
 	(void)signal(SIGPIPE, SIG_IGN);
 	if (options.mode == TOP_PROMETHEUS_FILE)
 		return top_prometheus_file(&options);

@@ -127,11 +127,10 @@ struct top_options {
 	uint32_t folder_count;
 	uint32_t folders_are_usual; /* nobody named them: they may be missing */
 	enum top_mode mode;
-	const char *mode_name; /* the option that set it; NULL: none */
-	const char *path;      /* of a trace, or of metrics */
-	const char *after;     /* a pid or a file */
-	const char *view;      /* NULL: the overview */
-	int64_t uid; /* whose files; -1: ours and the folder's owner's */
+	const char *path;  /* of a trace, or of metrics */
+	const char *after; /* a pid or a file */
+	const char *view;  /* NULL: the overview */
+	int64_t uid;       /* whose files; -1: ours and the folder's owner's */
 	uint32_t interval_ms;
 	uint32_t once;
 	uint32_t all; /* also who closed, or is gone for long */

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Options are parsed from a tool's table, and --help lists it. */
+#include "tools/cli/options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define OPTION_FIRST 256 /* row 0 for getopt_long(), above all letters */
+#define WORD_BYTES_MAX 32u
+#define HELP_COLUMN 25
+#define USAGE_COLUMNS 18 /* of "[options] FOLDER" */
+#define HELP_COLUMNS 80
+
+void output_begin(void)
+{
+	(void)signal(SIGXFSZ, SIG_IGN);
+}
+
+int output_end(int code)
+{
+	errno = 0;
+	if (!fflush(stdout) && !ferror(stdout))
+		return code;
+	fprintf(stderr, "standard output: %s\n",
+		errno ? strerror(errno) : "not all could be written");
+	return code ? code : 1;
+}
+
+int cli_wrong(const struct cli *cli, const char *format, ...)
+{
+	const int asks = format[strlen(format) - 1] == '?';
+	va_list words;
+
+	fprintf(stderr, "%s: ", cli->name);
+	va_start(words, format);
+	(void)vfprintf(stderr, format, words);
+	va_end(words);
+	fprintf(stderr, "%s\n", asks ? "" : "; see --help");
+	return 2;
+}
+
+/* ---- the closest word ---- */
+
+struct guess {
+	const char *text;
+	size_t bytes; /* of the text, up to a = */
+	const char *best;
+	size_t changes; /* that make the best of the text, and one more */
+};
+
+static size_t smaller(size_t left, size_t right)
+{
+	return left < right ? left : right;
+}
+
+/* Letters to insert, to delete or to change (Levenshtein). */
+static size_t changes_count(const char *text, size_t bytes, const char *word)
+{
+	const size_t word_bytes = strlen(word);
+	size_t row[WORD_BYTES_MAX + 1];
+	size_t i, j;
+
+	for (j = 0; j <= word_bytes; j++)
+		row[j] = j;
+	for (i = 0; i < bytes; i++) {
+		size_t diagonal = row[0]++;
+
+		for (j = 0; j < word_bytes; j++) {
+			const size_t change = diagonal + (text[i] != word[j]);
+
+			diagonal = row[j + 1];
+			row[j + 1] =
+				smaller(change, smaller(diagonal, row[j]) + 1);
+		}
+	}
+	return row[word_bytes];
+}
+
+/* Nearly every letter must be the same: a guess that is far off misleads. */
+static struct guess guess_begin(const char *text)
+{
+	const size_t bytes = strcspn(text, "=");
+
+	return (struct guess){ .text = text,
+			       .bytes = bytes,
+			       .changes = bytes / 4 + 2 };
+}
+
+static void guess_try(struct guess *guess, const char *word)
+{
+	size_t changes;
+
+	if (strlen(word) > WORD_BYTES_MAX)
+		return;
+	changes = changes_count(guess->text, guess->bytes, word);
+	if (changes < guess->changes) {
+		guess->changes = changes;
+		guess->best = word;
+	}
+}
+
+int cli_word(const char *const *words, const char *text)
+{
+	int at;
+
+	for (at = 0; words[at]; at++)
+		if (!strcmp(words[at], text))
+			return at;
+	return -1;
+}
+
+int cli_wrong_word(const struct cli *cli, const char *what, const char *text,
+		   const char *const *words)
+{
+	struct guess guess = guess_begin(text);
+	char list[256] = "";
+	size_t used = 0;
+	size_t at;
+
+	for (at = 0; words[at] && used < sizeof(list); at++) {
+		const char *between = !at ? "" : words[at + 1] ? ", " : " or ";
+
+		guess_try(&guess, words[at]);
+		used += (size_t)snprintf(list + used, sizeof(list) - used,
+					 "%s%s", between, words[at]);
+	}
+	return guess.best ?
+		       cli_wrong(cli, "%s is %s, not %s; did you mean %s?",
+				 what, list, text, guess.best) :
+		       cli_wrong(cli, "%s is %s, not %s", what, list, text);
+}
+
+/* ---- values ---- */
+
+struct suffix {
+	const char *text;
+	double factor;
+};
+
+static const struct suffix sizes[] = {
+	{ "", 1 },          { "K", 1024 },          { "M", 1048576 },
+	{ "G", 1 << 30 },   { "T", 1099511627776 }, { "KiB", 1024 },
+	{ "MiB", 1048576 }, { "GiB", 1 << 30 },     { "TiB", 1099511627776 },
+	{ NULL, 0 },
+};
+
+/* In microseconds. */
+static const struct suffix times[] = {
+	{ "us", 1 },     { "ms", 1e3 },    { "s", 1e6 }, { "m", 60e6 },
+	{ "h", 3600e6 }, { "d", 86400e6 }, { NULL, 0 },
+};
+
+/* 0: there is no such suffix. */
+static double factor_of(const struct suffix *suffixes, const char *text)
+{
+	for (; suffixes->text; suffixes++)
+		if (!strcasecmp(suffixes->text, text))
+			return suffixes->factor;
+	return 0;
+}
+
+/* What a value of the option is multiplied by; 0: it has no such suffix. */
+static double scale_of(const struct cli_option *option, const char *suffix)
+{
+	const char *unit = option->unit ? option->unit : "";
+
+	if (option->kind == CLI_SIZE)
+		return factor_of(sizes, *suffix ? suffix : unit);
+	if (option->kind == CLI_TIME)
+		return factor_of(times, *suffix ? suffix : unit) /
+		       factor_of(times, unit);
+	return *suffix ? 0 : 1;
+}
+
+/* A bound as a user would write it. */
+static const char *bound_text(const struct cli_option *option, double bound,
+			      char text[WORD_BYTES_MAX])
+{
+	const char *unit = option->kind == CLI_TIME ? option->unit : "";
+	size_t at;
+
+	for (at = 1; option->kind == CLI_SIZE && at < 5; at++)
+		if (bound >= sizes[at].factor &&
+		    !(fmod(bound, sizes[at].factor) > 0))
+			unit = sizes[at].text;
+	if (option->kind == CLI_SIZE)
+		bound /= factor_of(sizes, unit);
+	(void)snprintf(text, WORD_BYTES_MAX, "%.10g%s", bound, unit);
+	return text;
+}
+
+static int value_wrong(const struct cli *cli, const struct cli_option *option,
+		       const char *text)
+{
+	static const char *const nouns[] = { [CLI_NUMBER] = "number",
+					     [CLI_SIZE] = "size",
+					     [CLI_TIME] = "time",
+					     [CLI_REAL] = "number" };
+	char least[WORD_BYTES_MAX];
+	char most[WORD_BYTES_MAX];
+
+	return cli_wrong(cli, "--%s %s: a %s from %s to %s is needed",
+			 option->name, text, nouns[option->kind],
+			 bound_text(option, option->least, least),
+			 bound_text(option, option->most, most));
+}
+
+static int value_take(const struct cli *cli, const struct cli_option *option,
+		      void *to, const char *text)
+{
+	char *end;
+	double value;
+
+	errno = 0;
+	value = strtod(text, &end);
+	value *= scale_of(option, end);
+	/* strtod() takes signs, inf and nan as well. */
+	if (errno || !isdigit((unsigned char)*text) ||
+	    !(scale_of(option, end) > 0) ||
+	    !(value >= option->least && value <= option->most) ||
+	    (option->kind != CLI_REAL && fmod(value, 1) > 0))
+		return value_wrong(cli, option, text);
+	if (option->kind == CLI_REAL)
+		*(double *)to = value;
+	else if (option->bytes == sizeof(uint64_t))
+		*(uint64_t *)to = (uint64_t)value;
+	else
+		*(uint32_t *)to = (uint32_t)value;
+	return CLI_GO;
+}
+
+/* ---- the options that all tools have ---- */
+
+static const struct cli_option own[] = {
+	{ .help = "About" },
+	{ .name = "help", .letter = 'h', .help = "this text" },
+	{ .name = "version", .letter = 'V', .help = "the version" },
+	{ .name = "completion", .argument = "SHELL", .words = cli_shells },
+};
+#define OWN (sizeof(own) / sizeof(own[0]))
+
+const struct cli_option *cli_option_at(const struct cli *cli, size_t at)
+{
+	if (at < cli->option_count)
+		return &cli->options[at];
+	at -= cli->option_count;
+	return at < OWN ? &own[at] : NULL;
+}
+
+/* Text from a column on, in lines of 80. */
+static void wrapped_print(const char *text, int column)
+{
+	int used = column;
+
+	while (*text) {
+		const int bytes = (int)strcspn(text, " ");
+
+		if (used > column && used + 1 + bytes > HELP_COLUMNS) {
+			printf("\n%*s", column, "");
+			used = column;
+		}
+		used += printf("%s%.*s", used > column ? " " : "", bytes, text);
+		text += bytes + (text[bytes] == ' ');
+	}
+	printf("\n");
+}
+
+static void row_print(const char *left, const char *right)
+{
+	const int used = printf("  %s", left);
+
+	if (used + 2 > HELP_COLUMN)
+		printf("\n%*s", HELP_COLUMN, "");
+	else
+		printf("%*s", HELP_COLUMN - used, "");
+	wrapped_print(right, HELP_COLUMN);
+}
+
+static void option_print(const struct cli_option *option)
+{
+	char left[2 * WORD_BYTES_MAX];
+
+	if (!option->name) {
+		printf("\n%s\n", option->help);
+		return;
+	}
+	(void)snprintf(left, sizeof(left), "%c%c%s --%s%s%s",
+		       option->letter ? '-' : ' ',
+		       option->letter ? option->letter : ' ',
+		       option->letter ? "," : " ", option->name,
+		       option->argument ? " " : "",
+		       option->argument ? option->argument : "");
+	row_print(left, option->help);
+}
+
+static void help_print(const struct cli *cli)
+{
+	const struct cli_option *option;
+	const struct cli_row *row;
+	size_t at;
+
+	for (row = cli->usage; row->left; row++)
+		wrapped_print(row->right,
+			      printf("%s %s %-*s",
+				     row == cli->usage ? "usage:" : "      ",
+				     cli->name, USAGE_COLUMNS, row->left));
+	for (at = 0; (option = cli_option_at(cli, at)); at++)
+		if (option->help)
+			option_print(option);
+	printf("\nExit status\n");
+	for (row = cli->exits; row->left; row++)
+		row_print(row->left, row->right);
+	printf("\nSizes may end in K, M, G or T, times in us, ms, s, m, h or d.\n");
+}
+
+/* The exit status. */
+static int own_take(const struct cli *cli, const struct cli_option *option,
+		    const char *text)
+{
+	if (option->words)
+		cli_complete(cli, cli_word(option->words, text));
+	else if (option->letter == 'h')
+		help_print(cli);
+	else
+		printf("%s %s\n", cli->name, KVPULL_VERSION);
+	return output_end(0);
+}
+
+/* ---- a command line ---- */
+
+/* CLI_GO, or the exit status. */
+static int option_take(const struct cli *cli, const struct cli_option *option,
+		       void *options, const char *text)
+{
+	void *to = (char *)options + option->offset;
+	char what[WORD_BYTES_MAX];
+	int word = 0;
+
+	if (option->words && (word = cli_word(option->words, text)) < 0) {
+		(void)snprintf(what, sizeof(what), "--%s", option->name);
+		return cli_wrong_word(cli, what, text, option->words);
+	}
+	if (option >= own && option < own + OWN)
+		return own_take(cli, option, text);
+	if (option->take)
+		return option->take(cli, option, options, text) ? 2 : CLI_GO;
+	switch (option->kind) {
+	case CLI_FLAG:
+		*(uint32_t *)to = 1;
+		return CLI_GO;
+	case CLI_WORD:
+		*(uint32_t *)to = (uint32_t)word;
+		return CLI_GO;
+	case CLI_TEXT:
+		*(const char **)to = text;
+		return CLI_GO;
+	default:
+		return value_take(cli, option, to, text);
+	}
+}
+
+/* NULL: getopt_long() found none. */
+static const struct cli_option *option_of(const struct cli *cli, int found)
+{
+	const struct cli_option *option = NULL;
+	size_t at;
+
+	if (found >= OPTION_FIRST)
+		return cli_option_at(cli, (size_t)(found - OPTION_FIRST));
+	for (at = 0; (option = cli_option_at(cli, at)); at++)
+		if (option->letter == found)
+			return option;
+	return NULL;
+}
+
+/* getopt's, in our words. */
+static int unknown_say(const struct cli *cli, char *const *words, int found)
+{
+	const char *word = words[optind - 1];
+	const char *what = found == ':'           ? "needs a value" :
+			   optopt >= OPTION_FIRST ? "takes no value" :
+						    "is no option";
+	const struct cli_option *option;
+	struct guess guess;
+	size_t at;
+
+	if (optopt && optopt < OPTION_FIRST)
+		return cli_wrong(cli, "-%c %s", optopt, what);
+	if (optopt)
+		return cli_wrong(cli, "%s %s", word, what);
+	guess = guess_begin(word + 2);
+	for (at = 0; (option = cli_option_at(cli, at)); at++)
+		if (option->name && option->help)
+			guess_try(&guess, option->name);
+	if (!guess.best)
+		return cli_wrong(cli, "%s %s", word, what);
+	return cli_wrong(cli, "%s %s; did you mean --%s?", word, what,
+			 guess.best);
+}
+
+int cli_parse(const struct cli *cli, int count, char **words, void *options)
+{
+	struct option longs[CLI_OPTIONS_MAX + 1] = { { 0 } };
+	char letters[2 * CLI_OPTIONS_MAX + 2] = ":";
+	size_t used = 0;
+	size_t letter = 1;
+	size_t at;
+	const struct cli_option *option;
+	int found;
+	int code = CLI_GO;
+
+	for (at = 0; (option = cli_option_at(cli, at)); at++) {
+		const int has_value = option->argument != NULL;
+
+		if (option->name && used < CLI_OPTIONS_MAX)
+			longs[used++] =
+				(struct option){ option->name, has_value, NULL,
+						 OPTION_FIRST + (int)at };
+		if (option->letter && letter < 2 * CLI_OPTIONS_MAX) {
+			letters[letter++] = option->letter;
+			letters[letter] = has_value ? ':' : '\0';
+			letter += (size_t)has_value;
+		}
+	}
+	opterr = 0;
+	while (code == CLI_GO && (found = getopt_long(count, words, letters,
+						      longs, NULL)) != -1) {
+		option = option_of(cli, found);
+		code = option ? option_take(cli, option, options, optarg) :
+				unknown_say(cli, words, found);
+	}
+	return code;
+}
