@@ -141,8 +141,9 @@ UNIT_TEST(values_out_of_bounds_are_refused)
 	const char *number = "a number from 1 to 4096 is needed; see --help\n";
 	char text[128];
 	size_t at;
-	static const char *const bad[] = { "0",  "4097", "-1",  "x",   "7x",
-					   "7K", "1.5",  "nan", "inf", "" };
+	static const char *const bad[] = { "0",   "4097", "-1",  "x",
+					   "7x",  "7K",   "1.5", "nan",
+					   "inf", "",     "+7",  " 7" };
 
 	for (at = 0; at < sizeof(bad) / sizeof(bad[0]); at++) {
 		(void)snprintf(text, sizeof(text), "toy: --count %s: %s",
