@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The record of what must be equal for KV bytes to mean the same. */
 
+#include <stdio.h>
 #include <string.h>
 
 #include "plugin/bytes/handshake.h"
@@ -105,6 +106,83 @@ TEST(records_out_of_bounds_are_refused)
 	assert_int_equal(kvpull_compat_init(&compat, &params), KVPULL_EINVAL);
 	params.groups = NULL;
 	assert_int_equal(kvpull_compat_init(&compat, &params), KVPULL_EINVAL);
+}
+
+static void is_refused(const struct kvpull_open_params *params,
+		       const char *field, const char *message)
+{
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+
+	assert_int_equal(kvpull_compat_check(params, &detail), KVPULL_EINVAL);
+	assert_int_equal(detail.code, KVPULL_EINVAL);
+	assert_string_equal(detail.field, field);
+	assert_string_equal(detail.message, message);
+}
+
+/* Zeros at both ends would be equal, whatever the two engines run. */
+TEST(model_that_lacks_a_member_is_refused_by_its_name)
+{
+	static const char *const names[] = { "model", "dtype", "layout",
+					     "layer_count", "head_count" };
+	char line[256];
+	uint32_t at;
+	uint32_t empty;
+
+	for (at = 0; at < sizeof(names) / sizeof(*names); at++)
+		for (empty = 0; empty < 2; empty++) {
+			struct kvpull_model model = model_of();
+			const struct kvpull_open_params params =
+				params_of(&model);
+			const char **const texts[] = { &model.model,
+						       &model.dtype,
+						       &model.layout };
+
+			if (at < 3)
+				*texts[at] = empty ? "" : NULL;
+			else if (at == 3)
+				model.layer_count = 0;
+			else
+				model.head_count = 0;
+			(void)snprintf(
+				line, sizeof(line),
+				"the model's %s is not set: model, dtype, layout, layer_count and head_count are needed",
+				names[at]);
+			is_refused(&params, names[at], line);
+		}
+}
+
+TEST(record_that_is_refused_is_told_with_its_value)
+{
+	char text[KVPULL_TEXT_BYTES_MAX + 1];
+	char line[512];
+	struct kvpull_model model = model_of();
+	struct kvpull_group groups[2] = { { 16, 0 }, { 0, 0 } };
+	struct kvpull_open_params params = params_of(&model);
+
+	memset(text, 'a', sizeof(text));
+	text[60] = '\0';
+	text[3] = '\t';
+	model.revision = text;
+	(void)snprintf(
+		line, sizeof(line),
+		"revision aaa?%.56s is refused: at most %u bytes without control characters",
+		text + 4, KVPULL_TEXT_BYTES_MAX - 1);
+	is_refused(&params, "revision", line);
+	text[60] = 'a';
+	text[61] = '\0';
+	(void)snprintf(
+		line, sizeof(line),
+		"revision aaa?%.56s... is refused: at most %u bytes without control characters",
+		text + 4, KVPULL_TEXT_BYTES_MAX - 1);
+	is_refused(&params, "revision", line);
+	model = model_of();
+	model.replicated = 2;
+	is_refused(&params, "replicated", "replicated is 2: it is 0 or 1");
+	model.replicated = 0;
+	params.groups = groups;
+	is_refused(&params, "groups", "groups[1].block_tokens is 0");
+	params.group_count = 1;
+	assert_int_equal(kvpull_compat_check(&params, NULL), 0);
 }
 
 /* Compare a record that differs in one member; its name and both values. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The handshake of a reader: what is refused, by name, and what is not taken. */
+#include <stdio.h>
 #include <string.h>
 
 #include "plugin/bytes/share.h"
@@ -180,9 +181,66 @@ UNIT_TEST(digests_that_differ_are_refused_and_shown)
 			 KVPULL_EREJECTED);
 	assert_string_equal(refusal.field, "namespace");
 	assert_string_equal(
+		refusal.ours,
+		"ab00000000000000000000000000000000000000000000000000000000000000");
+	assert_string_equal(
 		refusal.theirs,
 		"ab00000000000000000000000000000000000000000000000000000000000001");
 	/* A refusal fits into its message. */
 	assert_true(kvpull_handshake_put_refusal(bytes, sizeof(bytes),
 						 &refusal) > 0);
+}
+
+/* Texts in the order of the naming's members; some may be left out. */
+UNIT_TEST(namespace_without_a_text_that_it_needs_is_refused_by_its_name)
+{
+	static const struct {
+		const char *name;
+		int is_needed;
+	} rows[KVPULL_SHARE_TEXTS] = {
+		{ "model", 1 },  { "revision", 0 }, { "weights", 1 },
+		{ "dtype", 1 },  { "layout", 1 },   { "attention", 0 },
+		{ "config", 0 }, { "engine", 0 },   { "hash", 1 },
+		{ "seed", 0 },
+	};
+	const char *texts[KVPULL_SHARE_TEXTS];
+	struct kvpull_share_naming naming = { 0 };
+	char longest[KVPULL_TEXT_BYTES_MAX + 1];
+	char line[256];
+	uint32_t at;
+	uint32_t how;
+
+	memset(longest, 'x', sizeof(longest));
+	for (at = 0; at < KVPULL_SHARE_TEXTS; at++)
+		texts[at] = rows[at].name;
+	for (at = 0; at < KVPULL_SHARE_TEXTS; at++) {
+		const char *const ways[] = { NULL, "", "a\nb", longest };
+
+		(void)snprintf(
+			line, sizeof(line),
+			"%s is needed, or too long: at most %u bytes without control characters",
+			rows[at].name, KVPULL_TEXT_BYTES_MAX - 1);
+		for (how = 0; how < 4; how++) {
+			struct kvpull_error_detail detail = {
+				.struct_size = sizeof(detail)
+			};
+			const int is_good = how < 2 && !rows[at].is_needed;
+
+			texts[at] = ways[how];
+			assert_int_equal(kvpull_share_naming_texts(
+						 &naming, texts, &detail),
+					 is_good ? 0 : KVPULL_EINVAL);
+			assert_string_equal(detail.field,
+					    is_good ? "" : rows[at].name);
+			assert_string_equal(detail.message,
+					    is_good ? "" : line);
+		}
+		texts[at] = rows[at].name;
+	}
+	longest[KVPULL_TEXT_BYTES_MAX - 1] = '\0';
+	texts[9] = longest;
+	assert_int_equal(kvpull_share_naming_texts(&naming, texts, NULL), 0);
+	assert_string_equal(naming.model, "model");
+	assert_string_equal(naming.hash, "hash");
+	assert_string_equal(naming.seed, longest);
 }
