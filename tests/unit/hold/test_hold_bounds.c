@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "plugin/hold/hold_state.h"
+#include "tests/lib/fence.h"
 #include "tests/unit/hold/world.h"
 
 #define MANY (KVPULL_GIVEN_MAX + 2u)
@@ -205,4 +206,48 @@ TEST(early_claim_where_nobody_looks_is_kept_and_not_shown)
 	expect_report(f, 3, 8, KVPULL_END_EXPIRED);
 	assert_int_equal(kvpull_status_get(&f->now[3].joined), 0);
 	assert_int_equal(f->side.event_next, 0);
+}
+
+/* Age and last word begin with the take; a ring may be given up after claims. */
+TEST(hold_is_shown_from_its_take_on_and_claimed_until_its_release)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 0xa1, 0, 1), 0 };
+	const struct who b = { join(f, 0xb1, 0, 1), 0 };
+
+	poll_at(f, START + 5);
+	take(f, 2, 7);
+	assert_int_equal(kvpull_status_get(&f->rows[2].taken_ns), START + 5);
+	assert_int_equal(kvpull_status_get(&f->now[2].word_ns), START + 5);
+	assert_false(kvpull_holds_is_claimed(f->holds, a.instance));
+	claim(f, a, 2, 7);
+	assert_true(kvpull_holds_is_claimed(f->holds, a.instance));
+	assert_false(kvpull_holds_is_claimed(f->holds, b.instance));
+	release(f, a, 2, 7);
+	poll_at(f, START + 6);
+	expect_report(f, 2, 7, KVPULL_END_RELEASED);
+	assert_false(kvpull_holds_is_claimed(f->holds, a.instance));
+}
+
+/* Memory behind the table looks like an instance that is here. */
+TEST(words_of_an_instance_beyond_the_table_are_unknown)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 0xa1, 0, 1), 0 };
+	struct kvpull_instance *beyond = &f->holds->instances.all[INSTANCES];
+	struct kvpull_instance before;
+	struct kvpull_instance after;
+
+	fence_open(beyond, sizeof(*beyond));
+	before = *beyond;
+	*beyond = f->holds->instances.all[a.instance];
+	claim(f, (struct who){ INSTANCES, 0 }, 2, 7);
+	kvpull_holds_beat(f->holds, INSTANCES, 0, f->now_ns + 9);
+	kvpull_holds_leave(f->holds, INSTANCES, 0, f->now_ns);
+	after = *beyond;
+	*beyond = before;
+	assert_memory_equal(&after, &f->holds->instances.all[a.instance],
+			    sizeof(after));
+	assert_int_equal(counts_of(f).unknown, 1);
+	assert_int_equal(f->holds->holds[2].state, HOLD_FREE);
 }

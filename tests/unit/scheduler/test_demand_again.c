@@ -73,6 +73,37 @@ UNIT_TEST(pull_of_no_blocks_is_refused)
 	world_close(world);
 }
 
+/* The most groups that there can be are another mistake than one more. */
+UNIT_TEST(allocation_of_more_groups_than_there_can_be_is_refused)
+{
+	const struct world_ticket ticket = world_make_ticket(7);
+	const struct kvpull_blocks groups[KVPULL_GROUPS_MAX + 1] = {
+		{ .block_count = 4, .block_ids = world_local_blocks }
+	};
+	struct kvpull_allocation allocation = { .key = 1,
+						.external_tokens = 64,
+						.group_count =
+							KVPULL_GROUPS_MAX,
+						.groups = groups };
+	struct world *world = opened();
+
+	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	for (; allocation.group_count <= KVPULL_GROUPS_MAX + 1;
+	     allocation.group_count++) {
+		assert_int_equal(kvpull_scheduler_allocated(world->scheduler,
+							    &allocation,
+							    world->now_ns),
+				 KVPULL_EINVAL);
+		assert_non_null(strstr(
+			world->warning,
+			allocation.group_count == KVPULL_GROUPS_MAX ?
+				": allocated() names 8 groups, and open() named 1" :
+				": allocated() names groups or blocks, and gives none"));
+	}
+	world_close(world);
+}
+
 /* The producer's model has as many groups as ours: this ticket was made up. */
 static struct world_ticket ticket_of_two_groups(void)
 {
