@@ -129,7 +129,7 @@ TEST(caches_of_one_place_alone_can_share_bytes)
 		if (rows[at].is_one)
 			is_refused(
 				model,
-				"0 in region 1: blocks share bytes with those of caches[0], offset 0 in region 0");
+				"caches[1].offset 0 in region 1: blocks share bytes with those of caches[0], offset 0 in region 0");
 		else
 			is_good(model);
 	}
@@ -148,14 +148,18 @@ TEST(layer_has_one_group)
 	is_good(model);
 	/* The second begins with the last layer of the first. */
 	model->caches[1].layer_first = 1;
-	is_refused(model, "another cache has its layers in another group");
+	is_refused(
+		model,
+		"caches[1].group_index 1: another cache has its layers in another group");
 	model->caches[1].layer_first = 2;
 	/* The first ends with the first layer of the second. */
 	model->caches[0].layer_count = 3;
-	is_refused(model, "another cache has its layers in another group");
+	is_refused(
+		model,
+		"caches[1].group_index 1: another cache has its layers in another group");
 	model->caches[0].layer_count = 2;
 	model->compat.group_count = 1;
-	is_refused(model, "1: the engine has 1 groups");
+	is_refused(model, "caches[1].group_index 1: the engine has 1 groups");
 }
 
 TEST(layers_are_those_of_the_model)
@@ -163,7 +167,9 @@ TEST(layers_are_those_of_the_model)
 	struct model *model = *state;
 
 	model->compat.layer_count = LAYERS - 1;
-	is_refused(model, "2 from layer 2 on: the model has 3 layers");
+	is_refused(
+		model,
+		"caches[1].layer_count 2 from layer 2 on: the model has 3 layers");
 	model->compat.layer_count = LAYERS + 1;
 	is_refused(
 		model,
@@ -242,13 +248,13 @@ TEST(bytes_of_a_token_are_said_where_the_model_has_none)
 	model->compat.head_bytes = 0;
 	is_refused(
 		model,
-		"is 0, and so is the model's head_bytes: say the bytes of a head of a token in each cache");
+		"caches[0].token_bytes is 0, and so is the model's head_bytes: say the bytes of a head of a token in each cache");
 	model->caches[0].token_bytes = HEAD_BYTES;
 	is_refused(model, "token_bytes");
 	model->caches[1].token_bytes = HEAD_BYTES + 1;
 	is_refused(
 		model,
-		"is 9, 36 bytes in a block of 4 tokens: row_count 4 x head_bytes 8 is 32");
+		"caches[1].token_bytes is 9, 36 bytes in a block of 4 tokens: row_count 4 x head_bytes 8 is 32");
 	model->caches[1].token_bytes = HEAD_BYTES;
 	is_good(model);
 }
