@@ -10,6 +10,7 @@
 
 #define REQUESTS 600u
 #define PARTS 1200u
+#define TOY_PARTS_MAX 4u
 #define LATE UINT64_C(1000000)
 
 static const enum kvpull_reads_state with_guards[] = { KVPULL_READS_DATA,
@@ -323,4 +324,90 @@ TEST(run_goes_on_with_so_many_that_waited_and_no_more)
 			kvpull_reads_event(&toy.reads, &event);
 		}
 	}
+}
+
+/* The look at deadlines stands between two requests when the next one ends. */
+TEST(look_at_deadlines_goes_on_behind_a_request_that_ended)
+{
+	uint32_t at;
+
+	toy.ready = KVPULL_EAGAIN;
+	for (at = 0; at < REQUESTS; at++)
+		begin(at, with_guards);
+	assert_int_equal(kvpull_reads_run(&toy.reads, 1), 1);
+	kvpull_reads_fail(&toy.reads, 512, KVPULL_EABORTED);
+	assert_int_equal(toy.ended, 1);
+	assert_int_equal(toy.code, KVPULL_EABORTED);
+	/* 513 and later are looked at; then all that are left, from the first. */
+	(void)kvpull_reads_run(&toy.reads, LATE);
+	assert_int_equal(toy.ended, REQUESTS - 512);
+	assert_int_equal(toy.code, KVPULL_EDEADLINE);
+	(void)kvpull_reads_run(&toy.reads, UINT64_MAX);
+	assert_int_equal(toy.ended, REQUESTS);
+}
+
+/* All reads of a request end. */
+static void all_done(uint32_t index, int32_t code)
+{
+	const struct kvpull_reads_request *request = &toy.reads.requests[index];
+	uint32_t parts[TOY_PARTS_MAX];
+	uint32_t at;
+
+	for (at = 0; at < toy.part_count; at++)
+		parts[at] = request->parts[at];
+	for (at = 0; at < toy.part_count; at++) {
+		const struct kvpull_event event = {
+			.kind = KVPULL_EVENT_READ_DONE,
+			.code = code,
+			.read = &toy.reads.parts[parts[at]].read,
+		};
+
+		kvpull_reads_event(&toy.reads, &event);
+	}
+}
+
+TEST(run_gives_parts_to_so_many_that_waited_and_no_more)
+{
+	uint32_t at;
+
+	toy.part_count = TOY_PARTS_MAX;
+	for (at = 0; at < 400; at++)
+		begin(at, data_alone);
+	/* All parts are in use, 100 requests wait for some. */
+	assert_int_equal(toy.begun[0], PARTS);
+	for (at = 0; at < 100; at++)
+		all_done(at, 0);
+	assert_int_equal(toy.ended, 100);
+	assert_int_equal(toy.begun[0], PARTS);
+	assert_int_equal(kvpull_reads_run(&toy.reads, 1), 1);
+	assert_int_equal(toy.begun[0], PARTS + 64 * TOY_PARTS_MAX);
+	assert_true(kvpull_reads_run(&toy.reads, 1) > 1);
+	assert_int_equal(toy.begun[0], PARTS + 100 * TOY_PARTS_MAX);
+	for (at = 100; at < 400; at++)
+		all_done(at, 0);
+	assert_int_equal(toy.ended, 400);
+	assert_int_equal(toy.code, 0);
+}
+
+/* A change in the middle of a turn is for the next turn. */
+TEST(turn_looks_at_each_that_waits_once)
+{
+	uint64_t steps;
+	uint32_t at;
+
+	toy.ready = KVPULL_EAGAIN;
+	for (at = 0; at < 100; at++)
+		begin(at, with_guards);
+	steps = toy.reads.steps;
+	toy.reads.has_changed = 1;
+	assert_int_equal(kvpull_reads_run(&toy.reads, 1), 1);
+	assert_int_equal(toy.reads.steps, steps + 64);
+	toy.reads.has_changed = 1;
+	assert_true(kvpull_reads_run(&toy.reads, 1) > 1);
+	assert_int_equal(toy.reads.steps, steps + 100);
+	assert_int_equal(kvpull_reads_run(&toy.reads, 1), 1);
+	assert_int_equal(toy.reads.steps, steps + 164);
+	for (at = 0; at < 100; at++)
+		kvpull_reads_fail(&toy.reads, at, KVPULL_EABORTED);
+	assert_int_equal(toy.ended, 100);
 }
