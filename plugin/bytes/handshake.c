@@ -316,6 +316,7 @@ int kvpull_sealed_get(struct kvpull_wire_reader *reader,
 	struct head head;
 	const int kind = get_head(reader, &head);
 
+	sealed->version = head.version;
 	if (kind < 0)
 		return kind;
 	if (kind != (int)wanted->kind ||
@@ -327,7 +328,6 @@ int kvpull_sealed_get(struct kvpull_wire_reader *reader,
 	mac(reader->data, reader->byte_count, seal, sum);
 	if (crypto_verify_16(sum, reader->data + reader->byte_count) != 0)
 		return seal->key ? KVPULL_EAUTH : KVPULL_EPROTO;
-	sealed->version = head.version;
 	return kvpull_fields_get(reader, wanted->table, message,
 				 sealed->unknown);
 }

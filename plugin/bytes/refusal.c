@@ -34,7 +34,8 @@ void kvpull_refusal_version(struct kvpull_refusal *refusal,
 	kvpull_refusal_numbers(refusal, KVPULL_EVERSION, "",
 			       KVPULL_WIRE_VERSION, sealed->version);
 	(void)snprintf(refusal->field, sizeof(refusal->field),
-		       "wire version (by %s)", sealed->unknown);
+		       "wire version (by %s)",
+		       sealed->unknown[0] ? sealed->unknown : "message kind");
 }
 
 void kvpull_refusal_hello(struct kvpull_refusal *refusal, int32_t code,

@@ -62,7 +62,6 @@ uint32_t kvpull_pulls_take(struct kvpull_worker *worker,
 	const uint32_t index = list->first;
 
 	list->first = worker->pull_notes[index].next;
-	worker->pull_notes[index].next = KVPULL_NONE;
 	return index;
 }
 

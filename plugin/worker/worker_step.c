@@ -185,7 +185,6 @@ static void pull_fill(struct kvpull_worker *worker, uint32_t index,
 	pull->started_ns = now_ns;
 	pull->unstarted = 0;
 	pull->deadline_ns = now_ns + limit_ms * KVPULL_NS_PER_MS;
-	note->next = KVPULL_NONE;
 	note->abort_told = 0;
 	if (!note->serial)
 		note->serial = KVPULL_WRAP_START;

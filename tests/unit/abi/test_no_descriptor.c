@@ -4,12 +4,15 @@
  * call that asked for it says so, leaves nothing open, and can be tried again.
  */
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "kvpull/reader.h"
 #include "tests/unit/abi/world.h"
 
 #define NEVER UINT32_MAX
@@ -115,4 +118,128 @@ UNIT_TEST(event_fd_without_a_descriptor_or_watch_can_be_tried_again)
 		assert_int_equal(ops->event_fd(worker), fd);
 		ops->close(worker);
 	}
+}
+
+/* ---- a reader ---- */
+
+static char said[512];
+
+static void line_take(void *context, uint32_t level, const char *line)
+{
+	(void)context;
+	if (level == KVPULL_LOG_ERROR)
+		(void)snprintf(said, sizeof(said), "%s", line);
+}
+
+static int reader_open(struct kvpull_reader **reader,
+		       struct kvpull_error_detail *detail)
+{
+	static const struct kvpull_host host = { .struct_size = sizeof(host),
+						 .log = line_take };
+	const struct kvpull_model model = { .struct_size = sizeof(model),
+					    .model = "m",
+					    .weights = "w",
+					    .dtype = "u8",
+					    .layout = "LBHNC" };
+	const struct kvpull_reader_naming naming = {
+		.struct_size = sizeof(naming), .model = &model, .hash = "sha256"
+	};
+	const struct kvpull_reader_params params = {
+		.struct_size = sizeof(params),
+		.host = &host,
+		.config_json = "{\"copy_threads\":0,\"uring\":\"no\"}",
+		.naming = &naming,
+		.engine_id = "reader",
+	};
+
+	return kvpull_reader_v1()->open(&params, reader, detail);
+}
+
+UNIT_TEST(reader_without_a_descriptor_or_watch_leaves_nothing)
+{
+	const uint32_t fds = fds_open();
+	uint32_t refused = 0;
+
+	do {
+		struct kvpull_error_detail detail = { .struct_size =
+							      sizeof(detail) };
+		struct kvpull_reader *reader = NULL;
+		int code;
+
+		calls = 0;
+		refused_call = refused++;
+		code = reader_open(&reader, &detail);
+		assert_int_equal(code == 0, calls <= refused_call);
+		assert_int_equal(code == 0, reader != NULL);
+		assert_int_equal(code != 0, detail.message[0] != 0);
+		refused_call = NEVER;
+		kvpull_reader_v1()->close(reader);
+		assert_int_equal(fds_open(), fds);
+	} while (calls >= refused);
+	assert_true(refused > 1);
+}
+
+UNIT_TEST(readers_event_fd_without_a_descriptor_or_watch_can_be_tried_again)
+{
+	const struct kvpull_reader_ops *ops = kvpull_reader_v1();
+	struct kvpull_reader *reader;
+	uint32_t fds;
+	int fd = -1;
+
+	assert_int_equal(reader_open(&reader, NULL), 0);
+	fds = fds_open();
+	for (refused_call = 0; fd < 0; refused_call++) {
+		calls = 0;
+		said[0] = '\0';
+		fd = ops->event_fd(reader);
+		assert_int_equal(fd<0, calls> refused_call);
+		assert_int_equal(fd < 0, said[0] != '\0');
+		if (fd >= 0)
+			continue;
+		assert_int_equal(fd, KVPULL_EDEVICE);
+		assert_int_equal(strncmp(said, "event_fd: ", 10), 0);
+		assert_int_equal(fds_open(), fds);
+	}
+	assert_true(refused_call > 4);
+	refused_call = NEVER;
+	assert_int_equal(ops->event_fd(reader), fd);
+	ops->close(reader);
+}
+
+/* The file of slots is watched from the share, where the handle sleeps. */
+UNIT_TEST(share_without_a_descriptor_or_watch_can_be_tried_again)
+{
+	const struct kvpull_reader_ops *ops = kvpull_reader_v1();
+	const struct kvpull_reader_share share = {
+		.struct_size = sizeof(share),
+		.chunk_bytes = 4096,
+		.chunk_count = 4,
+		.slot_folder = "/dev/shm",
+		.slot_count = 2,
+	};
+	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
+	struct kvpull_reader *reader;
+	int code = -1;
+
+	assert_int_equal(reader_open(&reader, NULL), 0);
+	assert_true(ops->event_fd(reader) >= 0);
+	for (refused_call = 0; code; refused_call++) {
+		struct kvpull_error_detail detail = { .struct_size =
+							      sizeof(detail) };
+		const uint32_t fds = fds_open();
+
+		calls = 0;
+		code = ops->share(reader, &share, &memory, &detail);
+		assert_int_equal(code != 0, calls > refused_call);
+		assert_int_equal(code != 0, detail.message[0] != 0);
+		if (!code)
+			continue;
+		assert_in_range(fds_open(), fds, fds + 1); /* of the folder */
+		assert_int_equal(ops->unshare(reader), KVPULL_EINVAL);
+	}
+	assert_true(refused_call > 2);
+	refused_call = NEVER;
+	assert_true(memory.bytes >= 4 * 4096);
+	assert_int_equal(ops->unshare(reader), 0);
+	ops->close(reader);
 }

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "kvpull/reader.h"
 #include "tests/unit/abi/world.h"
 
 /* Sanitizers have an mmap of their own. */
@@ -79,6 +80,76 @@ static int scheduler_try(struct kvpull_error_detail *detail)
 
 	assert_int_equal(code == 0, scheduler != NULL);
 	ops->close(scheduler);
+	return code;
+}
+
+#define CHUNKS 4u
+#define SLOTS 2u
+
+static const struct kvpull_reader_share share_small = {
+	.struct_size = sizeof(share_small),
+	.chunk_bytes = 4096,
+	.chunk_count = CHUNKS,
+	.slot_folder = "/dev/shm",
+	.slot_count = SLOTS,
+};
+
+static int reader_open(struct kvpull_reader **reader,
+		       struct kvpull_error_detail *detail)
+{
+	const struct kvpull_open_params params = params_small();
+	struct kvpull_model model = *params.model;
+	const struct kvpull_reader_naming naming = {
+		.struct_size = sizeof(naming), .model = &model, .hash = "sha256"
+	};
+	const struct kvpull_reader_params own = {
+		.struct_size = sizeof(own),
+		.config_json = "{\"copy_threads\":0,\"uring\":\"no\"}",
+		.naming = &naming,
+		.engine_id = "reader",
+	};
+
+	model.weights = "w";
+	return kvpull_reader_v1()->open(&own, reader, detail);
+}
+
+static int reader_try(struct kvpull_error_detail *detail)
+{
+	struct kvpull_reader *reader = NULL;
+	const int code = reader_open(&reader, detail);
+
+	assert_int_equal(code == 0, reader != NULL);
+	kvpull_reader_v1()->close(reader);
+	return code;
+}
+
+/* A share that found no memory can be tried again at once. */
+static int share_try(struct kvpull_error_detail *detail)
+{
+	const struct kvpull_reader_ops *ops = kvpull_reader_v1();
+	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
+	const uint32_t wanted = refused_call;
+	struct kvpull_reader *reader = NULL;
+	uint32_t asked;
+	int code;
+
+	refused_call = NEVER;
+	assert_int_equal(reader_open(&reader, NULL), 0);
+	calls = 0;
+	refused_call = wanted;
+	code = ops->share(reader, &share_small, &memory, detail);
+	asked = calls;
+	refused_call = NEVER;
+	if (code) {
+		assert_int_equal(ops->unshare(reader), KVPULL_EINVAL);
+		assert_int_equal(
+			ops->share(reader, &share_small, &memory, NULL), 0);
+	}
+	assert_true(memory.bytes >= CHUNKS * 4096);
+	assert_int_equal(ops->unshare(reader), 0);
+	ops->close(reader);
+	calls = asked;
+	refused_call = wanted;
 	return code;
 }
 
@@ -181,6 +252,31 @@ UNIT_TEST(scheduler_without_memory_leaves_nothing)
 #ifdef HAS_OWN_MMAP
 	assert_true(failures_of(scheduler_try) > 4);
 	;
+#else
+	skip();
+#endif
+}
+
+UNIT_TEST(reader_without_memory_leaves_nothing)
+{
+#ifdef HAS_OWN_MMAP
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+
+	assert_int_equal(reader_try(&detail), 0);
+	assert_true(failures_of(reader_try) > 4);
+	assert_int_equal(reader_try(&detail), 0);
+#else
+	skip();
+#endif
+}
+
+UNIT_TEST(share_without_memory_leaves_nothing_and_is_tried_again)
+{
+#ifdef HAS_OWN_MMAP
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+
+	assert_int_equal(share_try(&detail), 0);
+	assert_true(failures_of(share_try) > 4);
 #else
 	skip();
 #endif

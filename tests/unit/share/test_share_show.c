@@ -206,13 +206,14 @@ UNIT_TEST(what_was_read_of_whom_is_shown)
 
 UNIT_TEST(a_read_that_failed_is_shown_with_its_owner)
 {
+	const struct kvpull_status_thread *thread;
 	const struct kvpull_status_event *event;
 	const struct kvpull_status_peer *peer;
-	struct kvpull_reader_place place;
+	struct kvpull_reader_place places[2];
 	struct kvpull_reader_record record;
 	struct handle_world world;
 	struct shown shown;
-	int32_t code;
+	int32_t codes[2];
 	uint64_t id;
 
 	up(&world, ",\"inline_bytes\":0");
@@ -221,20 +222,102 @@ UNIT_TEST(a_read_that_failed_is_shown_with_its_owner)
 	handle_add(&world, NULL);
 	assert_int_equal(handle_settle(&world), 0);
 	(void)handle_fill(&world, 0, 1);
-	assert_int_equal(handle_probe(&world, 1, &place, &id), 0);
+	(void)handle_fill(&world, 1, 2);
+	assert_int_equal(handle_probe(&world, 2, places, &id), 0);
 	handle_await(&world, id, &record);
 	assert_int_equal(
-		handle_read(&world, &place, 1, record.incarnation, &code, &id),
+		handle_read(&world, places, 2, record.incarnation, codes, &id),
 		0);
 	assert_int_equal(world.ops->cancel(world.reader, id), 0);
 	handle_await(&world, id, &record);
 	assert_int_equal(record.code, KVPULL_EABORTED);
 	look(world.reader->status.path, &shown);
+	thread = part(&shown, KVPULL_STATUS_ENGINE);
 	peer = part(&shown, KVPULL_STATUS_PEERS);
 	event = part(&shown, KVPULL_STATUS_ENGINE_EVENTS);
+	/* A read that failed is one, of two pieces that failed. */
 	assert_int_equal(peer->failures, 1);
+	assert_int_equal(peer->pulls, 1);
+	assert_int_equal(peer->bytes, 0);
+	assert_int_equal(thread->failures[-KVPULL_EABORTED], 2);
+	assert_int_equal(thread->event_count, 2);
 	assert_int_equal(event[1].what >> 32 & 0xffff, KVPULL_DID_FAILED);
+	assert_int_equal(event[1].what >> 48, -KVPULL_EABORTED);
+	assert_int_equal(event[1].what & 0xffffffff, world.peer);
 	assert_int_equal(event[1].who, world.owner->incarnation);
+	free(shown.bytes);
+	end(&world);
+}
+
+/* The only row of a consumer that was shown, and its number. */
+static const struct kvpull_status_consumer *
+only_consumer(const struct shown *shown, uint32_t *number)
+{
+	const struct kvpull_status_consumer *rows =
+		part(shown, KVPULL_STATUS_CONSUMERS);
+
+	*number = 0;
+	while (!rows[*number].state)
+		*number += 1;
+	return &rows[*number];
+}
+
+UNIT_TEST(a_reader_that_left_is_shown_as_gone_and_since_when)
+{
+	const struct kvpull_status_consumer *caller;
+	const struct kvpull_status_event *event;
+	char path[sizeof(((struct kvpull_status *)NULL)->path)];
+	struct handle_world world;
+	struct shown shown;
+	uint64_t incarnation;
+	uint64_t left_ns;
+	uint32_t number;
+
+	up(&world, "");
+	handle_owner(&world);
+	handle_reader(&world);
+	handle_add(&world, NULL);
+	assert_int_equal(handle_settle(&world), 0);
+	incarnation = world.reader->incarnation;
+	memcpy(path, world.reader->status.path, sizeof(path));
+	left_ns = kvpull_clock_ns();
+	world.ops->close(world.reader);
+	world.reader = NULL;
+	while (world.owner->callers.in_count)
+		(void)world.ops->poll(world.owner, NULL, 0, 24);
+	look(world.owner->status.path, &shown);
+	caller = only_consumer(&shown, &number);
+	event = part(&shown, KVPULL_STATUS_ENGINE_EVENTS);
+	assert_int_equal(caller->state, KVPULL_SHOWN_GONE);
+	assert_int_equal(caller->instance, incarnation);
+	assert_true(caller->since_ns >= left_ns);
+	assert_int_equal(event[1].what >> 32, KVPULL_DID_LEAVE);
+	assert_int_equal(event[1].what & 0xffffffff, number);
+	assert_int_equal(event[1].who, incarnation);
+	assert_true(event[1].at_ns >= left_ns);
+	assert_int_equal(counter(&shown, "readers_live"), 0);
+	free(shown.bytes);
+	assert_int_equal(unlink(path), 0);
+	end(&world);
+}
+
+UNIT_TEST(slots_of_a_pool_are_shown)
+{
+	const struct kvpull_reader_share share = handle_slots("/dev/shm", 3);
+	struct kvpull_status_pool *pool;
+	struct handle_world world;
+	struct shown shown;
+
+	up(&world, "");
+	world.owner = handle_open(&world, 0, NULL);
+	world.memory =
+		(struct kvpull_memory){ .struct_size = sizeof(world.memory) };
+	assert_int_equal(
+		world.ops->share(world.owner, &share, &world.memory, NULL), 0);
+	look(world.owner->status.path, &shown);
+	pool = part(&shown, KVPULL_STATUS_POOL);
+	assert_int_equal(pool->slot_count, 3);
+	assert_int_equal(pool->chunk_count, HANDLE_CHUNKS);
 	free(shown.bytes);
 	end(&world);
 }
