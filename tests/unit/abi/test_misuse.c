@@ -176,6 +176,11 @@ static void unsupported(const struct kvpull_open_params *params,
 
 UNIT_TEST(features_that_are_not_there_yet_are_refused_by_name)
 {
+	static const struct kvpull_group groups[3] = {
+		{ 16, KVPULL_GROUP_FULL },
+		{ 16, KVPULL_GROUP_SLIDING },
+		{ 16, KVPULL_GROUP_STATE },
+	};
 	struct kvpull_open_params params = open_params("engine");
 
 	params.pp_size = 2;
@@ -186,6 +191,10 @@ UNIT_TEST(features_that_are_not_there_yet_are_refused_by_name)
 	params = open_params("engine");
 	params.push_mode = 1;
 	unsupported(&params, "push_mode");
+	params = open_params("engine");
+	params.groups = groups;
+	params.group_count = 3;
+	unsupported(&params, "groups");
 }
 
 UNIT_TEST(more_regions_or_caches_than_there_can_be_are_refused)
@@ -281,6 +290,13 @@ UNIT_TEST(struct_that_cannot_be_read_is_named)
 	params.groups = many;
 	params.group_count = 4096;
 	refused_with(&params, "groups", "1 .. 8 groups");
+	params.group_count = KVPULL_GROUPS_MAX + 1;
+	refused_with(&params, "groups", "1 .. 8 groups");
+	params.group_count = 0;
+	refused_with(&params, "groups", "1 .. 8 groups");
+	params = open_params("engine");
+	params.reserved = 1;
+	refused_with(&params, "reserved", "a reserved member is not 0");
 }
 
 UNIT_TEST(record_that_is_refused_is_named)
@@ -600,10 +616,21 @@ UNIT_TEST(links_to_a_service_are_told_once_an_open)
 
 UNIT_TEST(rank_behind_the_last_is_refused)
 {
+	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
 	struct kvpull_open_params params = open_params("engine");
+	struct kvpull_worker *worker;
 
 	params.tp_rank = params.tp_size;
 	refused_with(&params, "tp_rank", "tp_rank 1 of tp_size 1");
+	params.tp_rank = 0;
+	params.tp_size = 0;
+	refused_with(&params, "tp_rank", "tp_rank 0 of tp_size 0");
+	params.tp_size = KVPULL_RANKS_MAX + 1;
+	refused_with(&params, "tp_rank", "of tp_size 65: size is 1 .. 64");
+	params.tp_size = KVPULL_RANKS_MAX;
+	params.tp_rank = KVPULL_RANKS_MAX - 1;
+	assert_int_equal(ops->open(&params, &worker, NULL), 0);
+	ops->close(worker);
 }
 
 /* A stream is not waited for, and a thread is alone with what it does. */

@@ -308,3 +308,24 @@ UNIT_TEST(open_touches_few_of_its_pages)
 	skip();
 #endif
 }
+
+UNIT_TEST(peek_without_memory_says_so_and_is_tried_again)
+{
+#ifdef HAS_OWN_MMAP
+	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
+	static const char text[] = "not one of ours";
+	const int64_t bytes = mapped_bytes;
+	struct kvpull_ticket_info info = { .struct_size = sizeof(info) };
+
+	calls = 0;
+	refused_call = 0;
+	assert_int_equal(ops->ticket_peek(text, sizeof(text) - 1, &info),
+			 KVPULL_ENOMEM);
+	refused_call = NEVER;
+	assert_int_equal(ops->ticket_peek(text, sizeof(text) - 1, &info),
+			 KVPULL_ENOTMINE);
+	assert_int_equal(mapped_bytes, bytes);
+#else
+	skip();
+#endif
+}
