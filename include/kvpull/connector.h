@@ -516,7 +516,7 @@ struct kvpull_worker_ops {
 	/**
 	 * Local blocks of a FAILED key, until the next poll or step. A pull
 	 * that was refused before it began (KVPULL_EFULL, _ETRUNCATED, and
-	 * sometimes _EEXPIRED or _ECLOSED) is KVPULL_ENOKEY here: none of its
+	 * sometimes _EEXPIRED) is KVPULL_ENOKEY here: none of its
 	 * blocks was written, and all blocks of its allocated() count as not
 	 * loaded.
 	 * Return 0, KVPULL_ENOKEY, KVPULL_ETOOSMALL (*block_count is what it

@@ -26,13 +26,6 @@
 
 #include "base/wrap.h"
 
-static int is_closing(const struct kvpull_worker *worker)
-{
-	/* A flag of this thread's own; the progress thread only reads it. */
-	return (int)atomic_load_explicit(&worker->handover.closing,
-					 memory_order_relaxed);
-}
-
 /* Report FAILED for a pull that gets no slot. */
 static void pull_refuse(struct kvpull_worker *worker,
 			const struct kvpull_command *command, int32_t reason)
@@ -116,9 +109,8 @@ static void apply_claim(struct kvpull_worker *worker,
 	const uint32_t index = kvpull_index_pool_peek(&worker->claim_pool);
 	struct kvpull_claim_order *claim;
 
-	if (is_closing(worker) ||
-	    kvpull_map_get(&worker->claim_map, command->ticket_serial) !=
-		    KVPULL_NONE)
+	if (kvpull_map_get(&worker->claim_map, command->ticket_serial) !=
+	    KVPULL_NONE)
 		return;
 	if (index == KVPULL_NONE ||
 	    kvpull_map_set(&worker->claim_map, command->ticket_serial, index)) {
@@ -215,8 +207,6 @@ static void apply_pull(struct kvpull_worker *worker,
 		worker->counts.step_bad++;
 		return;
 	}
-	if (!refusal && is_closing(worker))
-		refusal = KVPULL_ECLOSED;
 	if (!refusal && claim == KVPULL_NONE)
 		refusal = KVPULL_EEXPIRED;
 	index = kvpull_index_pool_peek(&worker->pull_pool);

@@ -525,8 +525,7 @@ static void failed_check(struct api_engine *engine, uint32_t rank,
 	if (code == KVPULL_ENOKEY && (record->reason == KVPULL_EFULL ||
 				      record->reason == KVPULL_ETRUNCATED ||
 				      record->reason == KVPULL_EEXPIRED ||
-				      record->reason == KVPULL_EMISMATCH ||
-				      record->reason == KVPULL_ECLOSED))
+				      record->reason == KVPULL_EMISMATCH))
 		return;
 	if (code || request->pulling != 1)
 		api_fail("key %llu FAILED %d: failed_blocks() %d",

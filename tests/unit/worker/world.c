@@ -2,6 +2,7 @@
 #include "tests/unit/worker/world.h"
 
 __attribute__((weak)) uint32_t world_holds = 8;
+__attribute__((weak)) uint32_t world_pull_blocks = 16;
 
 struct world *world_of(struct kvpull_transport *transport)
 {
@@ -464,11 +465,11 @@ void world_create(struct world *world, const char *more)
 	(void)snprintf(json, sizeof(json),
 		       "{\"progress\":\"caller\",\"copy_threads\":0,"
 		       "\"max_holds\":%u,\"peers_max\":4,"
-		       "\"consumers_max\":4,\"pull_blocks_max\":16,"
+		       "\"consumers_max\":4,\"pull_blocks_max\":%u,"
 		       "\"requests_max\":8,\"lease_ms\":3000,"
 		       "\"hold_max_ms\":6000,\"connect_ms\":100,"
 		       "\"deadline_ms\":500%s}",
-		       world_holds, more);
+		       world_holds, world_pull_blocks, more);
 	if (kvpull_config_load(&world->config, json, &detail))
 		fail_msg("%s: %s", detail.field, detail.message);
 	world->now_ns = 1000 * WORLD_MS;

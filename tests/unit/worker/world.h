@@ -29,7 +29,9 @@
 #define WORLD_MS KVPULL_NS_PER_MS
 #define WORLD_STEP_BYTES 65536u
 
-extern uint32_t world_holds; /* 8, if a test program has no other */
+/* If a test program has no others: 8, 16. */
+extern uint32_t world_holds;
+extern uint32_t world_pull_blocks;
 
 struct world_peer {
 	char address[KVPULL_ADDRESS_BYTES_MAX];

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tables and buffers of a worker, full: the last that is taken, the first that
+ * is not, who is told, and that nothing of it stays.
+ */
+#include "tests/unit/worker/peer.h"
+
+#define REQUESTS_MAX 8u /* requests_max of the world */
+#define HOT KVPULL_PULLS_HOT
+#define MANY (HOT + 4u) /* pulls, some of them beyond the hot ones */
+#define PAIRS_MAX 40u
+#define GENERATION 1000u
+
+uint32_t world_pull_blocks = PAIRS_MAX;
+
+static int setup_many(void **state)
+{
+	return world_begin(state, ",\"pulls_max\":12,\"tickets_max\":4");
+}
+
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+static uint32_t commands_make(struct kvpull_command *commands, uint32_t count,
+			      uint64_t serial)
+{
+	static const uint32_t none = 0;
+	uint32_t at;
+
+	for (at = 0; at < count; at++)
+		commands[at] =
+			(struct kvpull_command){ .kind = KVPULL_COMMAND_PULL,
+						 .key = at + 1,
+						 .ticket_serial = serial,
+						 .group_count = 1,
+						 .remote_ids = &none,
+						 .local_ids = &none };
+	return count;
+}
+
+/* A poll with room for one: its record. */
+static int poll_one(struct world *world, struct kvpull_poll_record *record)
+{
+	return kvpull_worker_poll(world->worker, record, 1, sizeof(*record));
+}
+
+TEST(refused_pulls_beyond_requests_max_are_counted_and_said)
+{
+	struct world *world = *state;
+	struct kvpull_command commands[REQUESTS_MAX + 1];
+	uint32_t at;
+
+	world_send(world, commands, commands_make(commands, REQUESTS_MAX, 999));
+	assert_int_equal(world->errors, 0);
+	commands[REQUESTS_MAX] = commands[0];
+	commands[REQUESTS_MAX].key = REQUESTS_MAX + 1;
+	world_send(world, &commands[REQUESTS_MAX], 1);
+	assert_int_equal(world->errors, 1);
+	assert_int_equal(world->worker->counts.step_bad, 1);
+	world_poll(world, 2);
+	assert_int_equal(world->record_count, REQUESTS_MAX);
+	for (at = 1; at <= REQUESTS_MAX; at++)
+		world_reported(world, at, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
+	world_silent(world, REQUESTS_MAX + 1);
+	/* They have room again. */
+	commands[0].key = REQUESTS_MAX + 2;
+	world_send(world, commands, 1);
+	world_poll(world, 1);
+	world_reported(world, REQUESTS_MAX + 2, KVPULL_POLL_FAILED,
+		       KVPULL_EEXPIRED);
+	assert_int_equal(world->errors, 1);
+}
+
+TEST(poll_tells_as_many_refused_pulls_as_it_has_room_for)
+{
+	struct world *world = *state;
+	struct kvpull_poll_record record;
+	struct kvpull_command commands[3];
+	uint64_t key;
+
+	world_send(world, commands, commands_make(commands, 3, 999));
+	assert_int_equal(
+		kvpull_worker_poll(world->worker, NULL, 0, sizeof(record)), 0);
+	for (key = 1; key <= 3; key++) {
+		assert_int_equal(poll_one(world, &record), 1);
+		assert_int_equal(record.key, key);
+		assert_int_equal(record.kind, KVPULL_POLL_FAILED);
+		assert_int_equal(record.reason, KVPULL_EEXPIRED);
+	}
+	assert_int_equal(poll_one(world, &record), 0);
+}
+
+TEST(poll_tells_as_many_ended_pulls_as_it_has_room_for)
+{
+	struct world *world = *state;
+	struct kvpull_poll_record record;
+	uint64_t key;
+
+	world->read_code = 1;
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	for (key = 1; key <= 3; key++)
+		world_pull(world, key, 101, 0);
+	assert_int_equal(
+		kvpull_worker_poll(world->worker, NULL, 0, sizeof(record)), 0);
+	for (key = 1; key <= 3; key++) {
+		assert_int_equal(poll_one(world, &record), 1);
+		assert_int_equal(record.key, key);
+		assert_int_equal(record.kind, KVPULL_POLL_LOADED);
+	}
+	assert_int_equal(poll_one(world, &record), 0);
+	assert_int_equal(kvpull_index_pool_used(&world->worker->pull_pool), 0);
+}
+
+static void pull_of(struct world *world, uint64_t key,
+		    const uint32_t *remote_ids, const uint32_t *local_ids,
+		    uint32_t pairs)
+{
+	struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_PULL,
+		.key = key,
+		.ticket_serial = 101,
+		.group_count = 1,
+		.remote_ids = remote_ids,
+		.local_ids = local_ids,
+	};
+
+	command.group_first[1] = pairs;
+	world_send(world, &command, 1);
+}
+
+/* Also for pulls behind those whose ids lie in huge pages. */
+UNIT_TEST_WITH(each_pull_keeps_as_many_ids_as_pull_blocks_max, setup_many,
+	       world_teardown)
+{
+	struct world *world = *state;
+	const struct kvpull_worker *worker = world->worker;
+	uint32_t remote[PAIRS_MAX + 1];
+	uint32_t local[PAIRS_MAX + 1];
+	uint64_t key;
+	uint32_t at;
+
+	world_claim(world, 101, 1);
+	for (key = 1; key <= MANY; key++) {
+		for (at = 0; at <= PAIRS_MAX; at++) {
+			remote[at] = (uint32_t)key * 1000 + at;
+			local[at] = (uint32_t)key * 2000 + at;
+		}
+		pull_of(world, key, remote, local,
+			key % 2 ? PAIRS_MAX : KVPULL_PAIRS_FEW);
+	}
+	for (key = 1; key <= MANY; key++) {
+		const struct kvpull_pull_order *pull =
+			&worker->handover
+				 .pulls[kvpull_map_get(&worker->pull_map, key)];
+		const uint32_t pairs = key % 2 ? PAIRS_MAX : KVPULL_PAIRS_FEW;
+
+		assert_int_equal(pull->group_first[1], pairs);
+		assert_int_equal(pull->group_first[KVPULL_GROUPS_MAX], pairs);
+		for (at = 0; at < pairs; at++) {
+			assert_int_equal(pull->remote_ids[at], key * 1000 + at);
+			assert_int_equal(pull->local_ids[at], key * 2000 + at);
+		}
+	}
+	/* No place is left; and one that comes free takes no longer pull. */
+	pull_of(world, MANY + 1, remote, local, 1);
+	world_command(world, KVPULL_COMMAND_ABORT, 1, 0);
+	world_poll(world, 2);
+	world_reported(world, MANY + 1, KVPULL_POLL_FAILED, KVPULL_EFULL);
+	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	pull_of(world, MANY + 2, remote, local, PAIRS_MAX + 1);
+	world_poll(world, 1);
+	world_reported(world, MANY + 2, KVPULL_POLL_FAILED, KVPULL_EFULL);
+	pull_of(world, MANY + 3, remote, local, PAIRS_MAX);
+	world_poll(world, 1);
+	world_silent(world, MANY + 3);
+}
+
+/* 0 is the serial of a pull that never was. */
+TEST(serial_of_a_pull_goes_from_the_last_to_1)
+{
+	struct world *world = *state;
+	struct kvpull_pull_note *notes = world->worker->pull_notes;
+	uint32_t index;
+
+	world_claim(world, 101, 1);
+	for (index = 0; index < 4; index++)
+		notes[index].serial = UINT32_MAX - 1;
+	world_pull_command(world, 1, 101, 0);
+	index = kvpull_map_get(&world->worker->pull_map, 1);
+	assert_int_equal(notes[index].serial, UINT32_MAX);
+	world_command(world, KVPULL_COMMAND_ABORT, 1, 0);
+	world_poll(world, 2);
+	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	notes[index].serial = UINT32_MAX;
+	world_pull_command(world, 2, 101, 0);
+	assert_int_equal(kvpull_map_get(&world->worker->pull_map, 2), index);
+	assert_int_equal(notes[index].serial, 1);
+	world_command(world, KVPULL_COMMAND_ABORT, 2, 0);
+	world_poll(world, 2);
+	world_reported(world, 2, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+}
+
+static void expect_failed_blocks(const struct world *world, uint64_t key,
+				 uint32_t first)
+{
+	uint32_t blocks[2] = { 0 };
+	uint32_t count = 0;
+
+	assert_int_equal(kvpull_worker_failed_blocks(world->worker, key, blocks,
+						     2, &count),
+			 0);
+	assert_int_equal(count, 2);
+	assert_int_equal(blocks[0], first);
+	assert_int_equal(blocks[1], first + 1);
+}
+
+TEST(each_of_several_failed_pulls_tells_its_own_blocks)
+{
+	static const uint32_t remote[2] = { 1, 2 };
+	struct world *world = *state;
+	uint32_t blocks[2];
+	uint32_t count;
+	uint64_t key;
+
+	/* None has failed, also not of the key that no request has. */
+	assert_int_equal(kvpull_worker_failed_blocks(world->worker, 0, blocks,
+						     2, &count),
+			 KVPULL_ENOKEY);
+	world_claim(world, 101, 1);
+	for (key = 1; key <= 3; key++) {
+		const uint32_t local[2] = { (uint32_t)key * 4,
+					    (uint32_t)key * 4 + 1 };
+
+		pull_of(world, key, remote, local, 2);
+	}
+	for (key = 1; key <= 3; key++)
+		world_command(world, KVPULL_COMMAND_ABORT, key, 0);
+	world_poll(world, 1);
+	assert_int_equal(world->record_count, 3);
+	for (key = 1; key <= 3; key++)
+		expect_failed_blocks(world, key, (uint32_t)key * 4);
+	assert_int_equal(kvpull_worker_failed_blocks(world->worker, 4, blocks,
+						     2, &count),
+			 KVPULL_ENOKEY);
+	assert_int_equal(kvpull_worker_failed_blocks(world->worker, 2, blocks,
+						     1, &count),
+			 KVPULL_ETOOSMALL);
+	assert_int_equal(count, 2);
+	assert_int_equal(kvpull_index_pool_used(&world->worker->pull_pool), 3);
+	world_poll(world, 1);
+	assert_int_equal(kvpull_worker_failed_blocks(world->worker, 2, blocks,
+						     2, &count),
+			 KVPULL_ENOKEY);
+	assert_int_equal(kvpull_index_pool_used(&world->worker->pull_pool), 0);
+}
+
+TEST(hold_that_does_not_fit_the_table_is_refused_and_said)
+{
+	struct world *world = *state;
+	struct kvpull_command end = { .kind = KVPULL_COMMAND_END,
+				      .slot = world_holds,
+				      .generation = GENERATION,
+				      .key = 1,
+				      .reason = KVPULL_END_REVOKED };
+
+	world_hold(world, 1, world_holds, GENERATION);
+	assert_int_equal(world->errors, 1);
+	assert_int_equal(world->worker->counts.step_bad, 1);
+	world_hold(world, 1, world_holds - 1, GENERATION);
+	assert_int_equal(world->worker->counts.step_bad, 1);
+	/* Of a generation that the slot has had. */
+	world_hold(world, 2, world_holds - 1, GENERATION);
+	assert_int_equal(world->errors, 2);
+	assert_int_equal(world->worker->counts.step_bad, 2);
+	/* An end of no slot is counted, the hold's own is not. */
+	world_send(world, &end, 1);
+	assert_int_equal(world->worker->counts.step_bad, 3);
+	world_poll(world, 1);
+	world_silent(world, 1);
+	end.slot--;
+	world_send(world, &end, 1);
+	assert_int_equal(world->worker->counts.step_bad, 3);
+	world_poll(world, 1);
+	world_reported(world, 1, KVPULL_POLL_SENT, KVPULL_END_REVOKED);
+}
+
+TEST(rank_info_and_result_say_what_room_they_need)
+{
+	struct world *world = *state;
+	struct kvpull_command command;
+	uint8_t bytes[4096];
+	size_t needed = 0;
+	size_t count = 0;
+
+	assert_int_equal(kvpull_worker_rank_info(world->worker, bytes,
+						 sizeof(bytes), &needed),
+			 0);
+	assert_int_equal(kvpull_worker_rank_info(world->worker, bytes,
+						 needed - 1, &count),
+			 KVPULL_ETOOSMALL);
+	assert_int_equal(count, needed);
+	assert_int_equal(
+		kvpull_worker_rank_info(world->worker, bytes, needed, &count),
+		0);
+	world_send(world, &command, commands_make(&command, 1, 999));
+	world_poll(world, 1);
+	assert_int_equal(
+		kvpull_worker_result_build(world->worker, bytes, 0, &needed),
+		KVPULL_ETOOSMALL);
+	assert_true(needed > 0);
+	assert_int_equal(kvpull_worker_result_build(world->worker, bytes,
+						    needed - 1, &count),
+			 KVPULL_ETOOSMALL);
+	assert_int_equal(kvpull_worker_result_build(world->worker, bytes,
+						    needed, &count),
+			 0);
+	assert_int_equal(count, needed);
+}
+
+/* Results that were not made yet cannot have been taken. */
+TEST(ack_of_a_result_that_is_not_there_takes_none_away)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	struct kvpull_command command;
+
+	world_send(world, &command, commands_make(&command, 1, 999));
+	world_poll(world, 1);
+	assert_true(worker->result_next > worker->result_first);
+	world->ack = worker->result_next;
+	world_send(world, NULL, 0);
+	assert_true(worker->result_next > worker->result_first);
+	world->ack = worker->result_next - 1;
+	world_send(world, NULL, 0);
+	assert_int_equal(worker->result_first, worker->result_next);
+	/* And one that was taken before gives none back. */
+	world->ack = 1;
+	world_send(world, NULL, 0);
+	assert_int_equal(worker->result_first, worker->result_next);
+}
+
+/*
+ * Instances over a network are waited for a lease: as many as there is room for,
+ * and the next is closed by name.
+ */
+TEST(consumer_that_the_table_of_holds_has_no_room_for_is_closed)
+{
+	struct world *world = *state;
+	struct world_hello who = { .uid = world->peer_uid };
+	const struct world_caller *caller = NULL;
+	uint32_t at;
+
+	world_far(world);
+	/* Twice consumers_max. */
+	for (at = 0; at <= 2 * world->config.consumers_max; at++) {
+		who.instance = 100 + at;
+		who.incarnation = (UINT64_C(1) << 32) * (at + 1);
+		caller = world_hello(world, 0, &who);
+		assert_int_equal(caller->state, 2);
+		world_poll(world, 1);
+		if (at == 2 * world->config.consumers_max)
+			break;
+		assert_int_equal(caller->dropped, 0);
+		(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
+		world_poll(world, 3);
+	}
+	assert_int_equal(caller->dropped, 1);
+	assert_string_equal(
+		world->warning,
+		"consumer rank 0 of consumer refused by the hold table: raise consumers_max");
+}
