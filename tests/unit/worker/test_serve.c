@@ -227,6 +227,28 @@ TEST(refusal_for_want_of_descriptors_says_so)
 					 "(EAGAIN)"));
 }
 
+/* The route could not hand the welcome over. */
+TEST(refusal_for_want_of_a_welcome_says_why_it_did_not_come)
+{
+	struct world *world = *state;
+	const uint32_t uid = world->config.uids[0];
+	const struct world_caller *caller;
+
+	world->worker->facts.log.write = warning_keep;
+	world->worker->facts.log.level = KVPULL_LOG_WARN;
+	world->callers[0].admit_code = KVPULL_ENOMEM;
+	caller = hello_say(world, 0, 5, uid);
+	assert_int_equal(caller->refusal.code, KVPULL_ENOMEM);
+	assert_int_equal(caller->refused, 1);
+	assert_string_equal(last_warning,
+			    refused_line(uid, "welcome is ENOMEM here and not "
+					      "come there (ENOMEM)"));
+	assert_int_equal(world->worker->active_count, 0);
+	world->callers[0].admit_code = 0;
+	assert_int_equal(hello_say(world, 0, 5, uid)->state, 2);
+	assert_int_equal(world->worker->active_count, 1);
+}
+
 /* A place is used again; its next caller has no name before its hello is read. */
 TEST(refusal_does_not_name_the_caller_before)
 {

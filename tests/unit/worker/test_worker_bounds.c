@@ -340,6 +340,23 @@ TEST(ack_of_a_result_that_is_not_there_takes_none_away)
 	assert_int_equal(worker->result_first, worker->result_next);
 }
 
+/* It is not asked in again while its connection lasts, nor as that ends. */
+static void closed_caller_goes(struct world *world,
+			       const struct world_caller *caller)
+{
+	const uint32_t warnings = world->warnings;
+	const uint32_t forgotten = caller->forgotten;
+
+	world_poll(world, 3);
+	assert_int_equal(world->warnings, warnings);
+	assert_int_equal(world->worker->active_count, 1);
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
+	world_poll(world, 3);
+	assert_int_equal(world->warnings, warnings);
+	assert_int_equal(caller->forgotten, forgotten + 1);
+	assert_int_equal(world->worker->active_count, 0);
+}
+
 /*
  * Instances over a network are waited for a lease: as many as there is room for,
  * and the next is closed by name.
@@ -369,4 +386,14 @@ TEST(consumer_that_the_table_of_holds_has_no_room_for_is_closed)
 	assert_string_equal(
 		world->warning,
 		"consumer rank 0 of consumer refused by the hold table: raise consumers_max");
+	closed_caller_goes(world, caller);
+	/* The first that were waited for are given up. */
+	for (at = 0; at < 200; at++)
+		world_pass(world, 100 * WORLD_MS);
+	who.instance++;
+	who.incarnation += UINT64_C(1) << 32;
+	world->callers[0].dropped = 0;
+	assert_int_equal(world_hello(world, 0, &who)->state, 2);
+	world_poll(world, 1);
+	assert_int_equal(world->callers[0].dropped, 0);
 }
