@@ -250,6 +250,33 @@ UNIT_TEST(an_owner_that_ended_is_believed_nothing)
 	kvpull_arena_fini(&world.arena);
 }
 
+UNIT_TEST(a_place_behind_the_last_is_none)
+{
+	const uint32_t places[2] = { 0, 6 };
+	struct pool_world world;
+	uint64_t generation;
+
+	pool_world_open(&world, 4, 2, 16);
+	assert_int_equal(kvpull_pool_write_begin(world.pool, 5), 0);
+	assert_int_equal(kvpull_pool_is_writing(world.pool, 5), 1);
+	assert_int_equal(kvpull_pool_is_writing(world.pool, 4), 0);
+	assert_int_equal(kvpull_pool_is_writing(world.pool, 6), 0);
+	assert_int_equal(kvpull_pool_is_writing(world.pool, UINT32_MAX), 0);
+	assert_int_equal(kvpull_pool_write_end(world.pool, 5), 0);
+	assert_int_equal(kvpull_pool_write_end(world.pool, 5), KVPULL_EINVAL);
+	assert_int_equal(kvpull_pool_write_begin(world.pool, 6), KVPULL_EINVAL);
+	assert_int_equal(kvpull_pool_write_end(world.pool, 6), KVPULL_EINVAL);
+	assert_int_equal(pool_put_under(&world, 1, 6, 1), KVPULL_EINVAL);
+	/* None is bumped of a list with such a place. */
+	generation = kvpull_pool_generation(world.pool, 0);
+	assert_int_equal(kvpull_pool_bump(world.pool, places, 2, NULL),
+			 KVPULL_EINVAL);
+	assert_int_equal(kvpull_pool_generation(world.pool, 0), generation);
+	assert_int_equal(kvpull_pool_bump(world.pool, places, 1, NULL), 0);
+	assert_int_equal(kvpull_pool_generation(world.pool, 0), generation + 1);
+	pool_world_close(&world);
+}
+
 #ifdef KVPULL_DEBUG
 static int unfenced;
 

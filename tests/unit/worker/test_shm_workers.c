@@ -157,7 +157,7 @@ static pid_t consumer_fork(const struct node *p)
 TEST(socket_is_open_to_others_if_some_are_listed)
 {
 	const mode_t mask = umask(077);
-	char uids[2][64] = { "" };
+	char uids[3][64] = { "" };
 	static struct node p;
 	struct stat status;
 	char path[128];
@@ -166,7 +166,10 @@ TEST(socket_is_open_to_others_if_some_are_listed)
 	/* The worker's own user comes first in the list. */
 	(void)snprintf(uids[1], sizeof(uids[1]), ",\"uids\":[%u,%u]", geteuid(),
 		       geteuid() + 1);
-	for (at = 0; at < 2; at++) {
+	/* Another user alone. */
+	(void)snprintf(uids[2], sizeof(uids[2]), ",\"uids\":[%u]",
+		       geteuid() + 1);
+	for (at = 0; at < 3; at++) {
 		node_open(&p, "P", 0xb0 + at, uids[at]);
 		(void)snprintf(path, sizeof(path), "%s/kvpull-%016x.sock",
 			       folder, 0xb0 + at);
