@@ -35,6 +35,19 @@ static void memory_register(struct kvpull_worker *worker)
 	region.base = NULL;
 	refused(ops->regions_register(worker, &regions, NULL));
 	region.base = memory.base;
+	region.bytes = 0;
+	refused(ops->regions_register(worker, &regions, &why));
+	assert_string_equal(why.message, "a region needs base and bytes");
+	region.bytes = 4096;
+	regions.region_count = 0;
+	refused(ops->regions_register(worker, &regions, &why));
+	assert_string_equal(
+		why.message,
+		"register once, 1 .. 1024 regions and 1 .. 2048 caches");
+	regions.region_count = 1;
+	regions.cache_count = 0;
+	refused(ops->regions_register(worker, &regions, NULL));
+	regions.cache_count = 1;
 	assert_int_equal(ops->regions_register(worker, &regions, NULL), 0);
 }
 

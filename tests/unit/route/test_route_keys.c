@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Each configuration key of a route is what the route is opened with. */
+#include <stdio.h>
 #include <string.h>
 
 #include "plugin/route/route.h"
@@ -10,6 +11,22 @@
 static struct kvpull_shm_params shm;
 static struct kvpull_verbs_params verbs;
 static struct kvpull_config config;
+static char shm_name[64];
+
+/* What the opens answer, how often they were asked. */
+static int shm_code = KVPULL_EDEVICE;
+static int verbs_code = KVPULL_EDEVICE;
+static uint32_t shm_asked;
+static uint32_t verbs_asked;
+
+static struct kvpull_transport_ops shm_ops;
+static struct kvpull_transport_ops verbs_ops;
+static struct kvpull_transport shm_transport = { .ops = &shm_ops,
+						 .peer_count_max = 3,
+						 .caller_count_max = 5 };
+static struct kvpull_transport verbs_transport = { .ops = &verbs_ops,
+						   .peer_count_max = 7,
+						   .caller_count_max = 11 };
 
 int __wrap_kvpull_shm_open(const struct kvpull_shm_params *params,
 			   struct kvpull_arena *arena,
@@ -23,9 +40,12 @@ int __wrap_kvpull_shm_open(const struct kvpull_shm_params *params,
 			   struct kvpull_transport **transport)
 {
 	(void)arena;
-	(void)transport;
+	shm_asked++;
 	shm = *params;
-	return KVPULL_EDEVICE;
+	(void)snprintf(shm_name, sizeof(shm_name), "%s", params->name);
+	if (!shm_code)
+		*transport = &shm_transport;
+	return shm_code;
 }
 
 int __wrap_kvpull_verbs_open(const struct kvpull_verbs_params *params,
@@ -33,30 +53,55 @@ int __wrap_kvpull_verbs_open(const struct kvpull_verbs_params *params,
 			     struct kvpull_transport **transport)
 {
 	(void)arena;
-	(void)transport;
+	verbs_asked++;
 	verbs = *params;
-	return KVPULL_EDEVICE;
+	if (!verbs_code)
+		*transport = &verbs_transport;
+	return verbs_code;
 }
 
-static void open_with(const char *route, const char *keys)
+static char said[512];
+static uint32_t rank;
+static uint32_t disk_thread;
+
+static void line_keep(void *context, uint32_t level, const char *line)
 {
-	static const struct kvpull_log silent;
+	(void)context;
+	if (level == KVPULL_LOG_ERROR)
+		(void)snprintf(said, sizeof(said), "%s", line);
+}
+
+static int open_of(const char *route, const char *keys,
+		   struct kvpull_routes *routes)
+{
+	static const struct kvpull_log log = { .write = line_keep,
+					       .level = KVPULL_LOG_ERROR };
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	const struct kvpull_route_params params = {
-		.log = &silent,
+		.log = &log,
 		.config = &config,
+		.tp_rank = rank,
+		.disk_thread = disk_thread,
 		.incarnation = 0x1234,
 		.reads_max = 8,
 		.slots_max = 9,
 		.engine_wake_fd = 77,
 	};
-	struct kvpull_routes routes;
 	char json[256];
 
 	(void)snprintf(json, sizeof(json), "{\"route\":\"%s\"%s}", route, keys);
 	if (kvpull_config_load(&config, json, &detail))
 		fail_msg("%s: %s", json, detail.message);
-	assert_int_equal(kvpull_routes_open(&routes, &params), KVPULL_EDEVICE);
+	said[0] = '\0';
+	shm_asked = verbs_asked = 0;
+	return kvpull_routes_open(routes, &params);
+}
+
+static void open_with(const char *route, const char *keys)
+{
+	struct kvpull_routes routes;
+
+	assert_int_equal(open_of(route, keys, &routes), KVPULL_EDEVICE);
 }
 
 #define OPENED(route, keys, member, value)                                      \
@@ -131,4 +176,78 @@ UNIT_TEST(verbs_is_opened_as_the_keys_say)
 	       (const char *)config.verbs_address);
 	OPENED(verbs, "\"networks\":\"10.0.0.0/8\"", networks,
 	       (const char *)config.networks);
+}
+
+UNIT_TEST(socket_is_named_by_the_incarnation_and_files_have_a_thread_if_asked)
+{
+	OPENED(shm, CALLER, file_thread, KVPULL_FILE_THREAD_NO);
+	assert_string_equal(shm_name, "kvpull-0000000000001234.sock");
+	disk_thread = 1;
+	OPENED(shm, CALLER, file_thread, KVPULL_FILE_THREAD_YES);
+	disk_thread = 0;
+}
+
+/* Ranks of a node listen on ports that follow each other. */
+UNIT_TEST(port_is_that_of_the_local_rank_and_there_is_one)
+{
+	struct kvpull_routes routes;
+
+	rank = 2;
+	OPENED(verbs, CALLER, local_rank, 2);
+	OPENED(verbs, CALLER, listen_port, 0);
+	OPENED(verbs, "\"verbs_listen_port\":7000", listen_port, 7002);
+	OPENED(verbs, "\"verbs_listen_port\":7000,\"verbs_local_rank\":5",
+	       listen_port, 7005);
+	OPENED(verbs, "\"verbs_local_rank\":0", local_rank, 0);
+	OPENED(verbs, "\"verbs_listen_port\":65533", listen_port, 65535);
+	assert_int_equal(
+		open_of("verbs", ",\"verbs_listen_port\":65534", &routes),
+		KVPULL_ECONFIG);
+	assert_int_equal(verbs_asked, 0);
+	assert_string_equal(
+		said,
+		"verbs: verbs_listen_port 65534 and local rank 2 make port 65536: the largest is 65535");
+	rank = 0;
+}
+
+UNIT_TEST(route_that_has_nothing_here_is_left_out_if_another_is_open)
+{
+	static const struct {
+		const char *route;
+		int shm_code, verbs_code, code;
+		uint32_t shm_asked, verbs_asked, count;
+	} rows[] = {
+		{ "auto", 0, 0, 0, 1, 1, 2 },
+		{ "auto", 0, KVPULL_EUNSUPPORTED, 0, 1, 1, 1 },
+		{ "auto", 0, KVPULL_EDEVICE, KVPULL_EDEVICE, 1, 1, 1 },
+		{ "auto", KVPULL_EUNSUPPORTED, 0, KVPULL_EUNSUPPORTED, 1, 0,
+		  0 },
+		{ "auto", KVPULL_ENOMEM, 0, KVPULL_ENOMEM, 1, 0, 0 },
+		{ "shm", 0, 0, 0, 1, 0, 1 },
+		{ "verbs", 0, 0, 0, 0, 1, 1 },
+		{ "verbs", 0, KVPULL_EUNSUPPORTED, KVPULL_EUNSUPPORTED, 0, 1,
+		  0 },
+	};
+	struct kvpull_routes routes;
+	uint32_t at;
+
+	for (at = 0; at < sizeof(rows) / sizeof(rows[0]); at++) {
+		shm_code = rows[at].shm_code;
+		verbs_code = rows[at].verbs_code;
+		assert_int_equal(open_of(rows[at].route, "", &routes),
+				 rows[at].code);
+		assert_int_equal(shm_asked, rows[at].shm_asked);
+		assert_int_equal(verbs_asked, rows[at].verbs_asked);
+		assert_int_equal(routes.count, rows[at].count);
+	}
+	verbs_code = 0;
+	/* Handles of the second route come behind those of the first. */
+	assert_int_equal(open_of("auto", "", &routes), 0);
+	assert_ptr_equal(routes.list[0].transport, &shm_transport);
+	assert_ptr_equal(routes.list[1].transport, &verbs_transport);
+	assert_int_equal(routes.list[1].peer_first, 3);
+	assert_int_equal(routes.list[1].caller_first, 5);
+	assert_int_equal(routes.peer_count, 10);
+	assert_int_equal(routes.caller_count, 16);
+	shm_code = verbs_code = KVPULL_EDEVICE;
 }

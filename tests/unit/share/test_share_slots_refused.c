@@ -109,6 +109,45 @@ UNIT_TEST_WITH(share_that_cannot_be_is_refused_by_name, setup, teardown)
 	handle_refused(&world, &bad, "come together");
 }
 
+/* Slots are written from where the engine's file is mapped. */
+UNIT_TEST_WITH(slots_of_a_file_that_is_not_mapped_are_refused, setup, teardown)
+{
+	const int fd = memfd_create("own", MFD_CLOEXEC);
+	struct kvpull_reader_share params = handle_slots("/var/tmp", SLOTS);
+
+	assert_true(fd >= 0);
+	assert_int_equal(
+		ftruncate(fd, (off_t)HANDLE_CHUNKS * HANDLE_CHUNK_BYTES), 0);
+	assert_int_equal(fchmod(fd, 0600), 0);
+	params.flags = KVPULL_READER_SHARE_FD;
+	params.fd = fd;
+	handle_refused(&world, &params,
+		       "slots are written from where the file is mapped");
+	world.owner = handle_open(&world, 0, NULL);
+	world.memory =
+		(struct kvpull_memory){ .struct_size = sizeof(world.memory) };
+	params.base = mmap(NULL, (size_t)HANDLE_CHUNKS * HANDLE_CHUNK_BYTES,
+			   PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_true(params.base != MAP_FAILED);
+	assert_int_equal(
+		world.ops->share(world.owner, &params, &world.memory, NULL), 0);
+	assert_ptr_equal(world.memory.base, params.base);
+	assert_int_equal(world.memory.fd, -1);
+	if (world.owner->spills.file.align > 1) {
+		void *const mapped = params.base;
+
+		assert_int_equal(world.ops->unshare(world.owner), 0);
+		world.ops->close(world.owner);
+		world.owner = NULL;
+		params.base = (uint8_t *)mapped + 8;
+		handle_refused(&world, &params,
+			       "base is not aligned to what O_DIRECT asks");
+		params.base = mapped;
+	}
+	(void)munmap(params.base, (size_t)HANDLE_CHUNKS * HANDLE_CHUNK_BYTES);
+	(void)close(fd);
+}
+
 /* 2^20 chunks of 2^44 bytes have 0 bytes, modulo 2^64. */
 UNIT_TEST_WITH(chunks_whose_sum_wraps_are_refused, setup, teardown)
 {

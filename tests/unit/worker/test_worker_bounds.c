@@ -285,6 +285,59 @@ TEST(hold_that_does_not_fit_the_table_is_refused_and_said)
 	world_reported(world, 1, KVPULL_POLL_SENT, KVPULL_END_REVOKED);
 }
 
+static char claim_line[512];
+
+static void claim_keep(void *context, uint32_t level, const char *line)
+{
+	(void)context;
+	if (level == KVPULL_LOG_DEBUG && !strncmp(line, "claim of ", 9))
+		(void)snprintf(claim_line, sizeof(claim_line), "%s", line);
+}
+
+/* Slot and generation are a consumer's words: maybe of no slot at all. */
+TEST(claim_of_what_is_not_held_names_no_request)
+{
+	static const struct {
+		uint32_t slot;
+		uint64_t generation;
+		const char *words;
+	} rows[] = {
+		{ 7, GENERATION,
+		  "claim of request cmpl-3 by consumer rank 0 " },
+		{ 7, GENERATION + 1, "claim of request unknown yet by " },
+		{ 6, GENERATION, "claim of request unknown yet by " },
+		{ 8, GENERATION, "claim of request unknown yet by " },
+		{ UINT32_MAX, GENERATION, "claim of request unknown yet by " },
+	};
+	struct world *world = *state;
+	const struct kvpull_command hold = { .kind = KVPULL_COMMAND_HOLD,
+					     .slot = 7,
+					     .key = 3,
+					     .generation = GENERATION,
+					     .label = "cmpl-3" };
+	const struct world_hello who = { .instance = 1,
+					 .incarnation = UINT64_C(1) << 32,
+					 .uid = world->peer_uid };
+	struct world_caller *caller = world_hello(world, 0, &who);
+	char text[64];
+	uint32_t at;
+
+	assert_int_equal(caller->state, 2);
+	world_send(world, &hold, 1);
+	world->worker->facts.log.write = claim_keep;
+	for (at = 0; at < sizeof(rows) / sizeof(rows[0]); at++) {
+		claim_line[0] = '\0';
+		world_say(world, caller, KVPULL_NOTE_CLAIM, rows[at].slot,
+			  rows[at].generation);
+		world_poll(world, 1);
+		assert_non_null(strstr(claim_line, rows[at].words));
+		(void)snprintf(text, sizeof(text), "slot %u generation %llu of",
+			       rows[at].slot,
+			       (unsigned long long)rows[at].generation);
+		assert_non_null(strstr(claim_line, text));
+	}
+}
+
 TEST(rank_info_and_result_say_what_room_they_need)
 {
 	struct world *world = *state;

@@ -257,3 +257,29 @@ TEST(full_producer_says_so_once_a_second)
 	}
 	assert_in_range(lines, 2, 4);
 }
+
+/* A caller without a place has room made; 1: a line says so. */
+static int room_is_said(struct world *world, uint32_t index)
+{
+	world->warning[0] = '\0';
+	one_more(world, 1);
+	assert_int_equal(dropped(world) >> index & 1, 1);
+	leave(world, index);
+	return !strcmp(
+		world->warning,
+		"1 consumer ranks without a claim make room for a new one: raise consumers_max (4)");
+}
+
+TEST(room_that_is_made_is_said_once_a_second)
+{
+	struct world *world = *state;
+
+	crowd(world);
+	assert_int_equal(room_is_said(world, 0), 1);
+	assert_int_equal(call(world, 0, 0x21, 0, 1)->state, 2);
+	world_pass(world, 200 * WORLD_MS);
+	assert_int_equal(room_is_said(world, 1), 0);
+	assert_int_equal(call(world, 1, 0x22, 0, 1)->state, 2);
+	world_pass(world, 1000 * WORLD_MS);
+	assert_int_equal(room_is_said(world, 2), 1);
+}

@@ -101,6 +101,45 @@ UNIT_TEST_WITH(small_pull_is_done_in_the_next_poll, world_setup, world_teardown)
 	assert_int_equal(world->records[0].bytes, 2 * WORLD_BLOCK_BYTES);
 }
 
+/* Its memory is not lent any more: the other thread finds out at once. */
+UNIT_TEST_WITH(pull_of_a_peer_that_was_lost_waits_for_no_poll, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+	const struct kvpull_worker *worker = world->worker;
+	const uint32_t peer = one_up(world);
+
+	world_pull(world, KEY, SERIAL, 0);
+	assert_int_not_equal(worker->pulls_small.first, KVPULL_NONE);
+	world_poll(world, 1);
+	assert_int_equal(copies, 1);
+	kvpull_mapping_close(lent[peer]);
+	world_pull(world, KEY + 1, SERIAL, 0);
+	assert_int_equal(worker->pulls_small.first, KVPULL_NONE);
+	world_poll(world, 1);
+	assert_int_equal(copies, 1);
+	assert_int_equal(world->read_starts, 1);
+	world_done(world, 0, 0);
+	world_reported(world, KEY + 1, KVPULL_POLL_LOADED, 0);
+}
+
+UNIT_TEST_WITH(pull_of_a_peer_that_is_lost_before_its_turn_is_handed_over,
+	       world_setup, world_teardown)
+{
+	struct world *world = *state;
+	const uint32_t peer = one_up(world);
+
+	world_pull(world, KEY, SERIAL, 0);
+	assert_int_not_equal(world->worker->pulls_small.first, KVPULL_NONE);
+	kvpull_mapping_close(lent[peer]);
+	world_poll(world, 1);
+	assert_int_equal(copies, 0);
+	assert_true(kvpull_mapping_is_free(lent[peer]));
+	assert_int_equal(world->read_starts, 1);
+	world_done(world, 0, 0);
+	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+}
+
 /* The engine's thread copies it, so nothing else wakes that thread. */
 UNIT_TEST_WITH(small_pull_wakes_an_engine_that_sleeps, world_setup,
 	       world_teardown)
