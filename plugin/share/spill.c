@@ -319,7 +319,6 @@ int kvpull_share_spills_end(struct kvpull_share_spills *spills,
 		if (!end->code)
 			end->code = spill->codes[at];
 	}
-	spill->codes = NULL;
 	spill->is_told = 1;
 	spill_free(spills, spill);
 	return 1;

@@ -285,3 +285,21 @@ UNIT_TEST_WITH(blocks_of_a_pull_that_failed_are_told, setup, teardown)
 	assert_int_equal(rank->hold_ready(d.worker, 9), KVPULL_ENOKEY);
 	engine_close(&d);
 }
+
+UNIT_TEST(engine_may_have_as_many_groups_as_there_can_be)
+{
+	static const struct kvpull_group groups[KVPULL_GROUPS_MAX] = {
+		{ 16, 0 }, { 16, 1 }, { 16, 0 }, { 16, 1 },
+		{ 16, 0 }, { 16, 1 }, { 16, 0 }, { 16, 1 },
+	};
+	struct kvpull_open_params params = open_params("engine");
+	struct engine engine;
+
+	half = kvpull_connector_v1()->scheduler;
+	rank = kvpull_connector_v1()->worker;
+	params.groups = groups;
+	params.group_count = KVPULL_GROUPS_MAX;
+	assert_int_equal(half->open(&params, &engine.scheduler, NULL), 0);
+	assert_int_equal(rank->open(&params, &engine.worker, NULL), 0);
+	engine_close(&engine);
+}

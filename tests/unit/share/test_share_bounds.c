@@ -78,6 +78,21 @@ UNIT_TEST_WITH(no_more_peers_are_added_than_peers_max, setup, teardown)
 	assert_int_equal(handle_settle(&world), 0);
 }
 
+/* A log that anybody could fill would hide what matters. */
+UNIT_TEST_WITH(warnings_of_a_handle_are_bounded, setup, teardown)
+{
+	const _Atomic uint64_t *suppressed =
+		&world.reader->log_budget.suppressed;
+	uint32_t peer;
+	uint32_t at;
+
+	for (at = 0; at < 5000; at++)
+		assert_int_equal(
+			world.ops->peer_add(world.reader, "no address", &peer),
+			KVPULL_EINVAL);
+	assert_true(atomic_load_explicit(suppressed, memory_order_relaxed) > 0);
+}
+
 UNIT_TEST_WITH(no_more_memory_is_added_than_locals_max, setup, teardown)
 {
 	static uint8_t memory[KVPULL_READER_LOCALS_MAX][64];

@@ -52,15 +52,20 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void share(void)
+static void share_as(const struct kvpull_reader_share *params)
 {
-	const struct kvpull_reader_share params = handle_slots(folder, SLOTS);
-
 	world.owner = handle_open(&world, 0, NULL);
 	world.memory =
 		(struct kvpull_memory){ .struct_size = sizeof(world.memory) };
 	assert_int_equal(
-		world.ops->share(world.owner, &params, &world.memory, NULL), 0);
+		world.ops->share(world.owner, params, &world.memory, NULL), 0);
+}
+
+static void share(void)
+{
+	const struct kvpull_reader_share params = handle_slots(folder, SLOTS);
+
+	share_as(&params);
 }
 
 static void share_and_connect(void)
@@ -483,6 +488,38 @@ UNIT_TEST_WITH(a_disk_that_hangs_is_late_and_delays_nobody, setup, teardown)
 	assert_in_range(kvpull_clock_ns() - began_ns, 0, HANDLE_WAIT_NS);
 	/* The disk may still read these pages: they belong to no one else. */
 	assert_int_equal(msync(chunks, 4096, MS_ASYNC), 0);
+	(void)close(pipe_end);
+}
+
+UNIT_TEST_WITH(no_more_chunks_are_written_at_once_than_depth, setup, teardown)
+{
+	const struct kvpull_reader_share params =
+		handle_slots(folder, 2 * KVPULL_SLOTS_DEPTH);
+	uint64_t ids[KVPULL_SLOTS_DEPTH / HANDLE_CHUNKS + 1];
+	struct kvpull_reader_record record;
+	int pipe_end;
+	uint32_t at;
+
+	share_as(&params);
+	if (!world.owner->spills.file.uring.is_open)
+		skip();
+	for (at = 0; at < HANDLE_CHUNKS; at++)
+		(void)handle_fill(&world, at, at + 1);
+	pipe_end = disk_hangs();
+	for (at = 0; at <= KVPULL_SLOTS_DEPTH / HANDLE_CHUNKS; at++)
+		assert_int_equal(spill_begin(0, HANDLE_CHUNKS,
+					     kvpull_clock_ns() + DEADLINE_NS,
+					     &ids[at]),
+				 0);
+	(void)kvpull_share_spills_run(&world.owner->spills, 0);
+	assert_int_equal(world.owner->spills.file.open_count,
+			 KVPULL_SLOTS_DEPTH);
+	for (at = 0; at <= KVPULL_SLOTS_DEPTH / HANDLE_CHUNKS; at++) {
+		owner_await(ids[at], &record);
+		assert_int_equal(record.code, KVPULL_EDEADLINE);
+	}
+	world.ops->close(world.owner);
+	world.owner = NULL;
 	(void)close(pipe_end);
 }
 

@@ -285,6 +285,34 @@ TEST(hold_that_does_not_fit_the_table_is_refused_and_said)
 	world_reported(world, 1, KVPULL_POLL_SENT, KVPULL_END_REVOKED);
 }
 
+/* A ticket whose claim lies in this place of an empty map. */
+static uint64_t serial_at(const struct kvpull_map *map, uint32_t place)
+{
+	uint64_t serial = 101;
+
+	while (kvpull_map_home(map, serial) != place)
+		serial++;
+	return serial;
+}
+
+TEST(another_half_ends_the_claims_at_both_ends_of_the_map)
+{
+	struct world *world = *state;
+	const struct kvpull_worker *worker = world->worker;
+	const struct kvpull_map *map = &worker->claim_map;
+	uint32_t at;
+
+	world_claim(world, serial_at(map, 0), 1);
+	world_claim(world, serial_at(map, map->mask), 1);
+	assert_true(map->entries[0].key && map->entries[map->mask].key);
+	for (at = 0; at < 2; at++)
+		assert_int_equal(worker->claim_notes[at].release_told, 0);
+	world->incarnation++;
+	assert_int_equal(world_send_code(world, NULL, 0), KVPULL_ECLOSED);
+	for (at = 0; at < 2; at++)
+		assert_int_equal(worker->claim_notes[at].release_told, 1);
+}
+
 static char claim_line[512];
 
 static void claim_keep(void *context, uint32_t level, const char *line)
