@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters of a reader: the member that is wrong is named, and nothing stays. */
+#include <stdio.h>
 #include <string.h>
 
 #include "kvpull/reader.h"
 #include "tests/unit/abi/world.h"
 
 #define ID_BYTES_MAX 63u
+#define TEXT_BYTES_MAX 127u
 
 /* Parameters that open a reader; a test breaks one member of one struct. */
 struct good {
@@ -99,6 +101,52 @@ UNIT_TEST(member_of_a_readers_structs_that_is_wrong_is_named)
 	opens(&good);
 	good.model.replicated = 2;
 	refused(&good, "replicated", "replicated is 2: it is 0 or 1");
+}
+
+/* Each text of a namespace, by its place in the structs and its name. */
+UNIT_TEST(text_of_a_namespace_that_is_missing_or_too_long_is_named)
+{
+	static struct good good;
+	static const struct {
+		const char **text;
+		const char *field;
+		uint32_t is_needed;
+	} rows[] = {
+		{ &good.model.model, "model", 1 },
+		{ &good.model.revision, "revision", 0 },
+		{ &good.model.weights, "weights", 1 },
+		{ &good.model.dtype, "dtype", 1 },
+		{ &good.model.layout, "layout", 1 },
+		{ &good.model.attention, "attention", 0 },
+		{ &good.model.config, "config", 0 },
+		{ &good.model.engine, "engine", 0 },
+		{ &good.naming.hash, "hash", 1 },
+		{ &good.naming.seed, "seed", 0 },
+	};
+	char text[TEXT_BYTES_MAX + 2];
+	char why[128];
+	uint32_t at;
+
+	for (at = 0; at < sizeof(rows) / sizeof(rows[0]); at++) {
+		(void)snprintf(
+			why, sizeof(why),
+			"%s is needed, or too long: at most %u bytes without control characters",
+			rows[at].field, TEXT_BYTES_MAX);
+		good_make(&good);
+		*rows[at].text = NULL;
+		if (rows[at].is_needed)
+			refused(&good, rows[at].field, why);
+		else
+			opens(&good);
+		memset(text, 'x', sizeof(text));
+		text[TEXT_BYTES_MAX + 1] = '\0';
+		*rows[at].text = text;
+		refused(&good, rows[at].field, why);
+		text[TEXT_BYTES_MAX] = '\0';
+		opens(&good);
+		text[5] = '\n';
+		refused(&good, rows[at].field, why);
+	}
 }
 
 UNIT_TEST(id_of_a_reader_is_as_long_as_its_place_and_no_longer)
