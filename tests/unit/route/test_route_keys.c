@@ -13,7 +13,7 @@ static struct kvpull_verbs_params verbs;
 static struct kvpull_config config;
 static char shm_name[64];
 
-/* What the opens answer, how often they were asked. */
+/* Answers of the two opens, and how often each was called. */
 static int shm_code = KVPULL_EDEVICE;
 static int verbs_code = KVPULL_EDEVICE;
 static uint32_t shm_asked;

@@ -306,7 +306,7 @@ UNIT_TEST_WITH(route_that_cannot_register_memory_reads_from_nobody, up, NULL)
 	assert_int_equal(kvpull_routes_local_add(&routes, &memory, 1), 0);
 	assert_int_equal(kvpull_routes_choose(&routes, "b:here", &choice),
 			 KVPULL_EROUTE);
-	/* It is not asked again. */
+	/* The route is not called again. */
 	sides[1].local_code = KVPULL_EDEVICE;
 	assert_int_equal(kvpull_routes_local_add(&routes, &memory, 1), 0);
 	/* Another route is in use already: its engine has to know. */

@@ -61,7 +61,7 @@ TEST(refused_pulls_beyond_requests_max_are_counted_and_said)
 	for (at = 1; at <= REQUESTS_MAX; at++)
 		world_reported(world, at, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
 	world_silent(world, REQUESTS_MAX + 1);
-	/* They have room again. */
+	/* Refused pulls have room again. */
 	commands[0].key = REQUESTS_MAX + 2;
 	world_send(world, commands, 1);
 	world_poll(world, 1);
@@ -269,7 +269,7 @@ TEST(hold_that_does_not_fit_the_table_is_refused_and_said)
 	assert_int_equal(world->worker->counts.step_bad, 1);
 	world_hold(world, 1, world_holds - 1, GENERATION);
 	assert_int_equal(world->worker->counts.step_bad, 1);
-	/* Of a generation that the slot has had. */
+	/* The slot has had this generation. */
 	world_hold(world, 2, world_holds - 1, GENERATION);
 	assert_int_equal(world->errors, 2);
 	assert_int_equal(world->worker->counts.step_bad, 2);
@@ -421,7 +421,7 @@ TEST(ack_of_a_result_that_is_not_there_takes_none_away)
 	assert_int_equal(worker->result_first, worker->result_next);
 }
 
-/* It is not asked in again while its connection lasts, nor as that ends. */
+/* A refused consumer is not joined again, also as its connection ends. */
 static void closed_caller_goes(struct world *world,
 			       const struct world_caller *caller)
 {

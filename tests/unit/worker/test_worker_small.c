@@ -101,7 +101,7 @@ UNIT_TEST_WITH(small_pull_is_done_in_the_next_poll, world_setup, world_teardown)
 	assert_int_equal(world->records[0].bytes, 2 * WORLD_BLOCK_BYTES);
 }
 
-/* Its memory is not lent any more: the other thread finds out at once. */
+/* Memory that is not lent any more is read by the other thread at once. */
 UNIT_TEST_WITH(pull_of_a_peer_that_was_lost_waits_for_no_poll, world_setup,
 	       world_teardown)
 {
