@@ -379,8 +379,6 @@ static int rail_run(const struct kvpull_verbs_run *run,
 	end->paused = 0;
 	if (end_has_completions(end))
 		more = end_poll(run->reads, end, run->events);
-	else if (end->stalled)
-		note_offer(end);
 	end_times(end);
 	return more;
 }
