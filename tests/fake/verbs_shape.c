@@ -166,10 +166,26 @@ static void interface_fill(struct interface *to, const char *ip)
 	}
 }
 
+/* As any host has them: without an address, of another family, without a mask. */
+static struct ifaddrs *others_list(void)
+{
+	static struct interface others[3];
+
+	interface_fill(&others[0], "192.0.2.1");
+	interface_fill(&others[1], "192.0.2.2");
+	interface_fill(&others[2], "192.0.2.3");
+	others[0].entry.ifa_addr = NULL;
+	others[1].address.ss_family = AF_PACKET;
+	others[2].entry.ifa_netmask = NULL;
+	others[0].entry.ifa_next = &others[1].entry;
+	others[1].entry.ifa_next = &others[2].entry;
+	return &others[0].entry;
+}
+
 struct ifaddrs *fake_verbs_interfaces(void)
 {
 	static struct interface interfaces[INTERFACES_MAX];
-	struct ifaddrs *first = NULL;
+	struct ifaddrs *first = fake.shapes ? others_list() : NULL;
 	uint32_t device;
 	uint32_t at;
 

@@ -36,6 +36,15 @@ static const struct fake_verbs_shape two_ib_hcas[] = {
 	  .places = { { .ip = "fe80::2" }, { .ip = "10.2.0.2" } } },
 };
 
+static const struct fake_verbs_shape loopback[] = {
+	{ .name = "mlx5_0",
+	  .link = FAKE_VERBS_INFINIBAND,
+	  .places = { { .ip = "127.0.0.1" },
+		      { .ip = "127.255.0.1" },
+		      { .ip = "::1" },
+		      { .ip = "fd00::9" } } },
+};
+
 static const struct fake_verbs_shape ib_without_ip[] = {
 	{ .name = "mlx5_0", .link = FAKE_VERBS_INFINIBAND },
 };
@@ -111,7 +120,7 @@ static const struct fake_verbs_shape iwarp_and_roce[] = {
 };
 
 static const struct fake_verbs_shape down_alone[] = {
-	{ .name = "mlx5_0", .down = 1, .places = { { .ip = "10.9.0.1" } } },
+	{ .name = "mlx5_0", .down = 1, .places = { { .ip = "fd00::9" } } },
 };
 
 #define MACHINE(shapes) shapes, COUNT(shapes)

@@ -274,7 +274,8 @@ UNIT_TEST(list_that_is_no_networks_is_refused)
 	static const char *const texts[] = { "10.0.0.0",   "10.0.0.0/33",
 					     "fd00::/129", "10.0.0.0/8,,",
 					     "x/8",        "/8",
-					     "10.0.0.0/" };
+					     "10.0.0.0/",  "10.0.0.0/8x",
+					     "fd00::/-1",  "10.0.0.0/ 8" };
 	struct kvpull_networks list;
 	size_t i;
 

@@ -11,6 +11,7 @@
 
 #include "tests/fake/verbs_state.h"
 #include "tests/unit/verbs/world.h"
+#include "verbs/endpoint.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define EIO_TEXT "Input/output error"
@@ -18,6 +19,8 @@
 enum call {
 	NO_CALL = 0,
 	CM_CHANNEL,
+	CM_CHANNEL_FD,
+	CHANNEL_FD,
 	CREATE_ID,
 	BIND,
 	LISTEN,
@@ -40,6 +43,7 @@ enum call {
 	MODIFY,
 	POST_RECEIVE,
 	POLL_QUEUE,
+	COMPLETE,
 	ARM_QUEUE,
 	EPOLL,
 	EPOLL_ADD,
@@ -93,9 +97,33 @@ int timerfd_create(int clock, int flags)
 		       (int)syscall(SYS_timerfd_create, clock, flags);
 }
 
+/* A descriptor that nothing can be asked of. */
+static void spoil(int *fd)
+{
+	(void)close(*fd);
+	*fd = -1;
+}
+
 static struct rdma_event_channel *create_event_channel(void)
 {
-	return is_refused(CM_CHANNEL) ? NULL : real.cm.create_event_channel();
+	struct rdma_event_channel *channel;
+
+	if (is_refused(CM_CHANNEL))
+		return NULL;
+	channel = real.cm.create_event_channel();
+	if (is_refused(CM_CHANNEL_FD))
+		spoil(&channel->fd);
+	return channel;
+}
+
+static struct ibv_comp_channel *create_comp_channel(struct ibv_context *context)
+{
+	struct ibv_comp_channel *channel =
+		real.ibv.create_comp_channel(context);
+
+	if (is_refused(CHANNEL_FD))
+		spoil(&channel->fd);
+	return channel;
 }
 
 static int create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id,
@@ -155,7 +183,7 @@ static struct ibv_context **get_devices(int *count)
 	return is_refused(DEVICES) ? NULL : real.cm.get_devices(count);
 }
 
-/* What is to be destroyed is gone, and the library complains of it. */
+/* The object is gone, and the library complains of it. */
 static int destroy_id(struct rdma_cm_id *id)
 {
 	const int code = real.cm.destroy_id(id);
@@ -228,6 +256,13 @@ static int post_recv(struct ibv_qp *pair, struct ibv_recv_wr *request,
 
 static int poll_cq(struct ibv_cq *queue, int count, struct ibv_wc *completions)
 {
+	const struct kvpull_verbs_end *end = queue->cq_context;
+
+	/* The first one that was not posted yet. */
+	if (is_refused(COMPLETE)) {
+		*completions = (struct ibv_wc){ .wr_id = end->posted };
+		return 1;
+	}
 	return is_refused(POLL_QUEUE) ?
 		       -1 :
 		       real_ops.poll_cq(queue, count, completions);
@@ -288,6 +323,7 @@ static void begin(void)
 	real = *table;
 	real_ops = *ops;
 	cm_wrap(table);
+	table->ibv.create_comp_channel = create_comp_channel;
 	table->ibv.dealloc_pd = dealloc_pd;
 	table->ibv.dereg_mr = dereg_mr;
 	table->ibv.destroy_comp_channel = destroy_channel;
@@ -334,6 +370,10 @@ UNIT_TEST(connection_ends_by_a_call_that_is_refused)
 		{ POST_RECEIVE, 17, KVPULL_EPEER, "lost: post of a receive" },
 		{ POLL_QUEUE, 1, KVPULL_EPEER,
 		  "lost: poll of the completion queue" },
+		{ COMPLETE, 1, KVPULL_EPEER,
+		  "lost: the device completed what was not posted" },
+		{ COMPLETE, 9, KVPULL_EPEER,
+		  "lost: the device completed what was not posted" },
 	};
 	size_t i;
 
@@ -485,10 +525,20 @@ UNIT_TEST(sleeper_that_cannot_be_woken_loses_its_peer)
 	assert_int_equal(world_down(state), 0);
 }
 
+/* The device that was passed over is found by the first poll. */
+static void used_at_once(void)
+{
+	assert_string_equal(world.d.route->ops->address(world.d.route), "");
+	assert_int_equal(side_serve(&world.d), 0);
+	assert_memory_equal(world.d.route->ops->address(world.d.route),
+			    FAKE_VERBS_ADDRESS, strlen(FAKE_VERBS_ADDRESS));
+}
+
 UNIT_TEST(open_fails_by_a_call_that_is_refused)
 {
 	static const struct refusal rows[] = {
-		{ DEVICES, 1, 0, NULL }, /* none is there yet */
+		/* A device that says nothing of itself may come later. */
+		{ DEVICES, 1, 0, NULL },
 		{ QUERY_DEVICE, 1, 0, NULL },
 		{ QUERY_DEVICE, 2, KVPULL_EDEVICE, "MTU 4096: " EIO_TEXT },
 		{ QUERY_PORT, 1, 0, NULL },
@@ -496,6 +546,10 @@ UNIT_TEST(open_fails_by_a_call_that_is_refused)
 		  "asking rdma_cm for the addresses of devices: " EIO_TEXT },
 		{ CM_CHANNEL, 1, KVPULL_EDEVICE,
 		  "asking rdma_cm for the addresses of devices: " EIO_TEXT },
+		{ CHANNEL_FD, 1, KVPULL_EDEVICE,
+		  "MTU 4096: Bad file descriptor" },
+		{ CM_CHANNEL_FD, 3, KVPULL_EDEVICE,
+		  "verbs: CM event channel: Bad file descriptor" },
 		{ EPOLL, 1, KVPULL_EDEVICE, "verbs: epoll: " EIO_TEXT },
 		{ TIMER, 1, KVPULL_EDEVICE, "verbs: epoll: " EIO_TEXT },
 		{ EPOLL_ADD, 1, KVPULL_EDEVICE, "verbs: epoll: " EIO_TEXT },
@@ -515,6 +569,8 @@ UNIT_TEST(open_fails_by_a_call_that_is_refused)
 			assert_true(world_heard(rows[i].says));
 		if (rows[i].code)
 			assert_int_equal(fake_verbs_live(), 0);
+		else
+			used_at_once();
 		side_close(&world.d);
 		assert_int_equal(fake_verbs_live(), 0);
 		assert_int_equal(world_open(), 0);
@@ -523,17 +579,22 @@ UNIT_TEST(open_fails_by_a_call_that_is_refused)
 	}
 }
 
-/* The two channels that a device's descriptors are, and the CM's. */
-UNIT_TEST(descriptor_that_may_stop_the_thread_fails_open)
+UNIT_TEST(device_whose_events_may_stop_the_thread_fails_open)
 {
-	const int async_fd = fake_verbs_state.contexts[0].async_fd;
+	int async_fd;
 
 	begin();
+	async_fd = fake_verbs_state.contexts[0].async_fd;
 	fake_verbs_state.contexts[0].async_fd = -1;
+	side_hear(&world.d, KVPULL_LOG_ERROR);
 	assert_int_equal(side_open(&world.d), KVPULL_EDEVICE);
+	assert_true(world_heard("MTU 4096: Bad file descriptor"));
 	assert_int_equal(fake_verbs_live(), 0);
 	side_close(&world.d);
 	fake_verbs_state.contexts[0].async_fd = async_fd;
+	assert_int_equal(world_open(), 0);
+	world_pulls();
+	assert_int_equal(world_down(state), 0);
 }
 
 UNIT_TEST(serve_that_cannot_listen_serves_nothing)

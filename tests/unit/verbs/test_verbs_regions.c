@@ -79,6 +79,7 @@ UNIT_TEST_WITH(memory_is_served_once_and_added_to_so_often, world_up,
 	       world_down)
 {
 	const struct kvpull_transport_ops *ops = world.d.route->ops;
+	const uint32_t registered = fake_verbs_registrations();
 	uint32_t i;
 
 	assert_int_equal(ops->serve(world.d.route, &world.d.serve),
@@ -90,6 +91,8 @@ UNIT_TEST_WITH(memory_is_served_once_and_added_to_so_often, world_up,
 	assert_int_equal(
 		ops->local_add(world.d.route, memory[1][i], REGION_BYTES),
 		KVPULL_EFULL);
+	assert_int_equal(fake_verbs_registrations(),
+			 registered + KVPULL_TRANSPORT_LOCALS_MAX);
 }
 
 /* Against the plain loop, also where regions overlap or lie apart. */

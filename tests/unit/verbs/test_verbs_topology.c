@@ -234,6 +234,34 @@ static const struct row rows[] = {
 		},
 	},
 	{
+		.name = "two IB ports of one HCA, the first one's name and address, without a link",
+		MACHINE(first_ib_port_down),
+		.device = "mlx5_0",
+		.address = "10.1.0.1",
+		.port = 1,
+		.serves = "",
+		.lines = {
+			"verbs: rail 0: no port that can be used is device mlx5_0 port 1 address 10.1.0.1; this host has mlx5_0 port 1 no link; mlx5_0 port 2 10.1.1.1",
+		},
+	},
+	{
+		.name = "IB HCA with addresses of this host alone before its own",
+		MACHINE(loopback),
+		.serves = "[fd00::9]:7471",
+		.lines = {
+			"verbs: rail 0 of 1: mlx5_0 port 1 gid 0, InfiniBand fd00::9, 25000 Mb/s, MTU 4096: the only port",
+		},
+	},
+	{
+		.name = "one HCA, a GID that it does not have",
+		MACHINE(one_hca),
+		.gid = 9,
+		.serves = "",
+		.lines = {
+			"verbs: rail 0: no port that can be used is gid 8; this host has mlx5_0 port 1 fe80::1 10.0.0.1",
+		},
+	},
+	{
 		.name = "two IB HCAs on one subnet, the second one's address",
 		MACHINE(two_ib_hcas),
 		.address = "10.2.0.2",
@@ -306,6 +334,15 @@ static const struct row rows[] = {
 		.lines = {
 			"verbs: rail 0 of 2: mlx5_0 port 1 gid 0, RoCE v2 IPv4 10.2.0.1, 25000 Mb/s, MTU 4096: the only port that the configuration leaves",
 			"verbs: rail 1 of 2: mlx5_1 port 1 gid 0, RoCE v2 IPv4 10.2.0.2, 25000 Mb/s, MTU 4096: the only port that the configuration leaves",
+		},
+	},
+	{
+		.name = "two RoCE HCAs, one on no node that is known, memory on node 0",
+		MACHINE(two_roce_hcas),
+		.memory = 1,
+		.serves = "10.2.0.2:7471",
+		.lines = {
+			"verbs: rail 0 of 1: mlx5_1 port 1 gid 0, RoCE v2 IPv4 10.2.0.2, 25000 Mb/s, MTU 4096: the nearest of 2",
 		},
 	},
 	{
@@ -609,6 +646,8 @@ UNIT_TEST(every_rail_goes_by_the_port_of_the_table)
 		tree_make();
 		if (row->machine == eight_hcas)
 			eight_files_make();
+		if (row->machine == two_roce_hcas && row->memory)
+			files_of("mlx5_1", "1\n", "");
 		cpus_allowed = row->cpus ? row->cpus : 0xff;
 		if (!row_is_right(row)) {
 			row_print(row);

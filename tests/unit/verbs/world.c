@@ -104,6 +104,7 @@ static void line_take(void *context, uint32_t level, const char *line)
 
 void side_hear(struct world_side *side, uint32_t level)
 {
+	heard[0] = '\0';
 	side->log = (struct kvpull_log){ .write = line_take, .level = level };
 }
 
@@ -231,7 +232,6 @@ void world_stranger_calls(const char *address,
 void world_init(void)
 {
 	memset(&world, 0, sizeof(world));
-	heard[0] = '\0';
 	world_lines = 0;
 	fake_verbs_reset();
 	/*

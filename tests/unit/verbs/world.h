@@ -94,9 +94,12 @@ extern uint64_t world_began_ns; /* 0: later than the kernel's clock gets */
 void side_drain(struct world_side *side);
 /* Counts the side's warnings from now on, with those of others. */
 void side_count_lines(struct world_side *side);
-/* Keeps the side's lines of this level or a worse one, with those of others. */
+/*
+ * Keeps the side's lines of this level or a worse one from now on, with those of
+ * others.
+ */
 void side_hear(struct world_side *side, uint32_t level);
-/* Has a line since the last world_init() these words? */
+/* Has a line since the last side_hear() these words? */
 int world_heard(const char *words);
 struct kvpull_verbs_params world_params(struct world_side *side);
 int side_open(struct world_side *side);
