@@ -6,6 +6,7 @@
 #include "tests/unit/verbs/world.h"
 
 #include "base/wrap.h"
+#include "tests/fake/verbs_state.h"
 #include "verbs/bundle.h"
 
 #define STRANGER "10.66.0.77"
@@ -225,6 +226,206 @@ TEST_UP(pieces_of_two_kinds_are_no_message)
 	assert_int_equal(world.d.ups, 0);
 }
 
+static void frame_inject(int initiator, const struct kvpull_frame *frame)
+{
+	uint8_t bytes[KVPULL_FRAME_BYTES];
+
+	assert_int_equal(fake_verbs_inject(initiator, bytes,
+					   kvpull_frame_put(bytes, frame)),
+			 1);
+}
+
+/* To D (1) or to P (0), which wait for the challenge. */
+TEST_UP(first_frame_that_is_none_ends_the_handshake)
+{
+	static const uint8_t bytes[KVPULL_FRAME_PAYLOAD_BYTES];
+	static const struct {
+		int initiator;
+		uint32_t kind, total, offset, payload_bytes;
+		const char *says;
+	} rows[] = {
+		{ 1, KVPULL_FRAME_KEYS, 8, 0, 8, "memory keys that are none" },
+		{ 1, KVPULL_FRAME_MESSAGE, 8, 0, 7,
+		  "pieces that are no message" },
+		{ 1, KVPULL_FRAME_MESSAGE, KVPULL_MESSAGE_BYTES_MAX + 1, 0,
+		  sizeof(bytes), "pieces that are no message" },
+		{ 1, KVPULL_FRAME_MESSAGE, 16, 8, 8,
+		  "a message that has no place" },
+		{ 0, KVPULL_FRAME_KEYS, 8, 0, 8,
+		  "a message that has no place" },
+		{ 0, KVPULL_FRAME_NOTE, 0, 0, KVPULL_FRAME_RECORD_BYTES,
+		  "a notification before admission" },
+	};
+	uint32_t i;
+
+	for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const struct kvpull_frame frame = {
+			.kind = rows[i].kind,
+			.total = rows[i].total,
+			.offset = rows[i].offset,
+			.payload = bytes,
+			.payload_bytes = rows[i].payload_bytes,
+		};
+		struct world_side *hurt =
+			rows[i].initiator ? &world.d : &world.p;
+
+		world.silent = 1;
+		world.d.downs = world.p.downs = world.d.ups = 0;
+		assert_int_equal(world_connect(), 0);
+		world_run(5);
+		side_hear(hurt, KVPULL_LOG_WARN);
+		frame_inject(rows[i].initiator, &frame);
+		world_run(1500);
+		assert_true(world_heard(rows[i].says));
+		assert_int_equal(hurt->downs, 1);
+		assert_int_equal(hurt->down_code, KVPULL_EPROTO);
+		assert_int_equal(world.d.ups, 0);
+		world.silent = 0;
+		world_pulls();
+		world.d.route->ops->disconnect(world.d.route, world.peer);
+		world_run(WORLD_MS_FLUSHED);
+		world.d.reads_done = 0;
+	}
+	assert_int_equal(kvpull_verbs_counts(world.d.route)->frames_bad, 4);
+	assert_int_equal(kvpull_verbs_counts(world.p.route)->frames_bad, 2);
+}
+
+/* P's own keys, which come before the welcome: once. */
+TEST_UP(keys_that_come_twice_end_the_handshake)
+{
+	static uint8_t keys[KVPULL_KEYS_BYTES_MAX];
+	struct kvpull_frame frame = { .kind = KVPULL_FRAME_KEYS,
+				      .payload = keys };
+	const struct kvpull_verbs_end *end;
+
+	world.silent = 1;
+	assert_int_equal(world_connect(), 0);
+	world_run(5);
+	end = fake_verbs_owner(0);
+	frame.total = kvpull_keys_put(keys, &end->shared->regions[0].keys);
+	frame.payload_bytes = frame.total;
+	frame_inject(1, &frame);
+	side_poll(&world.d);
+	end = fake_verbs_owner(1);
+	assert_int_equal(end->keys_known, 1);
+	assert_int_equal(end->state, KVPULL_VERBS_OPEN);
+	side_hear(&world.d, KVPULL_LOG_WARN);
+	frame_inject(1, &frame);
+	world_run(WORLD_MS_FLUSHED);
+	assert_true(world_heard("a message that has no place"));
+	assert_int_equal(world.d.downs, 1);
+	assert_int_equal(world.d.down_code, KVPULL_EPROTO);
+}
+
+static void frames_are_dropped(struct world_side *side)
+{
+	static const uint8_t bytes[8];
+	const int initiator = side == &world.d;
+	const struct kvpull_verbs_end *end = fake_verbs_owner(initiator);
+	const struct kvpull_frame keys = { .kind = KVPULL_FRAME_KEYS,
+					   .acked = end->acked -
+						    KVPULL_WRAP_START,
+					   .total = 8,
+					   .payload = bytes,
+					   .payload_bytes = 8 };
+	struct kvpull_frame message = keys;
+	const uint32_t messages = side->messages;
+
+	message.kind = KVPULL_FRAME_MESSAGE;
+	frame_inject(initiator, &keys);
+	if (initiator)
+		frame_inject(initiator, &message);
+	world.now_ns += WORLD_STEP_NS;
+	side_poll(side);
+	side_poll(side);
+	assert_int_equal(side->messages, messages);
+	assert_int_equal(side->downs, 0);
+	assert_int_equal(kvpull_verbs_counts(side->route)->frames_bad, 0);
+}
+
+/* A consumer that was let in has no handshake any more. */
+TEST(pieces_after_the_welcome_are_dropped)
+{
+	frames_are_dropped(&world.d);
+}
+
+TEST(keys_of_a_caller_that_was_let_in_are_dropped)
+{
+	frames_are_dropped(&world.p);
+}
+
+/* Frames that are injected come by no rail of this device. */
+static void device_hears(uint32_t device, uint32_t hears)
+{
+	uint32_t i;
+
+	for (i = 0; i < IDS_MAX; i++) {
+		struct fake_id *id = fake_verbs_state.ids[i];
+
+		if (id && id->qp &&
+		    id->id.verbs == &fake_verbs_state.contexts[device])
+			id->connected = hears;
+	}
+}
+
+/* The second rail has no handshake: keys alone come by it. */
+UNIT_TEST(message_by_a_rail_that_joins_costs_the_rail)
+{
+	const struct kvpull_frame frame = {
+		.kind = KVPULL_FRAME_MESSAGE,
+		.total = 8,
+		.payload = (const uint8_t *)"welcome",
+		.payload_bytes = 8,
+	};
+	const struct kvpull_verbs_bundle *bundle;
+	const struct kvpull_verbs_end *end;
+
+	(void)world_rails_open();
+	fake_verbs_knobs.held_devices = 2;
+	assert_int_equal(world_connect(), 0);
+	world_run(20);
+	end = fake_verbs_owner(1);
+	bundle = end->bundle;
+	assert_int_equal(bundle->ends[0].state, KVPULL_VERBS_IN);
+	assert_int_equal(bundle->ends[1].state, KVPULL_VERBS_OPEN);
+	device_hears(0, 0);
+	frame_inject(1, &frame);
+	device_hears(0, 1);
+	side_hear(&world.d, KVPULL_LOG_WARN);
+	world_run(2000);
+	assert_true(world_heard("a message that has no place"));
+	assert_int_equal(kvpull_verbs_counts(world.d.route)->frames_bad, 1);
+	assert_int_equal(bundle->ends[0].state, KVPULL_VERBS_IN);
+	assert_int_equal(world.d.downs + world.p.downs, 0);
+	assert_int_equal(world.d.ups, 1);
+	/* The rail joins again, as any that was lost. */
+	fake_verbs_knobs.held_devices = 0;
+	world_run(6000);
+	assert_int_equal(bundle->ends[1].state, KVPULL_VERBS_IN);
+	assert_int_equal(world.d.messages, 2);
+	assert_int_equal(world_down(state), 0);
+}
+
+/* The device is lost in the poll before, its listener is not gone yet. */
+TEST(call_by_a_lost_device_is_refused)
+{
+	const struct kvpull_verbs_greeting call = { .kind = KVPULL_VERBS_CALL };
+
+	side_hear(&world.p, KVPULL_LOG_WARN);
+	fake_verbs_async(0, IBV_EVENT_DEVICE_FATAL);
+	world.now_ns += WORLD_STEP_NS;
+	side_poll(&world.p);
+	assert_true(world_heard("found broken by its driver"));
+	stranger_calls(call);
+	world.now_ns += WORLD_STEP_NS;
+	side_poll(&world.p);
+	assert_int_equal(refused(), 1);
+	assert_int_equal(fake_verbs_strangers(), 0);
+	assert_true(world_heard(
+		"verbs: caller " STRANGER
+		" is refused: the device that it came by is lost (1 refused so far)"));
+}
+
 /* The fake CM proposes 7, with which soft-RoCE retries for ever. */
 TEST(retry_counts_of_the_cm_are_replaced)
 {
@@ -315,4 +516,37 @@ TEST(event_of_a_queue_pair_of_others_ends_nothing)
 	world_run(3);
 	assert_int_equal(world.d.read_code, 0);
 	assert_true(world_read_is_right());
+}
+
+/* The called address is no rail's any more: the listener tells the device. */
+TEST_RAILS(caller_is_served_by_the_device_of_its_listener)
+{
+	const struct kvpull_verbs_greeting call = { .kind = KVPULL_VERBS_CALL };
+	const struct kvpull_verbs_end *end = NULL;
+	uint32_t device;
+	uint32_t i;
+
+	for (device = 0; device < 2; device++) {
+		struct ibv_context *context =
+			&fake_verbs_state.contexts[device];
+
+		/* Strangers call the first one that listens. */
+		for (i = 0; i < IDS_MAX; i++)
+			if (fake_verbs_state.ids[i] &&
+			    !fake_verbs_state.ids[i]->id.context)
+				fake_verbs_state.ids[i]->listening =
+					fake_verbs_state.ids[i]->id.verbs ==
+					context;
+		stranger_calls(call);
+		world_run(2);
+		for (i = 0; i < IDS_MAX; i++)
+			if (fake_verbs_state.ids[i] &&
+			    fake_verbs_state.ids[i]->other &&
+			    fake_verbs_state.ids[i]->other->stranger &&
+			    fake_verbs_state.ids[i]->id.verbs == context)
+				end = fake_verbs_state.ids[i]->id.context;
+		assert_non_null(end);
+		assert_int_equal(end->device, device);
+	}
+	assert_int_equal(fake_verbs_strangers(), 2);
 }
