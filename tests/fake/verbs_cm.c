@@ -156,16 +156,20 @@ static int is_absent(const struct sockaddr_in *address)
 		(ip & 0xff) != 1u + fake.moved[index]);
 }
 
+static void address_copy(struct sockaddr_storage *to,
+			 const struct sockaddr *from)
+{
+	memset(to, 0, sizeof(*to));
+	memcpy(to, from,
+	       from->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) :
+					     sizeof(struct sockaddr_in));
+}
+
 static int shape_bind(struct rdma_cm_id *id, const struct sockaddr *address)
 {
 	if (fake_verbs_shape_bind(id, address))
 		return -1;
-	if (address->sa_family == AF_INET)
-		id->route.addr.src_sin =
-			*(const struct sockaddr_in *)(const void *)address;
-	else
-		id->route.addr.src_sin6 =
-			*(const struct sockaddr_in6 *)(const void *)address;
+	address_copy(&id->route.addr.src_storage, address);
 	/* The port of an IPv6 address lies at the same place. */
 	if (!id->route.addr.src_sin.sin_port)
 		id->route.addr.src_sin.sin_port = htons(++fake.next_port);
@@ -206,9 +210,12 @@ static int resolve_addr(struct rdma_cm_id *id, struct sockaddr *from,
 			struct sockaddr *to, int timeout_ms)
 {
 	(void)timeout_ms;
-	id->route.addr.src_sin = *(struct sockaddr_in *)(void *)from;
-	id->verbs = fake_verbs_context(&id->route.addr.src_sin);
-	id->route.addr.dst_sin = *(struct sockaddr_in *)(void *)to;
+	address_copy(&id->route.addr.src_storage, from);
+	address_copy(&id->route.addr.dst_storage, to);
+	if (!fake.shapes)
+		id->verbs = fake_verbs_context(&id->route.addr.src_sin);
+	else if (fake_verbs_shape_bind(id, from))
+		return -1;
 	(void)tell((struct fake_id *)(void *)id,
 		   answer_to(id) == FAKE_VERBS_ADDR_ERROR ?
 			   RDMA_CM_EVENT_ADDR_ERROR :
@@ -278,16 +285,28 @@ static int qp_link(struct fake_id *id, uint32_t number)
 	return -1;
 }
 
-static struct fake_id *listener_find(const struct sockaddr_in *address)
+/* Port and address, of either family. */
+static int is_same(const struct rdma_addr *own, const struct rdma_addr *other)
+{
+	const struct sockaddr_in6 *one = &own->src_sin6;
+	const struct sockaddr_in6 *to = &other->dst_sin6;
+
+	if (one->sin6_family != to->sin6_family ||
+	    one->sin6_port != to->sin6_port)
+		return 0;
+	return one->sin6_family == AF_INET6 ?
+		       !memcmp(&one->sin6_addr, &to->sin6_addr, 16) :
+		       own->src_sin.sin_addr.s_addr ==
+			       other->dst_sin.sin_addr.s_addr;
+}
+
+static struct fake_id *listener_find(const struct rdma_addr *address)
 {
 	uint32_t i;
 
 	for (i = 0; i < IDS_MAX; i++)
 		if (fake.ids[i] && fake.ids[i]->listening &&
-		    fake.ids[i]->id.route.addr.src_sin.sin_port ==
-			    address->sin_port &&
-		    fake.ids[i]->id.route.addr.src_sin.sin_addr.s_addr ==
-			    address->sin_addr.s_addr)
+		    is_same(&fake.ids[i]->id.route.addr, address))
 			return fake.ids[i];
 	return NULL;
 }
@@ -311,7 +330,7 @@ static int cm_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 	};
 	const enum fake_verbs_answer answer = answer_to(cm_id);
 	struct fake_id *id = (struct fake_id *)(void *)cm_id;
-	struct fake_id *listener = listener_find(&cm_id->route.addr.dst_sin);
+	struct fake_id *listener = listener_find(&cm_id->route.addr);
 	struct fake_id *call;
 
 	/* The CM has no more room for a request's private data. */
@@ -349,8 +368,8 @@ static int cm_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 	call->id.verbs = listener->id.verbs;
 	call->other = id;
 	id->other = call;
-	call->id.route.addr.dst_sin = cm_id->route.addr.src_sin;
-	call->id.route.addr.src_sin = cm_id->route.addr.dst_sin;
+	call->id.route.addr.dst_storage = cm_id->route.addr.src_storage;
+	call->id.route.addr.src_storage = cm_id->route.addr.dst_storage;
 	(void)tell(call, RDMA_CM_EVENT_CONNECT_REQUEST, param->private_data,
 		   param->private_data_len);
 	return 0;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A machine as a test describes it, in place of the fake fabric's own devices:
- * names, ports, kinds of links, and addresses of interfaces. Such a machine is
- * opened and listens; nothing is connected to it.
+ * names, ports, kinds of links, and addresses of interfaces, IPv4 or IPv6.
  */
 #ifndef KVPULL_TESTS_FAKE_VERBS_SHAPE_H
 #define KVPULL_TESTS_FAKE_VERBS_SHAPE_H
