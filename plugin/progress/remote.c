@@ -95,14 +95,14 @@ static int part_from(struct kvpull_progress *progress,
 }
 
 static void closing_run(struct kvpull_progress *progress,
-			const struct kvpull_remote *remote, uint64_t now_ns)
+			struct kvpull_remote *remote, uint64_t now_ns)
 {
 	const struct kvpull_transport *transport =
 		remote->peer.route->transport;
 
 	if (now_ns >= remote->closing_ns ||
 	    !transport->ops->notes_open(transport, remote->peer.handle))
-		kvpull_peer_disconnect(&remote->peer);
+		kvpull_peer_leave(&remote->peer);
 	else
 		due_at(progress, now_ns + AWAY_LOOK_NS);
 }

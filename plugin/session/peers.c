@@ -39,6 +39,12 @@ void kvpull_peer_disconnect(const struct kvpull_peer *peer)
 	transport->ops->disconnect(transport, peer->handle);
 }
 
+void kvpull_peer_leave(struct kvpull_peer *peer)
+{
+	peer->is_left = 1;
+	kvpull_peer_disconnect(peer);
+}
+
 struct kvpull_peer **kvpull_peer_of(const struct kvpull_peers *peers,
 				    const struct kvpull_route *route,
 				    uint32_t handle)
@@ -101,6 +107,7 @@ static void call(const struct kvpull_peers *peers, struct kvpull_peer *peer,
 	*kvpull_peer_of(peers, peer->route, handle) = peer;
 	peer->handle = handle;
 	peer->code = 0;
+	peer->is_left = 0;
 	peer->greeted_ns = now_ns + connect_ns(peers);
 	turn(peers, peer, KVPULL_PEER_CONNECTING, 0);
 }
@@ -238,8 +245,9 @@ static void lost(const struct kvpull_peers *peers, struct kvpull_peer *peer,
 {
 	kvpull_info(peers->log, "the connection to peer %s has ended (%s)",
 		    peer->address, kvpull_error_name(why));
-	if (kvpull_retry_lost(&peer->retry, event_code, connect_ns(peers),
-			      now_ns)) {
+	if (kvpull_retry_lost(&peer->retry,
+			      peer->is_left ? KVPULL_EABORTED : event_code,
+			      connect_ns(peers), now_ns)) {
 		give_up(peers, peer, KVPULL_EPEER, why);
 		return;
 	}

@@ -42,6 +42,7 @@ struct kvpull_peer {
 	int32_t code;        /* why WAIT or GONE; else why it is being cut */
 	uint32_t handle;     /* route's peer index, CONNECTING to UP */
 	uint32_t is_removed; /* FREE once it has no connection */
+	uint32_t is_left;    /* by kvpull_peer_leave(), until the next call */
 	struct kvpull_retry retry;
 	uint64_t greeted_ns; /* the handshake ends by then */
 	const struct kvpull_route *route;
@@ -97,6 +98,8 @@ void kvpull_peer_begin(struct kvpull_peer *peer,
 void kvpull_peer_again(struct kvpull_peer *peer);
 /* A peer that has a connection: PEER_DOWN follows. */
 void kvpull_peer_disconnect(const struct kvpull_peer *peer);
+/* Likewise, and no fault of the peer's: it may be called again at once. */
+void kvpull_peer_leave(struct kvpull_peer *peer);
 void kvpull_peer_remove(const struct kvpull_peers *peers,
 			struct kvpull_peer *peer);
 /* The place that says whose a handle of the route is. */

@@ -60,7 +60,6 @@ static int pull_ended(struct hall *hall,
 		index++;
 	if (index == PRODUCERS)
 		return KVPULL_EPROTO;
-	/* A pull may fail whose connection was just closed to make room. */
 	if (record->kind != KVPULL_POLL_LOADED) {
 		hall->failed++;
 	} else {
