@@ -223,12 +223,8 @@ static int listener_bind(struct kvpull_listener *listener,
 			     kvpull_why(FOLDER, errno));
 		return KVPULL_EDEVICE;
 	}
-	if (socket_stat(listener->folder_fd, hidden, &stat))
-		return KVPULL_EDEVICE;
-	listener->inode = stat.st_ino;
-	/* The socket is new: its time is the folder's present. */
-	folder_sweep(listener->folder_fd, stat.st_mtime);
-	if ((mode && fchmodat(listener->folder_fd, hidden, (mode_t)mode, 0)) ||
+	if (socket_stat(listener->folder_fd, hidden, &stat) ||
+	    (mode && fchmodat(listener->folder_fd, hidden, (mode_t)mode, 0)) ||
 	    listen(listener->fd, BACKLOG) ||
 	    renameat(listener->folder_fd, hidden, listener->folder_fd,
 		     listener->name)) {
@@ -238,6 +234,9 @@ static int listener_bind(struct kvpull_listener *listener,
 		(void)unlinkat(listener->folder_fd, hidden, 0);
 		return KVPULL_EDEVICE;
 	}
+	listener->inode = stat.st_ino;
+	/* The socket is new: its time is the folder's present. */
+	folder_sweep(listener->folder_fd, stat.st_mtime);
 	return 0;
 }
 

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A kernel that refuses the calls that a test names, for the one file of a program
+ * that includes this. Only calls of the thread that asked for it are refused.
+ */
+#ifndef KVPULL_TESTS_LIB_REFUSE_H
+#define KVPULL_TESTS_LIB_REFUSE_H
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "tests/lib/unit.h"
+
+/* Sanitizers and the thread library of clang have an mmap() of their own. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) &&         \
+	!defined(__clang__)
+#define REFUSE_HAS_MMAP 1
+#endif
+
+#define REFUSE_MAX 4u
+
+struct refuse {
+	const char *call;
+	uint32_t skip; /* calls of that name that pass before */
+	int error;
+};
+
+static _Thread_local struct {
+	struct refuse rows[REFUSE_MAX];
+	uint32_t count;
+	uint32_t done;
+} refusals;
+
+/* The call that comes after so many others of its name fails, once. */
+static inline void refuse(const char *call, uint32_t skip, int error)
+{
+	assert_true(refusals.count < REFUSE_MAX);
+	refusals.rows[refusals.count++] =
+		(struct refuse){ .call = call, .skip = skip, .error = error };
+}
+
+/* Ends all that is still to be refused; returns how many calls were. */
+static inline uint32_t refuse_end(void)
+{
+	const uint32_t done = refusals.done;
+
+	refusals.count = refusals.done = 0;
+	return done;
+}
+
+/* 1: this call fails; errno is set. */
+static inline int refuse_takes(const char *call)
+{
+	uint32_t at;
+
+	for (at = 0; at < refusals.count; at++) {
+		struct refuse *row = &refusals.rows[at];
+
+		if (!row->call || strcmp(row->call, call))
+			continue;
+		if (row->skip) {
+			row->skip--;
+			continue;
+		}
+		row->call = NULL;
+		refusals.done++;
+		errno = row->error;
+		return 1;
+	}
+	return 0;
+}
+
+/* Pages of address space that this process has mapped. */
+static inline unsigned long refuse_pages(void)
+{
+	const int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+	char text[128] = "";
+
+	assert_true(read(fd, text, sizeof(text) - 1) > 0);
+	(void)close(fd);
+	return strtoul(text, NULL, 10);
+}
+
+/* In the place of the library's function of that name, which returns `refused`. */
+#define REFUSABLE(type, name, refused, parameters, arguments)                  \
+	type refuse_##name parameters __asm__(#name);                          \
+	type refuse_##name parameters                                          \
+	{                                                                      \
+		type(*next) parameters;                                        \
+                                                                               \
+		if (refuse_takes(#name))                                       \
+			return refused;                                        \
+		*(void **)&next = dlsym(RTLD_NEXT, #name);                     \
+		return next arguments;                                         \
+	}
+
+#endif /* KVPULL_TESTS_LIB_REFUSE_H */
