@@ -266,6 +266,19 @@ static size_t choice_encode(const struct kvpull_copy_choices *choices,
 	return used;
 }
 
+/* 0; -1 with errno: not all of it was written. */
+static int text_write(int fd, const char *text, size_t byte_count)
+{
+	const ssize_t written = write(fd, text, byte_count);
+
+	if (written == (ssize_t)byte_count)
+		return 0;
+	/* A part is written where the disk is full. */
+	if (written >= 0)
+		errno = ENOSPC;
+	return -1;
+}
+
 int kvpull_copy_choice_save(const struct kvpull_folder *folder,
 			    const struct kvpull_copy_choices *choices,
 			    const struct kvpull_log *log)
@@ -283,7 +296,7 @@ int kvpull_copy_choice_save(const struct kvpull_folder *folder,
 	fd = openat(folder->fd, name,
 		    O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	failed =
-		fd < 0 || write(fd, text, byte_count) != (ssize_t)byte_count ||
+		fd < 0 || text_write(fd, text, byte_count) ||
 		fchmod(fd, 0644) ||
 		renameat(folder->fd, name, folder->fd, KVPULL_COPY_CHOICE_FILE);
 	if (failed) {

@@ -17,10 +17,13 @@
 
 #include "tests/lib/unit.h"
 
-/* Sanitizers and the thread library of clang have an mmap() of their own. */
+/*
+ * 1 where mmap() and pthread_create() can be refused, too: sanitizers have their
+ * own.
+ */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) &&         \
 	!defined(__clang__)
-#define REFUSE_HAS_MMAP 1
+#define REFUSE_IS_PLAIN 1
 #endif
 
 #define REFUSE_MAX 4u

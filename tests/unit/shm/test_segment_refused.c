@@ -20,7 +20,7 @@ REFUSABLE(int, open, -1, (const char *path, int flags, mode_t mode), (path, flag
 REFUSABLE(int, fstat, -1, (int fd, struct stat *status), (fd, status))
 REFUSABLE(int, fstatfs, -1, (int fd, struct statfs *status), (fd, status))
 REFUSABLE(int, madvise, -1, (void *at, size_t bytes, int advice), (at, bytes, advice))
-#ifdef REFUSE_HAS_MMAP
+#ifdef REFUSE_IS_PLAIN
 REFUSABLE(void *, mmap, MAP_FAILED,
 	  (void *at, size_t bytes, int protection, int flags, int fd, off_t offset),
 	  (at, bytes, protection, flags, fd, offset))
@@ -72,7 +72,7 @@ static const struct row makes[] = {
 	{ PAGE, KVPULL_SEGMENT_READ_ONLY, { "fcntl", 0, EINVAL }, KVPULL_EDEVICE, "cannot seal against writing (Linux 5.1 can): Invalid" },
 	{ PAGE, KVPULL_SEGMENT_SHARED, { "fcntl", 0, EPERM }, KVPULL_EDEVICE, "segment test of 4096 bytes: cannot seal: Operation not permitted" },
 	{ LARGE, KVPULL_SEGMENT_READ_ONLY, { "open", 0, ENOENT }, KVPULL_EDEVICE, "cannot reopen read-only through /proc/self/fd: No such file" },
-#ifdef REFUSE_HAS_MMAP
+#ifdef REFUSE_IS_PLAIN
 	{ PAGE, KVPULL_SEGMENT_READ_ONLY, { "mmap", 0, ENODEV }, KVPULL_EDEVICE, "segment test of 4096 bytes: cannot map: No such device" },
 	{ LARGE, KVPULL_SEGMENT_SHARED, { "mmap", 0, ENOMEM }, KVPULL_ENOMEM, "segment test of 2101248 bytes: cannot map: Cannot allocate memory" },
 	{ LARGE, KVPULL_SEGMENT_SHARED, { "mmap", 1, ENODEV }, KVPULL_EDEVICE, "segment test of 2101248 bytes: cannot map: No such device" },
@@ -165,7 +165,7 @@ static const struct row maps[] = {
 	{ PAGE, KVPULL_SEGMENT_SHARED, { "fstat", 0, EIO }, KVPULL_EPROTO, "a peer's segment of 4096 bytes has no size" },
 	{ PAGE, KVPULL_SEGMENT_SHARED, { "madvise", 0, ENOMEM }, KVPULL_ENOMEM, "" },
 	{ LARGE, KVPULL_SEGMENT_READ_ONLY, { "madvise", 1, EINVAL }, KVPULL_ENOMEM, "" },
-#ifdef REFUSE_HAS_MMAP
+#ifdef REFUSE_IS_PLAIN
 	{ PAGE, KVPULL_SEGMENT_SHARED, { "mmap", 0, ENOMEM }, KVPULL_ENOMEM, "" },
 	{ LARGE, KVPULL_SEGMENT_READ_ONLY, { "mmap", 0, ENOMEM }, KVPULL_ENOMEM, "" },
 	{ LARGE, KVPULL_SEGMENT_READ_ONLY, { "mmap", 1, EAGAIN }, KVPULL_ENOMEM, "" },
