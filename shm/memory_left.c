@@ -8,7 +8,6 @@
  */
 #include "shm/memory_left.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,9 +53,9 @@ static uint64_t number_read(const char *folder, const char *name,
 
 		if (strncmp(line, begins, length))
 			continue;
-		errno = 0;
+		/* A number that is too large is UINT64_MAX, too. */
 		value = strtoull(line + length, &end, 10);
-		if (end == line + length || errno)
+		if (end == line + length)
 			value = UINT64_MAX;
 		break;
 	}

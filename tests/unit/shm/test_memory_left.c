@@ -64,6 +64,28 @@ TEST(nobody_says_is_no_limit)
 	assert_true(kvpull_memory_left(root) == UINT64_MAX);
 }
 
+/* A file without a line, without the line, or with a number beyond all. */
+TEST(file_that_does_not_have_the_number_is_no_limit)
+{
+	machine_write();
+	file_write("/proc/self/cgroup", "0::/\n");
+	file_write(V2 "/memory.max", "");
+	file_write(V2 "/memory.current", "1048576\n");
+	assert_true(kvpull_memory_left(root) == 4096 * MIB);
+	file_write(V2 "/memory.max", "99999999999999999999\n");
+	assert_true(kvpull_memory_left(root) == 4096 * MIB);
+	file_write(V2 "/memory.max", "524288000\n");
+	file_write(V2 "/memory.stat", "anon 1\nactive_file 7\n");
+	assert_true(kvpull_memory_left(root) == 499 * MIB);
+	/* More than is used at all is a number of another moment. */
+	file_write(V2 "/memory.stat", "inactive_file 1048577\n");
+	assert_true(kvpull_memory_left(root) == 499 * MIB);
+	file_write(V2 "/memory.stat", "inactive_file 1048575\n");
+	assert_true(kvpull_memory_left(root) == 500 * MIB - 1);
+	file_write(V2 "/memory.current", "none\n");
+	assert_true(kvpull_memory_left(root) == 4096 * MIB);
+}
+
 /* Memory that only caches files is available though it is not free. */
 TEST(machine_is_what_is_available)
 {
