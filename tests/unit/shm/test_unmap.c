@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "tests/lib/unit.h"
+#include "tests/lib/refuse.h"
 
 #define PARTS 4u
 #define WAITS 20000u
@@ -42,6 +42,15 @@ int munmap(void *base, size_t bytes)
 	}
 	return (int)syscall(SYS_munmap, base, bytes);
 }
+
+#ifdef REFUSE_IS_PLAIN
+/* clang-format off */
+REFUSABLE(void *, mmap, MAP_FAILED,
+	  (void *at, size_t bytes, int protection, int flags, int fd, off_t offset),
+	  (at, bytes, protection, flags, fd, offset))
+REFUSABLE(int, pthread_create, errno, (pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *argument), (thread, how, run, argument))
+/* clang-format on */
+#endif
 
 static void hang_set(uint32_t value)
 {
@@ -121,6 +130,27 @@ UNIT_TEST(much_memory_is_unmapped_by_a_thread)
 }
 
 /* However many peers end at once: beyond the bound it is done at once. */
+#ifdef REFUSE_IS_PLAIN
+UNIT_TEST(memory_is_unmapped_at_once_where_no_thread_starts)
+{
+	static const char *const calls[] = { "mmap", "pthread_create" };
+	struct kvpull_shm_mapping mappings[PARTS + 1];
+	unsigned long pages;
+	size_t at;
+
+	for (at = 0; at < 2; at++) {
+		pages = refuse_pages();
+		make(mappings, KVPULL_UNMAP_BYTES);
+		refuse(calls[at], 0, EAGAIN);
+		kvpull_unmap(&unmaps, mappings, PARTS + 1);
+		assert_int_equal(refuse_end(), 1);
+		assert_int_equal(unmaps.count, 0);
+		assert_int_equal(mapped(), 0);
+		assert_int_equal(refuse_pages(), pages);
+	}
+}
+#endif
+
 UNIT_TEST(more_than_there_are_threads_are_unmapped_too)
 {
 	struct kvpull_shm_mapping mappings[PARTS + 1];
