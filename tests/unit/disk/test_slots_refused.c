@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "shm/disk.h"
+#include "shm/file_read.h"
 #include "shm/slots.h"
 #include "tests/unit/disk/kernel.h"
 
@@ -466,4 +467,38 @@ TEST(ring_of_an_older_kernel_has_fewer_flags)
 			 KVPULL_EUNSUPPORTED);
 	assert_int_equal(refuse_end(), 3);
 	(void)close(wake_fd);
+}
+
+/* 1: a line of the last open of files said so. */
+static int reads_to_plain_memory(int is_refused)
+{
+	const int wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	struct kvpull_files files;
+	struct kvpull_arena arena;
+
+	memset(&lines, 0, sizeof(lines));
+	kvpull_arena_init(&arena, &heard);
+	assert_int_equal(kvpull_files_open(&files, 4, &arena, &heard), 0);
+	if (is_refused)
+		refuse("io_uring_register_buffers", 0, ENOMEM);
+	/* No thread is asked for: there is a ring. */
+	assert_int_equal(kvpull_files_prepare(&files, KVPULL_URING_ANY_THREAD,
+					      KVPULL_FILE_THREAD_NO, wake_fd),
+			 0);
+	assert_int_equal(refuse_end(), is_refused);
+	assert_int_equal(files.uring.is_open, 1);
+	assert_int_equal(files.uring.is_fixed, !is_refused);
+	assert_int_equal(lines.counts[KVPULL_LOG_ERROR], 0);
+	assert_int_equal(lines.counts[KVPULL_LOG_WARN], 0);
+	kvpull_files_close(&files, kvpull_clock_close_by());
+	kvpull_arena_fini(&arena);
+	(void)close(wake_fd);
+	return !strcmp(lines.info, "io_uring reads to plain memory");
+}
+
+TEST(buffers_that_are_not_registered_are_read_to_all_the_same)
+{
+	unit_needs_uring();
+	assert_int_equal(reads_to_plain_memory(0), 0);
+	assert_int_equal(reads_to_plain_memory(1), 1);
 }

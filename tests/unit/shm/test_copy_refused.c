@@ -4,6 +4,7 @@
  * written: fewer threads copy, by the default, and no half file is left.
  */
 #undef _FORTIFY_SOURCE
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "shm/copy_choice.h"
 #include "shm/folder.h"
 #include "tests/lib/refuse.h"
+#include "tests/unit/shm/copies.h"
 
 /* clang-format off */
 REFUSABLE(int, openat, -1, (int fd, const char *path, int flags, mode_t mode), (fd, path, flags, mode))
@@ -216,3 +218,50 @@ TEST(fewer_copy_threads_are_said_and_copy_alone)
 	}
 }
 #endif
+
+/* The length is looked at first: what is longer is not even taken apart. */
+TEST(choice_has_at_most_512_bytes)
+{
+	struct kvpull_copy_choices choices = plain();
+	char text[KVPULL_COPY_CHOICE_BYTES_MAX + 1];
+	int fd;
+
+	memset(text, 'x', sizeof(text));
+	fd = open(place.file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	assert_int_equal(write(fd, text, KVPULL_COPY_CHOICE_BYTES_MAX),
+			 KVPULL_COPY_CHOICE_BYTES_MAX);
+	assert_int_equal(
+		kvpull_copy_choice_load(&place.folder, &choices, &heard),
+		KVPULL_EROUTE);
+	assert_non_null(strstr(place.said, "it is damaged"));
+	assert_int_equal(write(fd, text, 1), 1);
+	assert_int_equal(
+		kvpull_copy_choice_load(&place.folder, &choices, &heard),
+		KVPULL_EROUTE);
+	assert_non_null(strstr(place.said, "it is too large"));
+	(void)close(fd);
+}
+
+/* An engine may have closed its standard input. */
+TEST(owner_is_woken_by_a_descriptor_0)
+{
+	const int input = input_close();
+	struct work *work = work_simple(0, 64, 32768);
+	struct pollfd wake = { .events = POLLIN };
+	struct kvpull_copy_job *job;
+	struct pool pool;
+
+	pool_open(&pool, 1, 1);
+	wake.fd = pool.wake_fd;
+	assert_int_equal(wake.fd, 0);
+	assert_int_equal(kvpull_copy_arm(pool.copy), 0);
+	assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
+	assert_int_equal(poll(&wake, 1, 60000), 1);
+	kvpull_copy_disarm(pool.copy);
+	assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
+	assert_ptr_equal(job, &work->job);
+	work_check(work);
+	pool_close(&pool);
+	work_free(work);
+	input_open(input);
+}

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
@@ -26,6 +27,22 @@ REFUSABLE(void *, mmap, MAP_FAILED,
 	  (at, bytes, protection, flags, fd, offset))
 #endif
 /* clang-format on */
+
+static rlim_t limit_told; /* of a file's length; 0: the kernel's */
+
+int refuse_getrlimit(int what, struct rlimit *limit) __asm__("getrlimit");
+
+int refuse_getrlimit(int what, struct rlimit *limit)
+{
+	int (*next)(int, struct rlimit *);
+
+	*(void **)&next = dlsym(RTLD_NEXT, "getrlimit");
+	if (next(what, limit))
+		return -1;
+	if (what == RLIMIT_FSIZE && limit_told)
+		limit->rlim_cur = limit_told;
+	return 0;
+}
 
 static struct {
 	uint32_t counts[KVPULL_LOG_DEBUG + 1];
@@ -233,5 +250,54 @@ TEST(size_of_a_segment_is_told_of_a_memfd_alone)
 	assert_int_equal(bytes, 7);
 	assert_int_equal(kvpull_segment_bytes(shared.fd, &bytes), 0);
 	assert_int_equal(bytes, 3 * PAGE);
+	kvpull_segment_unmake(&shared);
+}
+
+TEST(segment_is_within_the_limit_of_a_files_length)
+{
+	struct kvpull_shared shared;
+
+	limit_told = 2 * PAGE - 1;
+	assert_int_equal(kvpull_segment_make(&shared, "test", 2 * PAGE,
+					     KVPULL_SEGMENT_SHARED, 0,
+					     &test_log),
+			 KVPULL_EDEVICE);
+	assert_string_equal(
+		lines.said,
+		"segment test of 8192 bytes: cannot set its size: File too large: raise ulimit -f");
+	limit_told++;
+	assert_int_equal(kvpull_segment_make(&shared, "test", 2 * PAGE,
+					     KVPULL_SEGMENT_SHARED, 0,
+					     &test_log),
+			 0);
+	limit_told = 0;
+	kvpull_segment_unmake(&shared);
+}
+
+TEST(segment_of_a_peer_has_the_bytes_that_it_says)
+{
+	struct kvpull_shared shared;
+	uint8_t *base = NULL;
+
+	assert_int_equal(kvpull_segment_make(&shared, "test", PAGE,
+					     KVPULL_SEGMENT_SHARED, 0, NULL),
+			 0);
+	assert_int_equal(kvpull_segment_map(shared.fd, 0, KVPULL_SEGMENT_SHARED,
+					    &test_log, &base),
+			 KVPULL_EPROTO);
+	assert_string_equal(
+		lines.said,
+		"a peer's segment of 0 bytes is shorter than its peer says");
+	assert_int_equal(kvpull_segment_map(shared.fd, PAGE + 1,
+					    KVPULL_SEGMENT_SHARED, &test_log,
+					    &base),
+			 KVPULL_EPROTO);
+	assert_null(base);
+	assert_int_equal(kvpull_segment_map(shared.fd, PAGE,
+					    KVPULL_SEGMENT_SHARED, &test_log,
+					    &base),
+			 0);
+	kvpull_segment_unmap(base, PAGE);
+	kvpull_segment_unmap(NULL, PAGE);
 	kvpull_segment_unmake(&shared);
 }
