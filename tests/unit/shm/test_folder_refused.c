@@ -54,6 +54,7 @@ UNIT_TEST(listener_that_cannot_be_made_says_why_and_leaves_no_file)
 {
 	struct kvpull_listener listener;
 	struct place place;
+	struct stat status;
 	uint32_t fds;
 	size_t at;
 
@@ -71,6 +72,9 @@ UNIT_TEST(listener_that_cannot_be_made_says_why_and_leaves_no_file)
 		assert_int_equal(listener.fd, -1);
 		assert_int_equal(listener.folder_fd, -1);
 		assert_int_equal(fds_open(), fds);
+		assert_int_equal(fstatat(place.folder.fd, ".p", &status, 0),
+				 -1);
+		assert_int_equal(fstatat(place.folder.fd, "p", &status, 0), -1);
 	}
 	assert_int_equal(kvpull_listener_open(&listener, &place.folder, "p",
 					      0600, &place.log),
