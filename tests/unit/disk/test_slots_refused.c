@@ -502,3 +502,28 @@ TEST(buffers_that_are_not_registered_are_read_to_all_the_same)
 	assert_int_equal(reads_to_plain_memory(0), 0);
 	assert_int_equal(reads_to_plain_memory(1), 1);
 }
+
+TEST(owner_may_sleep_until_a_slot_was_written)
+{
+	static _Alignas(4096) uint8_t from[SLOT_BYTES];
+	struct kvpull_slots_result result;
+	struct kvpull_slots slots = { 0 };
+	struct pollfd wake = { .events = POLLIN };
+	const char *why;
+
+	/* There is no file. */
+	assert_int_equal(kvpull_slots_arm(&slots), 0);
+	assert_int_equal(slots_open(&slots, SLOT_BYTES, &why), 0);
+	assert_int_equal(kvpull_slots_arm(&slots), 0);
+	assert_int_equal(kvpull_slots_write(&slots, 3, from, 77), 0);
+	wake.fd = slots.wake_fd;
+	assert_int_equal(poll(&wake, 1, 60000), 1);
+	assert_int_equal(kvpull_slots_arm(&slots), 1);
+	assert_int_equal(kvpull_slots_poll(&slots, &result, 0), 0);
+	assert_int_equal(kvpull_slots_arm(&slots), 1);
+	assert_int_equal(kvpull_slots_poll(&slots, &result, 1), 1);
+	assert_int_equal(result.tag, 77);
+	assert_int_equal(result.code, 0);
+	assert_int_equal(kvpull_slots_arm(&slots), 0);
+	slots_close(&slots);
+}

@@ -128,6 +128,54 @@ UNIT_TEST(folder_that_cannot_be_swept_keeps_what_is_in_it)
 	place_end(&place);
 }
 
+static void left_make(const struct place *place, const char *name)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	const int left = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%.60s/%s",
+		       place->path, name);
+	assert_int_equal(
+		bind(left, (const struct sockaddr *)&address, sizeof(address)),
+		0);
+	(void)close(left);
+}
+
+/* A dead socket is removed if its name is that of a worker, and nothing fails. */
+UNIT_TEST(sweep_removes_only_names_of_workers_that_it_can_look_at)
+{
+	static const char *const kept[] = { "kvpull-a b", "kvpull-+",
+					    ".kvpull-a b", "kvpul-a" };
+	struct kvpull_listener listener;
+	struct place place;
+	struct stat status;
+	size_t at;
+
+	place_begin(&place);
+	for (at = 0; at < 4; at++)
+		left_make(&place, kept[at]);
+	left_make(&place, "kvpull-dead");
+	/* The new name's own, its hidden one's, then the only worker's. */
+	refuse("fstatat", 2, EIO);
+	assert_int_equal(kvpull_listener_open(&listener, &place.folder, "p", 0,
+					      &place.log),
+			 0);
+	assert_int_equal(refuse_end(), 1);
+	assert_int_equal(fstatat(place.folder.fd, "kvpull-dead", &status, 0),
+			 0);
+	kvpull_listener_close(&listener);
+	assert_int_equal(kvpull_listener_open(&listener, &place.folder, "p", 0,
+					      &place.log),
+			 0);
+	assert_int_equal(fstatat(place.folder.fd, "kvpull-dead", &status, 0),
+			 -1);
+	kvpull_listener_close(&listener);
+	for (at = 0; at < 4; at++)
+		assert_int_equal(unlinkat(place.folder.fd, kept[at], 0), 0);
+	assert_int_equal(place.lines, 0);
+	place_end(&place);
+}
+
 /* clang-format off */
 static const struct row calls[] = {
 	{ { "fstatat", 0, ENOENT }, KVPULL_EPEER, "" },

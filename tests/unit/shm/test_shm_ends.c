@@ -262,3 +262,68 @@ UNIT_TEST(wake_that_cannot_be_read_ends_no_poll)
 	assert_int_equal(world.warnings, 0);
 	world_close(&world);
 }
+
+/* D has a second producer, "q": the peer's index. */
+static uint32_t second_connect(struct world *world, struct side *q)
+{
+	const struct kvpull_shm_params params = world_params(world, "q");
+	struct kvpull_transport *d = world->d.transport;
+	struct kvpull_ring *ring;
+	uint32_t caller;
+	uint32_t peer;
+
+	side_open(q, &params);
+	assert_int_equal(q->transport->ops->serve(q->transport, &world->serve),
+			 0);
+	assert_int_equal(d->ops->connect(d, "q", &peer), 0);
+	side_look(world, q);
+	assert_int_equal(q->queue_count, 1);
+	caller = q->queue[q->queue_first].index;
+	q->queue_count = 0;
+	assert_int_equal(
+		q->transport->ops->admit(q->transport, caller, "w", 1, &ring),
+		0);
+	assert_int_equal(
+		world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE).index,
+		peer);
+	assert_int_equal(d->ops->attach(d, peer, &world->serve), 0);
+	return peer;
+}
+
+UNIT_TEST(reads_of_another_peer_go_on)
+{
+	struct kvpull_transport *d;
+	struct kvpull_event event;
+	struct kvpull_read reads[3];
+	struct side q = { 0 };
+	struct world world;
+	uint32_t other;
+	uint32_t at;
+
+	world_open(&world);
+	d = world.d.transport;
+	world_connect(&world);
+	other = second_connect(&world, &q);
+	/* Of 48 KiB each: a poll copies the first one, the others wait. */
+	for (at = 0; at < 3; at++) {
+		reads[at] = world_read(&world, 12);
+		reads[at].index = at;
+		assert_int_equal(
+			d->ops->read_start(d, at == 1 ? world.peer : other,
+					   &reads[at]),
+			0);
+	}
+	d->ops->disconnect(d, world.peer);
+	for (at = 0; at < 3; at++) {
+		event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+		assert_ptr_equal(event.read, &reads[at]);
+		assert_int_equal(event.index, at == 1 ? world.peer : other);
+		assert_int_equal(event.code, at == 1 ? KVPULL_EPEER : 0);
+	}
+	world_read_verify(&world, 12);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	assert_int_equal(event.index, world.peer);
+	assert_int_equal(events_of(&world, &world.d), 0);
+	side_close(&q);
+	world_close(&world);
+}

@@ -179,6 +179,24 @@ UNIT_TEST(producer_that_never_answers_ends_the_call_in_time)
 }
 
 /* Garbage of a stranger goes nowhere, also where it is long. */
+UNIT_TEST(stranger_that_says_nothing_gives_nothing_back)
+{
+	static const uint32_t uid = 12345678;
+	struct world world;
+	char text[16] = "";
+	int fd;
+
+	give_open(&world, &uid, 1);
+	fd = raw_connect(&world, "p");
+	side_look(&world, &world.p);
+	assert_int_equal(taken_count, 0);
+	assert_int_equal(recv(fd, text, sizeof(text), MSG_DONTWAIT),
+			 sizeof(KVPULL_ENDPOINT_USER));
+	assert_string_equal(text, KVPULL_ENDPOINT_USER);
+	(void)close(fd);
+	world_close(&world);
+}
+
 UNIT_TEST(other_bytes_of_a_stranger_are_not_taken)
 {
 	static const uint8_t garbage[BYTES] = "KVHS";

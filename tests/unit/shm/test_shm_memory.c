@@ -137,3 +137,35 @@ UNIT_TEST(ring_of_no_bytes_or_too_many_is_not_mapped)
 	ring_is_refused(&imposter, most + 1, 0);
 	imposter_end(&imposter);
 }
+
+/* Zeros where a ring's size should be: the doorbell is not taken either. */
+UNIT_TEST(ring_without_a_header_is_refused)
+{
+	struct imposter imposter;
+	struct world *world = &imposter.world;
+	int fds[4];
+	int bells[2];
+	unsigned long pages;
+	uint32_t fds_before;
+
+	imposter_begin(&imposter);
+	fds[0] = world->entries_memory.fd;
+	fds[1] = ring_make(kvpull_ring_bytes(16));
+	fds[3] = world->kv.fd;
+	assert_int_equal(
+		socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bells), 0);
+	fds[2] = bells[1];
+	imposter_connect(&imposter);
+	fds_before = fds_open();
+	raw_send(imposter.socket, fds, 4);
+	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
+	pages = refuse_pages();
+	assert_int_equal(world_attach(world, &world->serve), KVPULL_EPROTO);
+	assert_int_equal(refuse_pages(), pages);
+	assert_int_equal(fds_open(), fds_before);
+	(void)close(bells[0]);
+	(void)close(bells[1]);
+	(void)close(fds[1]);
+	(void)close(imposter.socket);
+	imposter_end(&imposter);
+}

@@ -299,6 +299,25 @@ UNIT_TEST(caller_that_cannot_be_watched_is_to_call_again)
 	world_close(&world);
 }
 
+UNIT_TEST(caller_whom_the_kernel_does_not_name_is_turned_away)
+{
+	struct world world;
+
+	world_open(&world);
+	assert_int_equal(world.d.transport->ops->connect(world.d.transport, "p",
+							 &world.peer),
+			 0);
+	refuse("getsockopt", 0, EINVAL);
+	side_look(&world, &world.p);
+	assert_int_equal(refuse_end(), 1);
+	assert_int_equal(world.p.queue_count, 0);
+	assert_int_equal(
+		world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN).code,
+		KVPULL_EAUTH);
+	world_connect(&world);
+	world_close(&world);
+}
+
 /* A consumer that was not told why sees the end of its call. */
 UNIT_TEST(caller_that_cannot_be_told_is_closed_all_the_same)
 {
