@@ -79,19 +79,32 @@ static inline int refuse_takes(const char *call)
 	return 0;
 }
 
-/* Pages of address space that this process has mapped; 0: sanitizers map, too. */
-static inline unsigned long refuse_pages(void)
+/*
+ * Bytes of address space that this process has mapped, as /proc/self/maps says:
+ * qemu-user shows no mapping of its own there. 0: sanitizers map, too.
+ */
+static inline uint64_t refuse_mapped(void)
 {
-#ifndef REFUSE_IS_PLAIN
-	return 0;
-#else
-	const int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-	char text[128] = "";
+	uint64_t bytes = 0;
+#ifdef REFUSE_IS_PLAIN
+	static char text[(1u << 18) + 1];
+	const int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	size_t length = 0;
+	ssize_t got;
+	char *line;
 
-	assert_true(read(fd, text, sizeof(text) - 1) > 0);
+	while ((got = read(fd, text + length, sizeof(text) - 1 - length)) > 0)
+		length += (size_t)got;
 	(void)close(fd);
-	return strtoul(text, NULL, 10);
+	assert_in_range(length, 1, sizeof(text) - 2);
+	text[length] = '\0';
+	for (line = text; *line; line = strchr(line, '\n') + 1) {
+		const uint64_t first = strtoull(line, &line, 16);
+
+		bytes += strtoull(line + 1, &line, 16) - first;
+	}
 #endif
+	return bytes;
 }
 
 /* In the place of the library's function of that name, which returns `refused`. */

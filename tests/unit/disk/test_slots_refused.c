@@ -180,13 +180,13 @@ static const struct row opens[] = {
 /* clang-format on */
 
 static void nothing_is_left(const struct kvpull_slots *slots, uint32_t fds,
-			    unsigned long pages)
+			    uint64_t mapped)
 {
 	const struct kvpull_slots none = { 0 };
 
 	assert_memory_equal(slots, &none, sizeof(none));
 	assert_int_equal(fds_open(), fds);
-	assert_int_equal(refuse_pages(), pages);
+	assert_int_equal(refuse_mapped(), mapped);
 }
 
 /* A thread that has ended leaves its stack mapped for the next. */
@@ -207,7 +207,7 @@ TEST(file_of_slots_that_cannot_be_made_leaves_nothing)
 	thread_warm();
 	for (at = 0; at < sizeof(opens) / sizeof(opens[0]); at++) {
 		const uint32_t fds = fds_open();
-		const unsigned long pages = refuse_pages();
+		const uint64_t mapped = refuse_mapped();
 		struct kvpull_slots slots;
 		const char *why;
 
@@ -220,7 +220,7 @@ TEST(file_of_slots_that_cannot_be_made_leaves_nothing)
 		assert_string_equal(why, opens[at].why);
 		assert_int_equal(!lines.bad[0], !opens[at].said[0]);
 		assert_non_null(strstr(lines.bad, opens[at].said));
-		nothing_is_left(&slots, fds, pages);
+		nothing_is_left(&slots, fds, mapped);
 		assert_int_equal(slots_open(&slots, SLOT_BYTES, &why), 0);
 		assert_string_equal(
 			lines.info,

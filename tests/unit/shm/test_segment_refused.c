@@ -104,7 +104,7 @@ TEST(segment_that_cannot_be_made_says_why_and_leaves_nothing)
 	for (at = 0; at < sizeof(makes) / sizeof(makes[0]); at++) {
 		const struct row *row = &makes[at];
 		const uint32_t fds = fds_open();
-		const unsigned long pages = refuse_pages();
+		const uint64_t mapped = refuse_mapped();
 		struct kvpull_shared shared = { .reserved = 7 };
 		int code;
 
@@ -122,7 +122,7 @@ TEST(segment_that_cannot_be_made_says_why_and_leaves_nothing)
 		assert_int_equal(shared.reserved, 7);
 		assert_null(shared.base);
 		assert_int_equal(fds_open(), fds);
-		assert_int_equal(refuse_pages(), pages);
+		assert_int_equal(refuse_mapped(), mapped);
 		assert_int_equal(kvpull_segment_make(&shared, "test",
 						     row->bytes, row->kind, 0,
 						     &test_log),
@@ -198,7 +198,7 @@ TEST(segment_of_a_peer_that_cannot_be_mapped_leaves_nothing)
 		const struct row *row = &maps[at];
 		struct kvpull_shared shared;
 		uint8_t *base = NULL;
-		unsigned long pages;
+		uint64_t mapped;
 		uint32_t fds;
 		int code;
 
@@ -207,7 +207,7 @@ TEST(segment_of_a_peer_that_cannot_be_mapped_leaves_nothing)
 						     NULL),
 				 0);
 		fds = fds_open();
-		pages = refuse_pages();
+		mapped = refuse_mapped();
 		lines.said[0] = '\0';
 		refuse(row->refused.call, row->refused.skip,
 		       row->refused.error);
@@ -220,13 +220,13 @@ TEST(segment_of_a_peer_that_cannot_be_mapped_leaves_nothing)
 		assert_true(row->said[0] ? !!strstr(lines.said, row->said) :
 					   !lines.said[0]);
 		assert_int_equal(fds_open(), fds);
-		assert_int_equal(refuse_pages(), pages);
+		assert_int_equal(refuse_mapped(), mapped);
 		assert_int_equal(kvpull_segment_map(shared.fd, row->bytes,
 						    row->kind, &test_log,
 						    &base),
 				 0);
 		kvpull_segment_unmap(base, row->bytes);
-		assert_int_equal(refuse_pages(), pages);
+		assert_int_equal(refuse_mapped(), mapped);
 		kvpull_segment_unmake(&shared);
 	}
 }

@@ -99,7 +99,7 @@ static void ring_is_refused(struct imposter *imposter, uint64_t bytes,
 	int fds[4] = { world->entries_memory.fd, ring_make(bytes), -1,
 		       world->kv.fd };
 	int bells[2];
-	unsigned long pages;
+	uint64_t mapped;
 
 	assert_int_equal(
 		socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bells), 0);
@@ -107,15 +107,15 @@ static void ring_is_refused(struct imposter *imposter, uint64_t bytes,
 	imposter_connect(imposter);
 	raw_send(imposter->socket, fds, 4);
 	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
-	pages = refuse_pages();
+	mapped = refuse_mapped();
 	/* Twice for the region and for the table, then for the ring. */
 	refuse("madvise", 4, ENOMEM);
 	assert_int_equal(world_attach(world, &world->serve),
 			 is_mapped ? KVPULL_EAGAIN : KVPULL_EPROTO);
 	assert_int_equal(refuse_end(), is_mapped);
-	assert_int_equal(refuse_pages(), pages);
+	assert_int_equal(refuse_mapped(), mapped);
 	assert_int_equal(world_attach(world, &world->serve), KVPULL_EPROTO);
-	assert_int_equal(refuse_pages(), pages);
+	assert_int_equal(refuse_mapped(), mapped);
 	d->ops->disconnect(d, world->peer);
 	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
 	(void)close(imposter->socket);
@@ -145,7 +145,7 @@ UNIT_TEST(ring_without_a_header_is_refused)
 	struct world *world = &imposter.world;
 	int fds[4];
 	int bells[2];
-	unsigned long pages;
+	uint64_t mapped;
 	uint32_t fds_before;
 
 	imposter_begin(&imposter);
@@ -159,9 +159,9 @@ UNIT_TEST(ring_without_a_header_is_refused)
 	fds_before = fds_open();
 	raw_send(imposter.socket, fds, 4);
 	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
-	pages = refuse_pages();
+	mapped = refuse_mapped();
 	assert_int_equal(world_attach(world, &world->serve), KVPULL_EPROTO);
-	assert_int_equal(refuse_pages(), pages);
+	assert_int_equal(refuse_mapped(), mapped);
 	assert_int_equal(fds_open(), fds_before);
 	(void)close(bells[0]);
 	(void)close(bells[1]);

@@ -425,7 +425,7 @@ UNIT_TEST(admission_that_fails_gives_all_back_and_can_be_tried_again)
 	struct kvpull_transport *p;
 	struct kvpull_event event;
 	struct world world;
-	unsigned long pages;
+	uint64_t mapped;
 	uint32_t fds;
 	size_t at;
 
@@ -437,14 +437,14 @@ UNIT_TEST(admission_that_fails_gives_all_back_and_can_be_tried_again)
 		world_greet(&world);
 		world.ring = NULL;
 		fds = fds_open();
-		pages = refuse_pages();
+		mapped = refuse_mapped();
 		row_refuse(&admits[at]);
 		row_check(&world, &admits[at],
 			  p->ops->admit(p, world.caller, "welcome", 7,
 					&world.ring));
 		assert_null(world.ring);
 		assert_int_equal(fds_open(), fds);
-		assert_int_equal(refuse_pages(), pages);
+		assert_int_equal(refuse_mapped(), mapped);
 		assert_int_equal(p->ops->admit(p, world.caller, "welcome", 7,
 					       &world.ring),
 				 0);
@@ -575,19 +575,19 @@ UNIT_TEST(attach_that_fails_unmaps_and_closes_all)
 	world_open(&world);
 	d = world.d.transport;
 	for (at = 0; at < sizeof(attaches) / sizeof(attaches[0]); at++) {
-		unsigned long pages;
+		uint64_t mapped;
 		uint32_t fds;
 
 		lines_begin(&world);
 		world_welcome(&world);
 		fds = fds_open();
-		pages = refuse_pages();
+		mapped = refuse_mapped();
 		row_refuse(&attaches[at]);
 		row_check(&world, &attaches[at],
 			  world_attach(&world, &world.serve));
 		if (attaches[at].code) {
 			assert_null(d->ops->mapped(d, world.peer, 0));
-			assert_int_equal(refuse_pages(), pages);
+			assert_int_equal(refuse_mapped(), mapped);
 			/* All four that came. */
 			assert_int_equal(fds_open(), fds - 4);
 		} else {

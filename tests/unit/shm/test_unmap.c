@@ -135,18 +135,18 @@ UNIT_TEST(memory_is_unmapped_at_once_where_no_thread_starts)
 {
 	static const char *const calls[] = { "mmap", "pthread_create" };
 	struct kvpull_shm_mapping mappings[PARTS + 1];
-	unsigned long pages;
+	uint64_t before;
 	size_t at;
 
 	for (at = 0; at < 2; at++) {
-		pages = refuse_pages();
+		before = refuse_mapped();
 		make(mappings, KVPULL_UNMAP_BYTES);
 		refuse(calls[at], 0, EAGAIN);
 		kvpull_unmap(&unmaps, mappings, PARTS + 1);
 		assert_int_equal(refuse_end(), 1);
 		assert_int_equal(unmaps.count, 0);
 		assert_int_equal(mapped(), 0);
-		assert_int_equal(refuse_pages(), pages);
+		assert_int_equal(refuse_mapped(), before);
 	}
 }
 #endif
