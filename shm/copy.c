@@ -337,7 +337,7 @@ int kvpull_copy_open(struct kvpull_copy **copy,
 					  sizeof(*opened->order));
 	opened->workers = kvpull_arena_take(arena, KVPULL_COPY_THREADS_MAX + 2,
 					    sizeof(*opened->workers));
-	if (!opened->slots || !opened->order || !opened->workers)
+	if (!kvpull_arena_ok(arena))
 		return KVPULL_ENOMEM;
 	opened->order_mask = order_count(job_max) - 1;
 	opened->job_max = job_max;

@@ -36,7 +36,7 @@ int kvpull_files_open(struct kvpull_files *files, uint32_t read_max,
 					   sizeof(struct kvpull_file_read *))
 	};
 	kvpull_index_list_init(&files->queue, read_max, arena);
-	if (!files->pieces || !files->reads || !files->queue.links)
+	if (!kvpull_arena_ok(arena))
 		return KVPULL_ENOMEM;
 	/* Not of the arena: see close(). */
 	mapped = mmap(NULL, KVPULL_FILE_BOUNCE_BYTES, PROT_READ | PROT_WRITE,

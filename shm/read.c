@@ -41,7 +41,7 @@ int kvpull_shm_reads_init(struct kvpull_shm_reads *reads,
 	reads->reads = (struct kvpull_shm_read *)kvpull_arena_take(
 		arena, params->reads_max, sizeof(*reads->reads));
 	kvpull_index_list_init(&reads->queue, params->reads_max, arena);
-	if (!reads->reads || !reads->queue.links)
+	if (!kvpull_arena_ok(arena))
 		return KVPULL_ENOMEM;
 	return kvpull_files_open(&reads->files, params->reads_max, arena,
 				 params->log);

@@ -358,9 +358,7 @@ static int memory_take(struct kvpull_shm *shm, struct kvpull_arena *arena)
 	shm->buffers = (uint8_t *)kvpull_arena_take(arena, BUFFERS_BYTES, 1);
 	shm->params.socket_dir = text_copy(arena, shm->params.socket_dir);
 	shm->params.name = text_copy(arena, shm->params.name);
-	return shm->buffers && shm->params.socket_dir && shm->params.name ?
-		       0 :
-		       KVPULL_ENOMEM;
+	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
 }
 
 /* A copy that ended, or a time-out: what ends an owner's sleep beside peers. */
