@@ -329,6 +329,17 @@ TEST(sleeper_waits_for_the_flush_of_a_rail_that_was_cut)
 	assert_true(end->deadline_ns > world.now_ns);
 }
 
+/* The owner may sleep next: no poll sends it. */
+TEST(heartbeat_is_sent_by_the_call)
+{
+	uint32_t doorbells;
+
+	world_run(5);
+	doorbells = fake_verbs_doorbells();
+	world.d.route->ops->beat(world.d.route, world.peer);
+	assert_int_equal(fake_verbs_doorbells(), doorbells + 1);
+}
+
 TEST(heartbeat_waits_for_a_credit)
 {
 	uint32_t said = 0;
