@@ -205,8 +205,8 @@ probe_is_stopped() {
 	doctored=$!
 	producer=
 	until [ -n "$producer" ] && grep -q doctor "/proc/$producer/cmdline" 2>/dev/null; do
-		# Its shell has not waited for it yet, so that it has a status.
-		! grep -q ' Z ' "/proc/$doctored/stat" || return 1
+		# It may be done; a shell may have waited for it already.
+		grep -q '^State:.[^Z]' "/proc/$doctored/status" || return 1
 		read -r producer _ <"/proc/$doctored/task/$doctored/children"
 	done
 	kill -STOP "$producer" && kill -0 $doctored && ! grep -q ' Z ' "/proc/$doctored/stat"
