@@ -78,6 +78,42 @@ UNIT_TEST_WITH(no_more_peers_are_added_than_peers_max, setup, teardown)
 	assert_int_equal(handle_settle(&world), 0);
 }
 
+/* A directory of one window: as many keys as it has entries. */
+UNIT_TEST_WITH(no_more_keys_are_listed_than_entries, setup, teardown)
+{
+	const struct kvpull_reader_share share = {
+		.struct_size = sizeof(share),
+		.chunk_bytes = HANDLE_CHUNK_BYTES,
+		.chunk_count = KVPULL_POOL_WINDOW + 1,
+		.entry_count = KVPULL_POOL_WINDOW,
+	};
+	struct kvpull_reader *owner = handle_open(&world, 0, NULL);
+	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
+	struct kvpull_reader_put put = { .struct_size = sizeof(put) };
+	const uint32_t first = 0;
+	uint64_t key;
+
+	assert_int_equal(world.ops->share(owner, &share, &memory, NULL), 0);
+	assert_int_equal(owner->terms.entry_count, KVPULL_POOL_WINDOW);
+	assert_int_equal(world.ops->epoch(owner, &put.epoch), 0);
+	put.key = (struct kvpull_reader_key){ &key, sizeof(key) };
+	for (key = 0; key <= KVPULL_POOL_WINDOW; key++) {
+		put.chunk = (uint32_t)key;
+		assert_int_equal(world.ops->generation(owner, put.chunk,
+						       &put.generation),
+				 0);
+		assert_int_equal(world.ops->put(owner, &put),
+				 key < KVPULL_POOL_WINDOW ? 0 : KVPULL_EFULL);
+	}
+	assert_int_equal(owner->counts.puts, KVPULL_POOL_WINDOW);
+	assert_int_equal(owner->counts.puts_full, 1);
+	/* A chunk that is bumped gives its entry to the next key. */
+	assert_int_equal(world.ops->guard_bump(owner, &first, 1, NULL), 0);
+	key = KVPULL_POOL_WINDOW;
+	assert_int_equal(world.ops->put(owner, &put), 0);
+	world.ops->close(owner);
+}
+
 /* A log that anybody could fill would hide what matters. */
 UNIT_TEST_WITH(warnings_of_a_handle_are_bounded, setup, teardown)
 {
@@ -173,6 +209,34 @@ UNIT_TEST(peer_that_is_none_is_neither_asked_nor_removed)
 				UINT64_C(1) << 32 |
 					(KVPULL_SHARE_READER_READS_MAX + at)),
 			KVPULL_EINVAL);
+	share_close(shares);
+}
+
+/* Handles of two routes may be equal. */
+UNIT_TEST(peer_of_another_route_that_is_lost_ends_no_read_of_this_one)
+{
+	static const struct kvpull_transport other;
+	struct share_world *shares = share_open(1);
+	struct kvpull_pool_found found;
+	struct kvpull_share_reader_end end;
+	struct kvpull_event event = { .kind = KVPULL_EVENT_PEER_DOWN,
+				      .index = shares->handle };
+	uint64_t id;
+
+	share_put(shares, 1, 1);
+	assert_int_equal(share_probe(shares, 1, &found), 1);
+	kvpull_share_reader_take(shares->reader, &other, &event);
+	assert_int_equal(share_read(shares, &found, 1, 0, &id), 0);
+	share_wait(shares, &end);
+	assert_int_equal(end.code, 0);
+	event.index++;
+	kvpull_share_reader_take(shares->reader, shares->route, &event);
+	assert_int_equal(share_read(shares, &found, 1, 0, &id), 0);
+	share_wait(shares, &end);
+	assert_int_equal(end.code, 0);
+	event.index--;
+	kvpull_share_reader_take(shares->reader, shares->route, &event);
+	assert_int_equal(share_read(shares, &found, 1, 0, &id), KVPULL_EPEER);
 	share_close(shares);
 }
 

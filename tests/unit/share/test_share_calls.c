@@ -320,3 +320,38 @@ UNIT_TEST_WITH(bump_of_chunks_that_are_not_there_is_refused, setup, teardown)
 	assert_int_equal(world.owner->counts.bumps, bumps + 1);
 	assert_int_equal(world.reader->counts.bumps, 0);
 }
+
+UNIT_TEST_WITH(share_that_has_ended_takes_no_call, setup, teardown)
+{
+	const uint8_t key[HANDLE_KEY_BYTES] = { 0x5a, 1 };
+	const struct kvpull_reader_put put = put_of(key, 0);
+	const struct kvpull_reader_spill spill = {
+		.struct_size = sizeof(spill),
+		.puts = &put,
+		.put_bytes = sizeof(put),
+		.codes = codes,
+		.put_count = 1,
+	};
+	const uint32_t chunk = 0;
+	char address[512];
+	size_t byte_count;
+	uint64_t number;
+	uint64_t bumps;
+
+	assert_int_equal(world.ops->unshare(world.owner), 0);
+	bumps = world.owner->counts.bumps;
+	refused(world.ops->unshare(world.owner));
+	refused(world.ops->guard_bump(world.owner, &chunk, 1, NULL));
+	refused(world.ops->put(world.owner, &put));
+	refused(world.ops->spill(world.owner, &spill, &id));
+	refused(world.ops->write_begin(world.owner, 0));
+	refused(world.ops->write_end(world.owner, 0));
+	refused(world.ops->generation(world.owner, 0, &number));
+	refused(world.ops->epoch(world.owner, &number));
+	refused(world.ops->address(world.owner, address, sizeof(address),
+				   &byte_count));
+	assert_int_equal(world.ops->guard_bump_all(world.owner, NULL, NULL), 0);
+	assert_int_equal(world.owner->counts.bumps, bumps);
+	assert_int_equal(world.owner->counts.puts, 1);
+	assert_int_equal(world.owner->spills.serial, 0);
+}

@@ -510,18 +510,21 @@ UNIT_TEST(more_than_reads_max_are_refused_until_an_end_is_told)
 							 .key_count = 1,
 							 .keys = &key };
 	struct kvpull_share_reader_end end;
+	struct kvpull_pool_found found;
 	uint64_t id;
 	uint32_t at;
 
+	share_put(world, 1, 1);
+	assert_int_equal(share_probe(world, 1, &found), 1);
 	for (at = 0; at < KVPULL_SHARE_READER_READS_MAX; at++)
 		assert_int_equal(
 			kvpull_share_reader_probe(world->reader, &probe, &id),
 			0);
 	assert_int_equal(kvpull_share_reader_probe(world->reader, &probe, &id),
 			 KVPULL_EFULL);
+	assert_int_equal(share_read(world, &found, 1, 0, &id), KVPULL_EFULL);
 	share_wait(world, &end);
-	assert_int_equal(kvpull_share_reader_probe(world->reader, &probe, &id),
-			 0);
+	assert_int_equal(share_read(world, &found, 1, 0, &id), 0);
 	for (at = 0; at < KVPULL_SHARE_READER_READS_MAX; at++)
 		share_wait(world, &end);
 	share_close(world);

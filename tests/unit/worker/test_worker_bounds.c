@@ -399,6 +399,51 @@ TEST(rank_info_and_result_say_what_room_they_need)
 	assert_int_equal(count, needed);
 }
 
+/* A block id is good for each cache of its group. */
+TEST(rank_info_says_the_fewest_blocks_of_any_cache)
+{
+	struct world *world = *state;
+	struct kvpull_cache *caches = world->worker->facts.caches;
+	struct kvpull_rank_info rank;
+	uint8_t bytes[4096];
+	size_t count;
+	uint32_t at;
+
+	world->worker->facts.cache_count = 3;
+	for (at = 0; at < 3; at++) {
+		caches[0].block_count = caches[1].block_count =
+			caches[2].block_count = WORLD_BLOCKS;
+		caches[at].block_count = 5;
+		assert_int_equal(kvpull_worker_rank_info(world->worker, bytes,
+							 sizeof(bytes), &count),
+				 0);
+		assert_int_equal(kvpull_step_get_rank_info(bytes, count, &rank),
+				 0);
+		assert_int_equal(rank.block_counts[0], 5);
+	}
+	world->worker->facts.cache_count = 1;
+}
+
+UNIT_TEST(rank_info_waits_for_the_registration)
+{
+	struct world *world = calloc(1, sizeof(*world));
+	uint8_t bytes[4096];
+	size_t count = 77;
+
+	assert_non_null(world);
+	world_create(world, ",\"pulls_max\":4,\"tickets_max\":4");
+	assert_int_equal(kvpull_worker_rank_info(world->worker, bytes,
+						 sizeof(bytes), &count),
+			 KVPULL_EAGAIN);
+	assert_int_equal(count, 77);
+	world_register(world);
+	assert_int_equal(kvpull_worker_rank_info(world->worker, bytes,
+						 sizeof(bytes), &count),
+			 0);
+	*state = world;
+	(void)world_teardown(state);
+}
+
 /* Results that were not made yet cannot have been taken. */
 TEST(ack_of_a_result_that_is_not_there_takes_none_away)
 {
