@@ -27,9 +27,16 @@ END
 ${CC:-cc} -c -o "$build/exit.o" "$build/exit.c"
 find "$build" -name '*.gcda' -delete
 # Counts of threads that are not atomic are lost.
-if ! make -k -j"$(nproc)" B=build/coverage CFLAGS='-O1 --coverage -fprofile-update=atomic' \
-	LDFLAGS="--coverage $build/exit.o" SEEDS="${SEEDS:-60}" unit sim \
-	>"$build/run.log" 2>&1; then
+run() {
+	make -k -j"$(nproc)" B=build/coverage LDFLAGS="--coverage $build/exit.o" \
+		CFLAGS='-O1 --coverage -fprofile-update=atomic' \
+		unit build/coverage/kvpull_sim || return 1
+	for pool in '' --pool; do
+		# shellcheck disable=SC2086 # none is no argument
+		build/coverage/kvpull_sim $pool --seeds "${SEEDS:-60}" || return 1
+	done
+}
+if ! run >"$build/run.log" 2>&1; then
 	grep FAILED "$build/run.log" || tail -n 20 "$build/run.log"
 fi
 exec python3 tests/coverage.py "$build" "$@"

@@ -216,3 +216,32 @@ UNIT_TEST_WITH(full_table_of_tickets_says_so_once_a_second, world_setup,
 	world->now_ns++;
 	assert_true(no_room_is_said(world, serial + 3));
 }
+
+/* The place of a claim is a pull's until its last pull ends, or its release. */
+UNIT_TEST_WITH(claim_waits_only_after_its_last_pull_ended, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+	const struct kvpull_claim *claim = &world->worker->progress->claims[0];
+	uint64_t key;
+
+	world_claim(world, 101, 1);
+	world_pull(world, 8, 101, 0);
+	world_pull(world, 9, 101, 0);
+	world_poll(world, 1);
+	assert_int_equal(claim->pull_count, 2);
+	for (key = 8; key <= 9; key++) {
+		assert_int_equal(claim->waits, 0);
+		world_command(world, KVPULL_COMMAND_ABORT, key, 0);
+		world_poll(world, 1);
+	}
+	assert_int_equal(claim->pull_count, 0);
+	assert_int_equal(claim->waits, 1);
+	world_pull(world, 10, 101, 0);
+	world_poll(world, 1);
+	assert_int_equal(claim->waits, 0);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
+	world_command(world, KVPULL_COMMAND_ABORT, 10, 0);
+	world_poll(world, 1);
+	assert_int_equal(claim->waits, 0);
+}
