@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* n > 1 on the producer: one hold and one ticket a family. */
+#include "plugin/scheduler/scheduler_state.h"
+#include "tests/lib/fence.h"
 #include "tests/unit/scheduler/world.h"
 
 #define PARENT UINT64_C(77)
@@ -252,5 +254,40 @@ UNIT_TEST(member_with_a_small_buffer_can_ask_again)
 	assert_true(kvpull_scheduler_digest(world->scheduler) == before);
 	assert_int_equal(world_finish(world, 2, KVPULL_FINISH_STOP, &ticket),
 			 KVPULL_FINISH_FREE);
+	world_close(world);
+}
+
+/* Memory behind a table that is full looks like one family more. */
+UNIT_TEST(reset_forgets_no_family_beyond_the_table)
+{
+	struct kvpull_config config = world_config();
+	struct kvpull_family *beyond;
+	struct kvpull_family before;
+	struct kvpull_family after;
+	struct world_ticket ticket;
+	struct world *world;
+	uint64_t key;
+
+	config.families_max = 2;
+	world = world_open(&config, 1, 7);
+	for (key = 1; key <= 2; key++) {
+		world_enter(world, key, PARENT + key, 1);
+		assert_int_equal(
+			world_finish(world, key, KVPULL_FINISH_STOP, &ticket),
+			KVPULL_FINISH_HELD);
+	}
+	assert_int_equal(world_counts(world).families_live, 2);
+	beyond = &world->scheduler->families.families[2];
+	fence_open(beyond, sizeof(*beyond));
+	before = *beyond;
+	*beyond = world->scheduler->families.families[1];
+	assert_int_equal(kvpull_scheduler_reset(world->scheduler,
+						KVPULL_RESET_FORGET,
+						world->now_ns),
+			 0);
+	after = *beyond;
+	*beyond = before;
+	assert_int_equal(after.parent_key, PARENT + 2);
+	assert_int_equal(world_counts(world).families_live, 0);
 	world_close(world);
 }
