@@ -265,6 +265,15 @@ claim file_that_others_may_write_is_told 0 '^warn +copy +.*by default' \
 	"$doctor" --no-probe --socket-dir "$work/copy"
 claim unknown_copy_routine_fails 1 '^FAIL +copy +copy_routine nothing' -- \
 	env KVPULL_COPY_ROUTINE=nothing "$doctor" --no-probe --socket-dir "$work/copy"
+claim memory_beyond_the_machine_fails 1 '^FAIL +memory +this machine has [0-9.]+ GiB; a worker needs 99999\.000 GiB ' -- \
+	"$doctor" --no-probe --memory 99999
+put proc/meminfo 'MemTotal:       33554432 kB
+MemFree:         1048576 kB
+MemAvailable:    2097152 kB'
+claim memory_that_is_taken_is_a_warning 0 '^warn +memory +2\.000 GiB are free here; a worker needs 8\.000 GiB ' -- \
+	"$doctor" --no-probe --root "$work/machine" --memory 8192M
+claim memory_that_is_free_is_ok 0 '^ok +memory +2\.0 GiB free, of which a worker needs 1\.000 GiB$' -- \
+	"$doctor" --no-probe --root "$work/machine"
 claim wrong_option_is_usage 2 '^kvpull_doctor: --route is auto, shm or verbs, not ether; ' -- "$doctor" --route ether
 claim json_has_the_choice 0 '"gid_index": 3' '"device": "mlx5_0"' '"failures": 0' -- \
 	"$doctor" --json --no-probe --root "$work/machine"

@@ -164,6 +164,7 @@ int main(int count, char **words)
 	doctor_config(&doctor);
 	doctor_kernel(&doctor);
 	doctor_devices(&doctor);
+	doctor_memory(&doctor);
 	doctor_file_size(&doctor);
 	doctor_memlock(&doctor);
 	doctor_device_memory(&doctor);

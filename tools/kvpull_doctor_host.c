@@ -2,6 +2,7 @@
 /*
  * Checks kernel features, limits and folders that kvpull needs, by trying each.
  */
+#include "shm/memory_left.h"
 #include "tools/kvpull_doctor_parts.h"
 
 #include <errno.h>
@@ -100,6 +101,41 @@ void doctor_kernel(struct doctor *doctor)
 		doctor_advise(
 			doctor,
 			"ulimit -n 4096; systemd: LimitNOFILE=65536; docker: --ulimit nofile=65536");
+	}
+}
+
+/* ---- memory ---- */
+
+/* Whether the KV cache fits into this machine, and into what is free there. */
+void doctor_memory(struct doctor *doctor)
+{
+	const uint64_t left = kvpull_memory_left(doctor->root);
+	const uint64_t need_bytes = doctor->memory_bytes;
+	unsigned long long kib = 0;
+	char line[64];
+
+	if (doctor_read(doctor, line, sizeof(line), "/proc/meminfo") < 0 ||
+	    sscanf(line, "MemTotal: %llu kB", &kib) != 1) {
+		doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "memory",
+				   "/proc/meminfo");
+	} else if (kib * 1024 < need_bytes) {
+		doctor_say(
+			doctor, DOCTOR_FAIL, "memory",
+			"this machine has %.3f GiB; a worker needs %.3f GiB (--memory)",
+			gib(kib * 1024), gib(need_bytes));
+		doctor_advise(doctor, "a smaller KV cache");
+	} else if (left < need_bytes) {
+		doctor_say(
+			doctor, DOCTOR_WARN, "memory",
+			"%.3f GiB are free here; a worker needs %.3f GiB (--memory)",
+			gib(left), gib(need_bytes));
+		doctor_advise(
+			doctor,
+			"less KV cache, or a higher memory.max of the container");
+	} else {
+		doctor_say(doctor, DOCTOR_OK, "memory",
+			   "%.1f GiB free, of which a worker needs %.3f GiB",
+			   gib(left), gib(need_bytes));
 	}
 }
 

@@ -115,6 +115,7 @@ int doctor_item_next(const char **list, char *item, size_t item_bytes);
 void doctor_config(struct doctor *doctor);
 void doctor_kernel(struct doctor *doctor);
 void doctor_devices(struct doctor *doctor);
+void doctor_memory(struct doctor *doctor);
 void doctor_file_size(struct doctor *doctor);
 void doctor_memlock(struct doctor *doctor);
 void doctor_device_memory(struct doctor *doctor);
