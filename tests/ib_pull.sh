@@ -420,6 +420,29 @@ errors_are_one_line() {
 }
 
 check errors_are_one_line
+# Reals have the digits that were measured: three of them behind microseconds.
+reals_are_short() {
+	grep -E '"(latency|queue|connect|read|check)_us' "$work/out" >"$work/reals"
+	[ "$(wc -l <"$work/reals")" -ge 7 ] && ! grep -E '\.[0-9]{4}' "$work/reals"
+}
+claim 'reals of JSON' 0 '"latency_us_p50": ' -- "$tool" $small --requests 50 --json "$sockets"
+check reals_are_short
+# A process of the demo that is killed is told with its signal, not as a status.
+death_is_told_in_words() {
+	"$tool" --demo --duration 1 --blocks 256 --count 16 >"$work/told" 2>"$work/said" &
+	others=$!
+	until victim=$(pgrep -P $others | sed -n 2p) && [ -n "$victim" ] ||
+		! kill -0 $others; do
+		sleep 0.1
+	done
+	kill -KILL "$victim"
+	wait $others
+	got=$?
+	cat "$work/said"
+	[ $got -eq 1 ] &&
+		grep -qE '^(consumer|producer) [0-9] was ended by signal 9 \(Killed\)$' "$work/said"
+}
+check death_is_told_in_words
 for wrong in --none '--size 0' '--size 15' '--tp 3' '--depth 0' '--rejects 101' \
 	'--count 5000' '--gid-index x' '--requests -18446744073709551611' \
 	'a b' '--demo a' '--demo --stats'; do

@@ -16,9 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <jansson.h>
-
 #include "tools/ib_pull_parts.h"
+#include "tools/json.h"
 
 #define CONSUMERS_MAX 16u
 #define SETTLE_NS UINT64_C(10000000000) /* beside the lease */
@@ -86,6 +85,17 @@ static pid_t last_wait(const struct ib_options *options, const pid_t *pids,
 	return got;
 }
 
+/* How a process ended that should have ended otherwise. */
+static void end_say(const char *who, uint32_t index, int status)
+{
+	if (WIFSIGNALED(status))
+		fprintf(stderr, "%s %u was ended by signal %d (%s)\n", who,
+			index, WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else
+		fprintf(stderr, "%s %u ended with exit status %d\n", who, index,
+			WEXITSTATUS(status));
+}
+
 static int wait_all(const struct ib_options *options, const pid_t *pids,
 		    uint32_t count, const char *who)
 {
@@ -99,8 +109,7 @@ static int wait_all(const struct ib_options *options, const pid_t *pids,
 			continue;
 		failed = 1;
 		if (!*options->stop)
-			fprintf(stderr, "%s %u failed: status %#x\n", who,
-				count - 1, (unsigned int)status);
+			end_say(who, count - 1, status);
 	}
 	return failed;
 }
@@ -217,10 +226,7 @@ static void say_json(const struct outcome *outcome)
 		(json_int_t)answer->blocks_free, "blocks",
 		(json_int_t)answer->blocks_all, "double_reports",
 		(json_int_t)outcome->doubles, "ok", (int)outcome->is_right);
-	if (object)
-		(void)json_dumpf(object, stdout, JSON_INDENT(2));
-	printf("\n");
-	json_decref(object);
+	(void)json_show(object, 2);
 }
 
 /* A killed one's socket is left, and where it is in memory status files. */
@@ -245,8 +251,7 @@ static int consumers_wait(const struct ib_options *options, const pid_t *pids)
 	    WIFSIGNALED(status))
 		return wait_all(options, pids, options->consumers, "consumer");
 	if (!*options->stop)
-		fprintf(stderr, "consumer %u was not killed: status %#x\n",
-			options->consumers, (unsigned int)status);
+		end_say("consumer to be killed,", options->consumers, status);
 	(void)wait_all(options, pids, options->consumers, "consumer");
 	return 1;
 }

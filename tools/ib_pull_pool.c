@@ -17,12 +17,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <jansson.h>
-
 #include "base/index.h"
 #include "base/map.h"
 #include "kvpull/reader.h"
 #include "tools/ib_pull_parts.h"
+#include "tools/json.h"
 
 #define PROCESSES_MAX 16u /* owners, and readers */
 #define ITEMS_MAX KVPULL_READER_ITEMS_MAX
@@ -590,9 +589,7 @@ static void print(const struct pool *pool, const struct outcome *outcome,
 		(void)json_object_set_new(
 			object, outcome->counters[row].name,
 			json_integer((json_int_t)outcome->counters[row].value));
-	(void)json_dumpf(object, stdout, JSON_REAL_PRECISION(6));
-	(void)putchar('\n');
-	json_decref(object);
+	(void)json_show(object, 0);
 }
 
 static pid_t child_start(const struct pool *pool, uint32_t index, int is_owner)

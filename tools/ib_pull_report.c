@@ -373,9 +373,7 @@ static void print_json(const struct ib_options *options,
 	set_real(object, "memcpy_gb_s", copy_gb_s);
 	set_real(object, "ratio_to_memcpy",
 		 copy_gb_s > 0 ? pull_gb_s / copy_gb_s : 0);
-	json_dumpf(object, stdout, JSON_INDENT(2));
-	printf("\n");
-	json_decref(object);
+	(void)json_show(object, 2);
 }
 
 static void phases_sort(const struct ib_options *options,

@@ -5,6 +5,7 @@
  * changes nothing, but that --calibrate remembers what it measured.
  */
 #include "tools/cli/options.h"
+#include "tools/json.h"
 #include "tools/kvpull_doctor_parts.h"
 
 #include <getopt.h>
@@ -84,10 +85,7 @@ static void print_json(const struct doctor *doctor)
 			   "unknown", (int)count_of(doctor, DOCTOR_UNKNOWN),
 			   "warnings", (int)count_of(doctor, DOCTOR_WARN),
 			   "failures", (int)count_of(doctor, DOCTOR_FAIL));
-	if (report)
-		(void)json_dumpf(report, stdout, JSON_INDENT(2));
-	(void)putchar('\n');
-	json_decref(report);
+	(void)json_show(report, 2);
 }
 
 /* ---- options ---- */

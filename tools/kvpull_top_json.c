@@ -5,8 +5,6 @@
 #include "tools/json.h"
 #include "tools/kvpull_top_parts.h"
 
-#define DIGITS 15 /* of a real: what a double has, and no more */
-
 static json_t *value_of(const struct top_cell *cell)
 {
 	json_t *value = NULL;
@@ -161,7 +159,6 @@ static json_t *files_of(const struct top_table *files, const struct top *top)
 int top_json(const struct top *top)
 {
 	json_t *object = json_object();
-	int failed;
 
 	set(object, "version", 1);
 	set(object, "utc_ns", top->utc_ns);
@@ -172,9 +169,5 @@ int top_json(const struct top *top)
 	set_value(object, "findings", rows_of(&top_findings_table, top, NULL));
 	set_value(object, "workers", files_of(&top_workers_table, top));
 	set_value(object, "pools", files_of(&top_pools_table, top));
-	failed = json_dumpf(object, stdout,
-			    JSON_INDENT(1) | JSON_REAL_PRECISION(DIGITS)) != 0;
-	(void)putchar('\n');
-	json_decref(object);
-	return failed;
+	return json_show(object, 1) != 0;
 }

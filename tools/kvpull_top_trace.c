@@ -273,7 +273,7 @@ int top_trace(const struct top *top, const char *path)
 	set_value(trace, "traceEvents", writer.events);
 	set_value(trace, "displayTimeUnit", json_string("ns"));
 	errno = 0;
-	failed = json_dump_file(trace, path, JSON_COMPACT) != 0;
+	failed = json_dump_file(trace, path, JSON_COMPACT | JSON_REALS) != 0;
 	if (failed)
 		(void)fprintf(stderr,
 			      "kvpull_top: --trace %s: cannot write: %s\n",
