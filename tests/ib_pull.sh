@@ -280,6 +280,54 @@ sweep_is_json() {
 }
 
 check sweep_is_json
+# A page of HTML that loads nothing, whatever is in its facts; a point of the curve
+# for each run.
+page_is_whole() {
+	python3 - "$work/report.html" <<'END'
+import sys
+from html.parser import HTMLParser
+
+class Page(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.open, self.texts, self.points, self.rects = [], [], [], 0
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        assert tag not in ("script", "link", "img", "iframe"), tag
+        assert not {"src", "href", "onload"} & set(attrs), attrs
+        if tag not in ("meta", "path", "polyline"):
+            self.open.append(tag)
+        if tag == "polyline":
+            self.points.append(len(attrs["points"].split()))
+        self.rects += tag == "rect"
+
+    def handle_startendtag(self, tag, attrs):
+        if tag == "polyline":
+            self.points.append(len(dict(attrs)["points"].split()))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+page = Page()
+page.feed(open(sys.argv[1]).read())
+assert not page.open, page.open
+assert page.points == [6, 6], page.points
+assert page.rects >= 1
+for text in ("p99.9 us", "kernel", "libkvpull", "shm", "5"):
+    assert text in page.texts, text
+assert "nan" not in "".join(page.texts).split()
+END
+}
+claim report 0 '^ +32 +[0-9]+ +5 +0 ' -- "$tool" --blocks 256 --requests 5 --count 32 \
+	--sweep --report "$work/report.html" "$sockets"
+check page_is_whole
+claim 'a report nowhere' 1 "^--report $work/none/r: cannot write: No such file or directory\$" -- \
+	"$tool" $small --report "$work/none/r" "$sockets"
+claim 'a report of a server' 2 '^ib_pull: --report pulls from a FOLDER or HOST; ' -- "$tool" --report "$work/r"
 claim histogram 0 '^ +[0-9.]+ us \.\. +[0-9.]+ us +[1-5]  #+$' -- \
 	"$tool" $small --histogram "$sockets"
 for option in --foreign '--copy-threads 2' '-d no_such_device'; do
@@ -420,6 +468,7 @@ errors_are_one_line() {
 }
 
 check errors_are_one_line
+
 # Reals have the digits that were measured: three of them behind microseconds.
 reals_are_short() {
 	grep -E '"(latency|queue|connect|read|check)_us' "$work/out" >"$work/reals"

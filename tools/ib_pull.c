@@ -121,6 +121,7 @@ static const struct cli_option rows[] = {
 	RANGE(NUMBER, "rate", 0, rate, 0, 1000000, NULL, "N", "requests that an owner computes a second (1000)"),
 	{ .help = "Output" },
 	OF(FLAG, "json", 0, json, NULL, "one JSON object instead of the table"),
+	OF(TEXT, "report", 0, report, "FILE", "also write the results as an HTML page"),
 	OF(FLAG, "histogram", 0, histogram, NULL, "how often a pull took how long"),
 	RANGE(TIME, "interval", 0, interval_s, 1, 3600, "s", "S", "a line each so long (none)"),
 	OF(FLAG, "verify", 0, verify, NULL, "compare every byte"),
@@ -182,8 +183,11 @@ static int pull_once(const struct ib_options *options)
 	struct ib_result result = { 0 };
 	const int failed = ib_pull(options, &result);
 
-	if (options->json || result.pulls || !failed)
+	if (options->json || result.pulls || !failed) {
 		ib_print_result(options, &result);
+		if (options->report)
+			ib_html_add(options, &result);
+	}
 	free(result.latencies);
 	free(result.phases);
 	free(result.releases);
@@ -242,7 +246,8 @@ static int run(struct ib_options *options, const char *peer)
 	if (!options->json)
 		ib_print_header(options);
 	(void)fflush(stdout);
-	return options->sweep ? pull_sweep(options) : pull_once(options);
+	failed = options->sweep ? pull_sweep(options) : pull_once(options);
+	return ib_html_write(options) || failed;
 }
 
 /*
@@ -311,6 +316,9 @@ static int parse(int count, char **words, struct ib_options *options)
 	     options->ticket || options->release || count > optind))
 		return wrong(
 			"--pool has owners and readers of its own: it takes no --demo, --sweep, --stats, --ticket, --release or operand");
+	if (options->report &&
+	    (options->demo || options->pool || count == optind))
+		return wrong("--report pulls from a FOLDER or HOST");
 	if (options->trace && !options->demo && !options->pool &&
 	    count == optind)
 		return wrong(

@@ -68,6 +68,7 @@ struct ib_options {
 	const char *dir;
 	const char *host; /* NULL: the producer is on this machine */
 	const char *trace;
+	const char *report;  /* HTML page to write; NULL: none */
 	double speed;        /* the trace's seconds in one of ours */
 	const char *release; /* a ticket, @file or -; NULL: none */
 	const char *name;    /* engine id */
@@ -156,6 +157,13 @@ int ib_print_stats(const struct ib_options *options);
 /* Prints the result of a run, alone or in a sweep. */
 void ib_print_result(const struct ib_options *options,
 		     struct ib_result *result);
+/* ib_pull_html.c: a run goes into the page of --report; ib_print_result() sorted its times. */
+void ib_html_add(const struct ib_options *options,
+		 const struct ib_result *result);
+/* 0, or 1: it cannot be written, and that was said. */
+int ib_html_write(const struct ib_options *options);
+/* @part of the sorted times, 0 to 1, in microseconds. */
+double ib_percentile_us(const uint64_t *sorted, uint32_t count, double part);
 /* Around the runs of a sweep. */
 void ib_print_sweep_begin(const struct ib_options *options);
 void ib_print_sweep_end(const struct ib_options *options);

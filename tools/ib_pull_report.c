@@ -28,7 +28,7 @@ static void times_sort(uint64_t *times, uint32_t *count, uint32_t room)
 		qsort(times, *count, sizeof(*times), compare);
 }
 
-static double percentile_us(const uint64_t *sorted, uint32_t count, double part)
+double ib_percentile_us(const uint64_t *sorted, uint32_t count, double part)
 {
 	uint32_t at;
 
@@ -40,15 +40,15 @@ static double percentile_us(const uint64_t *sorted, uint32_t count, double part)
 
 static double latency_us(const struct ib_result *result, double part)
 {
-	return percentile_us(result->latencies, result->latency_count, part);
+	return ib_percentile_us(result->latencies, result->latency_count, part);
 }
 
 static double phase_us(const struct ib_options *options,
 		       const struct ib_result *result, uint32_t phase,
 		       double part)
 {
-	return percentile_us(result->phases + phase * options->request_count,
-			     result->latency_count, part);
+	return ib_percentile_us(result->phases + phase * options->request_count,
+				result->latency_count, part);
 }
 
 static double gigabytes_s(uint64_t bytes, uint64_t ns)
@@ -107,7 +107,7 @@ static double hit_ratio(const struct ib_result *result)
 
 static double late_us(const struct ib_result *result, double part)
 {
-	return percentile_us(result->late, result->late_count, part);
+	return ib_percentile_us(result->late, result->late_count, part);
 }
 
 static void print_trace(const struct ib_options *options,
@@ -157,7 +157,7 @@ static void print_histogram(const struct ib_result *result)
 static double median_us(uint64_t *times, uint32_t count)
 {
 	qsort(times, count, sizeof(*times), compare);
-	return percentile_us(times, count, 0.5);
+	return ib_percentile_us(times, count, 0.5);
 }
 
 /*
@@ -317,8 +317,8 @@ static void times_add(json_t *object, const struct ib_result *result)
 			    (double)result->reconnect_ns / 1e3));
 	set_value(object, "release_us_p50",
 		  time_json(result->release_count,
-			    percentile_us(result->releases,
-					  result->release_count, 0.5)));
+			    ib_percentile_us(result->releases,
+					     result->release_count, 0.5)));
 }
 
 static void print_json(const struct ib_options *options,
