@@ -476,6 +476,23 @@ reals_are_short() {
 }
 claim 'reals of JSON' 0 '"latency_us_p50": ' -- "$tool" $small --requests 50 --json "$sockets"
 check reals_are_short
+# Progress is for terminals: one line for all consumers there, nothing elsewhere.
+on_a_terminal() {
+	python3 -c 'import pty, sys
+sys.exit(pty.spawn(sys.argv[1:]) >> 8)' "$@"
+}
+demo_shows_its_progress() {
+	on_a_terminal "$tool" --demo --duration 1 --blocks 256 --count 16 </dev/null >"$work/seen"
+	tr '\r' '\n' <"$work/seen" >"$work/lines"
+	cat "$work/lines"
+	[ "$(grep -cE '^demo: 4 consumers, [0-9]+ pulls, [0-9]+ failed $' "$work/lines")" -ge 3 ] &&
+		! grep -E '^consumer-[0-9x]: ' "$work/lines" && grep -q '^demo: ok$' "$work/lines"
+}
+check demo_shows_its_progress
+claim 'progress elsewhere' 0 'demo: ok' -- "$tool" --demo --requests 20 --blocks 256 --count 16
+shows_no_progress() { ! grep 'consumers, ' "$work/error"; }
+check shows_no_progress
+
 # A process of the demo that is killed is told with its signal, not as a status.
 death_is_told_in_words() {
 	"$tool" --demo --duration 1 --blocks 256 --count 16 >"$work/told" 2>"$work/said" &

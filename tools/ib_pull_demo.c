@@ -20,7 +20,15 @@
 #include "tools/json.h"
 
 #define CONSUMERS_MAX 16u
+#define PROGRESS_NS 200000000
+#define PROGRESS_COLUMNS 70
 #define SETTLE_NS UINT64_C(10000000000) /* beside the lease */
+
+struct demo {
+	const struct ib_options *options;
+	const struct ib_result
+		*results; /* [consumers + 1], shown while they pull; or NULL */
+};
 
 static pid_t child_start(void)
 {
@@ -58,6 +66,7 @@ static pid_t consumer_start(const struct ib_options *options, uint32_t index,
 	if (pid)
 		return pid;
 	own.name = names[index < 3 ? index : 3];
+	own.quiet = 1;
 	own.seed += 77 * (index + 1);
 	if (index == options->consumers) {
 		/* The one that dies, with tickets claimed and a pull running. */
@@ -68,20 +77,47 @@ static pid_t consumer_start(const struct ib_options *options, uint32_t index,
 	_exit(ib_pull(&own, &results[index]));
 }
 
+/* A line of what all consumers did so far, over the one before. */
+static void progress_show(const struct ib_options *options,
+			  const struct ib_result *results)
+{
+	unsigned long long pulls = 0;
+	unsigned long long failed = 0;
+	uint32_t index;
+
+	for (index = 0; index <= options->consumers; index++) {
+		pulls += results[index].loaded;
+		failed += results[index].failed;
+	}
+	fprintf(stderr, "\rdemo: %u consumers, %llu pulls, %llu failed ",
+		options->consumers + 1, pulls, failed);
+}
+
 /*
  * The last of these processes. A signal that was for us alone goes to all of
- * them: they end, and say what they did.
+ * them: they end, and say what they did. On a terminal their progress is shown.
  */
-static pid_t last_wait(const struct ib_options *options, const pid_t *pids,
+static pid_t last_wait(const struct demo *demo, const pid_t *pids,
 		       uint32_t count, int *status)
 {
+	const struct timespec pause = { .tv_nsec = PROGRESS_NS };
+	const int is_shown = demo->results && isatty(STDERR_FILENO);
 	pid_t got;
 	uint32_t index;
 
-	while ((got = waitpid(pids[count - 1], status, 0)) < 0 &&
-	       errno == EINTR)
-		for (index = 0; *options->stop && index < count; index++)
+	while ((got = waitpid(pids[count - 1], status,
+			      is_shown ? WNOHANG : 0)) <= 0) {
+		if (got < 0 && errno != EINTR)
+			break;
+		for (index = 0; *demo->options->stop && index < count; index++)
 			(void)kill(pids[index], SIGTERM);
+		if (is_shown) {
+			progress_show(demo->options, demo->results);
+			(void)nanosleep(&pause, NULL);
+		}
+	}
+	if (is_shown)
+		fprintf(stderr, "\r%*s\r", PROGRESS_COLUMNS, "");
 	return got;
 }
 
@@ -96,19 +132,19 @@ static void end_say(const char *who, uint32_t index, int status)
 			WEXITSTATUS(status));
 }
 
-static int wait_all(const struct ib_options *options, const pid_t *pids,
-		    uint32_t count, const char *who)
+static int wait_all(const struct demo *demo, const pid_t *pids, uint32_t count,
+		    const char *who)
 {
 	int failed = 0;
 
 	for (; count; count--) {
 		int status = 0;
 
-		if (last_wait(options, pids, count, &status) > 0 &&
+		if (last_wait(demo, pids, count, &status) > 0 &&
 		    WIFEXITED(status) && !WEXITSTATUS(status))
 			continue;
 		failed = 1;
-		if (!*options->stop)
+		if (!*demo->options->stop)
 			end_say(who, count - 1, status);
 	}
 	return failed;
@@ -243,16 +279,17 @@ void ib_folder_remove(const char *path)
 }
 
 /* Until the one that is to be killed was, and the others are done. */
-static int consumers_wait(const struct ib_options *options, const pid_t *pids)
+static int consumers_wait(const struct demo *demo, const pid_t *pids)
 {
+	const uint32_t killed = demo->options->consumers;
 	int status = 0;
 
-	if (last_wait(options, pids, options->consumers + 1, &status) > 0 &&
+	if (last_wait(demo, pids, killed + 1, &status) > 0 &&
 	    WIFSIGNALED(status))
-		return wait_all(options, pids, options->consumers, "consumer");
-	if (!*options->stop)
-		end_say("consumer to be killed,", options->consumers, status);
-	(void)wait_all(options, pids, options->consumers, "consumer");
+		return wait_all(demo, pids, killed, "consumer");
+	if (!*demo->options->stop)
+		end_say("consumer to be killed,", killed, status);
+	(void)wait_all(demo, pids, killed, "consumer");
 	return 1;
 }
 
@@ -260,6 +297,7 @@ static int consumers_wait(const struct ib_options *options, const pid_t *pids)
 static int play(const struct ib_options *own, struct ib_result *results)
 {
 	struct outcome outcome = { .options = own, .results = results };
+	struct demo demo = { .options = own, .results = results };
 	pid_t consumers[CONSUMERS_MAX + 1];
 	pid_t producer;
 	uint32_t index;
@@ -269,10 +307,11 @@ static int play(const struct ib_options *own, struct ib_result *results)
 	producer = producer_start(own);
 	for (index = 0; index <= own->consumers; index++)
 		consumers[index] = consumer_start(own, index, results);
-	failed = consumers_wait(own, consumers);
+	failed = consumers_wait(&demo, consumers);
 	failed |= settle(own, &outcome.answer);
 	(void)kill(producer, SIGTERM);
-	failed |= wait_all(own, &producer, 1, "producer");
+	demo.results = NULL;
+	failed |= wait_all(&demo, &producer, 1, "producer");
 	judge(&outcome);
 	outcome.is_right &= !failed;
 	if (own->json)

@@ -34,11 +34,6 @@ static uint32_t run_count;
 static uint32_t bars[BARS_MAX]; /* pulls of the last run, by bits of their ns */
 static char routes[64];
 
-static double gigabytes_s(uint64_t bytes, uint64_t ns)
-{
-	return ns ? (double)bytes / (double)ns : 0;
-}
-
 void ib_html_add(const struct ib_options *options,
 		 const struct ib_result *result)
 {
@@ -49,14 +44,13 @@ void ib_html_add(const struct ib_options *options,
 		return;
 	run_count++;
 	*run = (struct run){
-		.bytes = (uint64_t)options->request_blocks *
-			 options->shape.layer_count *
-			 options->shape.block_bytes,
+		.bytes = ib_request_bytes(options),
 		.pulls = result->loaded,
 		.failed = result->failed,
 		.pull_gb_s =
-			gigabytes_s(result->bytes_timed, result->elapsed_ns),
-		.copy_gb_s = gigabytes_s(result->copy_bytes, result->copy_ns),
+			ib_gigabytes_s(result->bytes_timed, result->elapsed_ns),
+		.copy_gb_s =
+			ib_gigabytes_s(result->copy_bytes, result->copy_ns),
 	};
 	for (at = 0; at < sizeof(parts) / sizeof(parts[0]); at++)
 		run->us[at] = ib_percentile_us(

@@ -164,6 +164,9 @@ void ib_html_add(const struct ib_options *options,
 int ib_html_write(const struct ib_options *options);
 /* @part of the sorted times, 0 to 1, in microseconds. */
 double ib_percentile_us(const uint64_t *sorted, uint32_t count, double part);
+double ib_gigabytes_s(uint64_t bytes, uint64_t ns);
+/* Bytes that a request of --count blocks a group pulls. */
+uint64_t ib_request_bytes(const struct ib_options *options);
 /* Around the runs of a sweep. */
 void ib_print_sweep_begin(const struct ib_options *options);
 void ib_print_sweep_end(const struct ib_options *options);

@@ -384,7 +384,7 @@ static int consumer_open(struct consumer *consumer)
 {
 	const struct ib_options *options = consumer->options;
 
-	consumer->is_watched = (uint32_t)isatty(STDERR_FILENO);
+	consumer->is_watched = !options->quiet && isatty(STDERR_FILENO);
 	consumer->request_max = options->depth + IB_SIBLINGS_MAX;
 	consumer->requests =
 		calloc(consumer->request_max, sizeof(*consumer->requests));

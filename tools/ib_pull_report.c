@@ -51,12 +51,12 @@ static double phase_us(const struct ib_options *options,
 				result->latency_count, part);
 }
 
-static double gigabytes_s(uint64_t bytes, uint64_t ns)
+double ib_gigabytes_s(uint64_t bytes, uint64_t ns)
 {
 	return ns ? (double)bytes / (double)ns : 0;
 }
 
-static uint64_t request_bytes(const struct ib_options *options)
+uint64_t ib_request_bytes(const struct ib_options *options)
 {
 	return (uint64_t)options->request_blocks * options->shape.layer_count *
 	       options->shape.block_bytes;
@@ -78,7 +78,7 @@ void ib_print_header(const struct ib_options *options)
 	if (!options->trace)
 		printf(", %u blocks (%.1f MB) a request",
 		       options->request_blocks * shape->group_count,
-		       (double)request_bytes(options) / 1e6);
+		       (double)ib_request_bytes(options) / 1e6);
 	printf("\ntensor parallel %u, siblings %u, lease %u ms, verify %s\n",
 	       options->tp_size, options->siblings, options->lease_ms,
 	       options->verify ? "every byte" : "no");
@@ -209,7 +209,8 @@ void ib_print_interval(const struct ib_options *options,
 		(unsigned long long)(result->loaded - printed->loaded),
 		(unsigned long long)(result->failed - printed->failed),
 		(double)(result->bytes - printed->bytes) / 1e6,
-		gigabytes_s(result->bytes - printed->bytes, now_ns - since_ns));
+		ib_gigabytes_s(result->bytes - printed->bytes,
+			       now_ns - since_ns));
 	(void)fflush(to);
 	*printed = (struct ib_interval){
 		.at_ns = now_ns,
@@ -241,7 +242,7 @@ static void print_row(const struct ib_options *options,
 {
 	printf("%7u %10llu %7llu %6llu %9.1f %9.1f %6.2f %9.2f %6.2f\n",
 	       options->request_blocks,
-	       (unsigned long long)request_bytes(options),
+	       (unsigned long long)ib_request_bytes(options),
 	       (unsigned long long)result->loaded,
 	       (unsigned long long)result->failed, latency_us(result, 0.5),
 	       latency_us(result, 0.99), pull_gb_s, copy_gb_s,
@@ -368,7 +369,7 @@ static void print_json(const struct ib_options *options,
 	if (options->trace)
 		trace_add(object, options, result);
 	set_real(object, "one_pull_gb_s",
-		 gigabytes_s(result->bytes_timed, result->took_ns));
+		 ib_gigabytes_s(result->bytes_timed, result->took_ns));
 	set_real(object, "bandwidth_gb_s", pull_gb_s);
 	set_real(object, "memcpy_gb_s", copy_gb_s);
 	set_real(object, "ratio_to_memcpy",
@@ -392,9 +393,9 @@ static void phases_sort(const struct ib_options *options,
 void ib_print_result(const struct ib_options *options, struct ib_result *result)
 {
 	const double pull_gb_s =
-		gigabytes_s(result->bytes_timed, result->elapsed_ns);
+		ib_gigabytes_s(result->bytes_timed, result->elapsed_ns);
 	const double copy_gb_s =
-		gigabytes_s(result->copy_bytes, result->copy_ns);
+		ib_gigabytes_s(result->copy_bytes, result->copy_ns);
 
 	print_noise(options, result);
 	phases_sort(options, result);
