@@ -135,12 +135,12 @@ int kvpull_elements_take(void *own, size_t own_bytes, uint32_t count,
 }
 
 /* A struct that ends inside a text: its last byte there ends the text. */
-static void text_end(struct kvpull_error_detail *detail, size_t text_offset,
-		     size_t text_bytes)
+static void text_end(struct kvpull_error_detail *detail)
 {
 	const size_t end = detail->struct_size;
 
-	if (end > text_offset && end < text_offset + text_bytes)
+	if (end > offsetof(struct kvpull_error_detail, field) &&
+	    end <= sizeof(*detail))
 		((char *)detail)[end - 1] = '\0';
 }
 
@@ -168,10 +168,7 @@ void kvpull_detail_set(struct kvpull_error_detail *detail, int code,
 	kvpull_text_clean(own.message);
 	if (kvpull_params_give(detail, &own, sizeof(own)))
 		return;
-	text_end(detail, offsetof(struct kvpull_error_detail, field),
-		 sizeof(own.field));
-	text_end(detail, offsetof(struct kvpull_error_detail, message),
-		 sizeof(own.message));
+	text_end(detail);
 }
 
 const char *kvpull_error_name(int code)

@@ -340,3 +340,17 @@ UNIT_TEST(detail_of_any_size_is_respected)
 						 message)));
 	}
 }
+
+/* A caller of a later version has members behind what we know. */
+UNIT_TEST(detail_of_a_later_version_keeps_its_other_members)
+{
+	struct {
+		struct kvpull_error_detail detail;
+		uint64_t later;
+	} theirs = { .detail.struct_size = sizeof(theirs),
+		     .later = UINT64_MAX };
+
+	kvpull_detail_set(&theirs.detail, KVPULL_EINVAL, "field", "message");
+	assert_string_equal(theirs.detail.message, "message");
+	assert_true(theirs.later == UINT64_MAX);
+}
