@@ -601,3 +601,22 @@ TEST(sweep_that_cannot_look_leaves_all_as_it_is)
 	sweep(world, UINT64_MAX, 0);
 	assert_false(has_file(world, 7));
 }
+
+/* As of a daemon that closed its first three. */
+TEST(file_may_be_descriptor_0)
+{
+	struct world *world = *state;
+	struct kvpull_status_header header;
+	const int kept = dup(0);
+
+	assert_true(kept > 0);
+	(void)close(0);
+	assert_int_equal(open_as(world, &world->status, 7), 0);
+	assert_true(kvpull_status_is_on(&world->status.engine));
+	assert_int_equal(read_header(world->status.path, geteuid(), &header),
+			 0);
+	kvpull_status_close(&world->status);
+	assert_int_equal(fcntl(0, F_GETFD), -1);
+	assert_int_equal(dup2(kept, 0), 0);
+	(void)close(kept);
+}

@@ -109,3 +109,26 @@ TEST(more_than_are_known_by_name_are_all_given_another)
 	assert_int_not_equal(met(world, 1, 3), name);
 	assert_int_not_equal(met(world, 5000, 1), name);
 }
+
+/* We ended them, however soon after they came up and however often. */
+TEST(connections_that_made_room_are_no_faults_of_their_peer)
+{
+	struct world *world = *state;
+	uint32_t at;
+
+	world->read_code = 1;
+	for (at = 1; at <= 2 * KVPULL_RETRY_ATTEMPTS_MAX; at++) {
+		world_claim(world, 100 + at, 1);
+		world_pull(world, at, 100 + at, KVPULL_FLAG_RELEASE);
+		world_poll(world, 1);
+		(void)world_up(world, "1-0", 0, 1);
+		world_poll(world, 2);
+		world_reported(world, at, KVPULL_POLL_LOADED, 0);
+		assert_int_equal(
+			kvpull_remote_idle_close(world->worker->progress, 1,
+						 world->now_ns),
+			1);
+		world_poll(world, 1);
+		world_down(world, world_peer_at(world, "1-0"));
+	}
+}

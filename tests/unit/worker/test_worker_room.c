@@ -261,6 +261,27 @@ TEST(claim_whose_pulls_are_over_waits_again)
 			 2 * CROWD_RANKS);
 }
 
+/* The other request's pull still reads. */
+TEST(claim_with_a_pull_left_does_not_wait)
+{
+	struct world *world = *state;
+	const struct kvpull_remote *remote =
+		&world->worker->progress->remotes[0];
+
+	world_claim(world, 101, 1);
+	world_pull(world, 1, 101, 0);
+	world_pull(world, 2, 101, 0);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	world_poll(world, 1);
+	world_done(world, 0, 0);
+	world_reported(world, 1, KVPULL_POLL_LOADED, 0);
+	assert_int_equal(remote->wait_count, 0);
+	world_done(world, 1, 0);
+	world_reported(world, 2, KVPULL_POLL_LOADED, 0);
+	assert_int_equal(remote->wait_count, 1);
+}
+
 /* More of them wait than should: none joins them until those are fewer. */
 TEST(no_claim_joins_where_too_many_wait)
 {
@@ -618,29 +639,6 @@ TEST(connection_that_was_unused_for_longest_makes_room)
 	world_pass(world, 5 * WORLD_MS);
 	for (at = 0; at < WORLD_PEERS; at++)
 		assert_int_equal(world->peers[at].disconnected, at == 1);
-}
-
-/* We ended them, however soon after they came up and however often. */
-TEST(connections_that_made_room_are_no_faults_of_their_peer)
-{
-	struct world *world = *state;
-	uint32_t at;
-
-	world->read_code = 1;
-	for (at = 1; at <= 2 * KVPULL_RETRY_ATTEMPTS_MAX; at++) {
-		world_claim(world, 100 + at, 1);
-		world_pull(world, at, 100 + at, KVPULL_FLAG_RELEASE);
-		world_poll(world, 1);
-		(void)world_up(world, "1-0", 0, 1);
-		world_poll(world, 2);
-		world_reported(world, at, KVPULL_POLL_LOADED, 0);
-		assert_int_equal(
-			kvpull_remote_idle_close(world->worker->progress, 1,
-						 world->now_ns),
-			1);
-		world_poll(world, 1);
-		world_down(world, world_peer_at(world, "1-0"));
-	}
 }
 
 /*
