@@ -74,12 +74,14 @@ serve_end() {
 	server=
 }
 
-calls() { # environment
+calls() { # environment, options
+	calls_environment=$1
+	shift
 	env LD_LIBRARY_PATH="$build/rdma" FAKE_RDMA="$work/fabric" \
 		FAKE_RDMA_ADDRESSES=10.66.0.2 KVPULL_NETWORKS=10.66.0.0/16 \
-		KVPULL_SOCKET_DIR="$work/here" "$@" timeout $SECONDS_MAX \
-		"$build/kvpull_doctor" --no-probe \
-		--root "$work/wired" --peer 127.0.0.1 --port $port
+		KVPULL_SOCKET_DIR="$work/here" "$calls_environment" \
+		timeout $SECONDS_MAX "$build/kvpull_doctor" --no-probe \
+		--root "$work/wired" --peer 127.0.0.1 --port $port "$@"
 }
 
 # The peer's pool has all of its blocks again.
@@ -103,6 +105,10 @@ peer() { # name, environment there, environment here, pattern
 serve A=
 claim peer_that_serves_is_right 0 '^ok +peer +127.0.0.1: every byte right' -- calls A=
 check nothing_is_held peer_that_serves_is_right
+if may 1 'IPv6' -- grep -q '^0\{31\}1 ' /proc/net/if_inet6; then
+	claim peer_in_brackets_with_its_port 0 '^ok +peer +::1: every byte right' -- \
+		calls A= --port 1 --peer "[::1]:$port"
+fi
 serve_end
 peer networks_there_lack_us KVPULL_NETWORKS=10.99.0.0/16 A= \
 	'our address 10\.66\.0\.2 is in none of its networks -> there and here: networks=10\.66\.0\.0/24$'
@@ -294,7 +300,7 @@ chmod 600 "$work/machine/dev/infiniband/uverbs0"
 if may 1 'another user' -- as_nobody test -x "$build/kvpull_doctor"; then
 	cause no_rights_to_a_device 1 '/dev/infiniband/uverbs0: Permission denied -> add the user to the group' -- \
 		as_nobody env KVPULL_SOCKET_DIR=/tmp timeout $SECONDS_MAX "$build/kvpull_doctor" --no-probe \
-		--route verbs --root "$work/machine" --memory 0.000001
+		--route verbs --root "$work/machine" --memory 1M
 fi
 
 # Libraries that are missing, old, or know no device.

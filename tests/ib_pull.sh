@@ -866,6 +866,13 @@ route_used() {
 		"$@" 127.0.0.1 | grep '^route shm, '
 }
 
+# IPv6 loopback, where this machine has it.
+host_in_brackets() {
+	set -- within 30 "$tool" $small --dir "$work/p" --json
+	"$@" --port "$port" '[::1]' | grep '"bytes_wrong": 0,' &&
+		"$@" --port 1 "[::1]:$port" | grep '"bytes_wrong": 0,'
+}
+
 serving_ends() {
 	kill $ported && wait $ported
 }
@@ -877,6 +884,11 @@ check ask_in_halves
 check too_large_an_ask
 check many_clients
 check route_used
+if may 1 'IPv6' -- grep -q '^0\{31\}1 ' /proc/net/if_inet6; then
+	check host_in_brackets
+fi
+claim 'brackets hold an address' 2 'ib_pull: \[node\]:1: brackets hold one IPv6 address' -- \
+	"$tool" '[node]:1'
 check serving_ends
 # Three of a family in each round, of eight; the last round is not full.
 claim 'one by one' 0 '"bytes_wrong": 0,' '"pulls": 7,' -- "$tool" $small \

@@ -3,6 +3,7 @@
  * ib_pull: benchmark and demo of kvpull over the connector ABI.
  * No peer: serve. A peer's socket folder: pull from it. --demo: both.
  */
+#include "tools/cli/host.h"
 #include "tools/cli/options.h"
 #include "tools/ib_pull_parts.h"
 
@@ -218,10 +219,6 @@ static int run(struct ib_options *options, const char *peer)
 	static char dir[64];
 	int failed;
 
-	if (peer && strchr(peer, '/'))
-		options->dir = peer;
-	else
-		options->host = peer;
 	if (!options->dir) {
 		(void)snprintf(dir, sizeof(dir), "/tmp/kvpull-%u",
 			       (unsigned int)geteuid());
@@ -294,6 +291,23 @@ static void defaults_take(struct ib_options *options)
 	options->gid_index++;
 }
 
+/* CLI_GO, or the exit status. Only a folder has a slash. */
+static int peer_take(const char *peer, struct ib_options *options)
+{
+	static struct cli_host host;
+
+	if (strchr(peer, '/')) {
+		options->dir = peer;
+		return CLI_GO;
+	}
+	if (cli_host_parse(peer, &host))
+		return wrong(CLI_HOST_WRONG, peer);
+	options->host = host.name;
+	if (host.number)
+		options->port = host.number;
+	return CLI_GO;
+}
+
 /* CLI_GO, or the exit status. */
 static int parse(int count, char **words, struct ib_options *options)
 {
@@ -326,6 +340,8 @@ static int parse(int count, char **words, struct ib_options *options)
 	if (count - optind > 1)
 		return wrong("%s: one FOLDER or HOST is enough",
 			     words[optind + 1]);
+	if (count > optind && peer_take(words[optind], options) != CLI_GO)
+		return 2;
 	return shape_check(options);
 }
 

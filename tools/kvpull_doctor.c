@@ -4,6 +4,7 @@
  * what to do about it. Reads files of the kernel's and tries things out; it
  * changes nothing, but that --calibrate remembers what it measured.
  */
+#include "tools/cli/host.h"
 #include "tools/cli/options.h"
 #include "tools/json.h"
 #include "tools/kvpull_doctor_parts.h"
@@ -90,6 +91,20 @@ static void print_json(const struct doctor *doctor)
 
 /* ---- options ---- */
 
+static int peer_take(const struct cli *cli, const struct cli_option *option,
+		     void *options, const char *text)
+{
+	static struct cli_host host;
+	struct doctor *doctor = options;
+
+	(void)option;
+	if (cli_host_parse(text, &host))
+		return cli_wrong(cli, CLI_HOST_WRONG, text);
+	doctor->peer = host.name;
+	doctor->peer_port = host.port;
+	return 0;
+}
+
 static const char *const routes[] = { [DOCTOR_ROUTE_AUTO] = "auto",
 				      [DOCTOR_ROUTE_SHM] = "shm",
 				      [DOCTOR_ROUTE_VERBS] = "verbs",
@@ -111,7 +126,7 @@ static const struct cli_option rows[] = {
 	{ .help = "Trials" },
 	{ .name = "calibrate", AT(calibrate), .help = "measure the copy routines, remember the best there" },
 	{ .name = "no-probe", AT(no_probe), .help = "do not pull on this machine" },
-	{ .name = "peer", .argument = "HOST", .kind = CLI_TEXT, AT(peer),
+	{ .name = "peer", .argument = "HOST", .take = peer_take,
 	  .help = "pull from `ib_pull --port` there, by RDMA" },
 	{ .name = "port", .argument = "PORT", .kind = CLI_TEXT, AT(port), .help = "its port (18515)" },
 	{ .help = "Output" },
@@ -155,6 +170,8 @@ int main(int count, char **words)
 		return code;
 	if (!strcmp(doctor.root, "/"))
 		doctor.root = "";
+	if (doctor.peer && doctor.peer_port[0])
+		doctor.port = doctor.peer_port;
 	doctor.ports = json_array();
 	doctor.chosen = json_null();
 	doctor.probe = json_null();

@@ -48,6 +48,7 @@ struct doctor {
 	const char *device;     /* "": any */
 	const char *peer;       /* host to pull from; NULL: none */
 	const char *port;       /* of ib_pull there */
+	const char *peer_port;  /* behind the address in peer; "": none */
 	const struct kvpull_config *config; /* of a worker; NULL: refused */
 	enum doctor_route route;
 	uint64_t memory_bytes; /* KV cache that a worker would register */
