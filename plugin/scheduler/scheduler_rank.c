@@ -342,8 +342,7 @@ int kvpull_scheduler_has_pending(struct kvpull_scheduler *scheduler,
 	kvpull_scheduler_tick(scheduler, now_ns);
 	kvpull_outbox_tick(&scheduler->outbox, now_ns);
 	keep_alive(scheduler, now_ns);
-	if (kvpull_slots_silent(&scheduler->slots, silence_ns, now_ns) !=
-	    KVPULL_NONE)
+	if (kvpull_slots_are_old(&scheduler->slots, silence_ns, now_ns))
 		return KVPULL_ERANK;
 	if (kvpull_outbox_has_unsent(&scheduler->outbox) ||
 	    kvpull_outbox_owes_acks(&scheduler->outbox) ||

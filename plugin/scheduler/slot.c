@@ -165,18 +165,18 @@ void kvpull_slots_flush(struct kvpull_slots *slots,
 	}
 }
 
-uint32_t kvpull_slots_silent(struct kvpull_slots *slots, uint64_t max_ns,
-			     uint64_t now_ns)
+int kvpull_slots_are_old(struct kvpull_slots *slots, uint64_t max_ns,
+			 uint64_t now_ns)
 {
 	const uint32_t index = slots->live.first;
 	struct kvpull_slot *slot;
 	uint64_t missing;
 
 	if (index == KVPULL_NONE)
-		return KVPULL_NONE;
+		return 0;
 	slot = &slots->slots[index];
 	if (now_ns < slot->taken_ns || now_ns - slot->taken_ns <= max_ns)
-		return KVPULL_NONE;
+		return 0;
 	missing = slots->ranks_all & ~slot->reported;
 	if (!slot->silent)
 		kvpull_error(slots->log,
@@ -186,5 +186,5 @@ uint32_t kvpull_slots_silent(struct kvpull_slots *slots, uint64_t max_ns,
 			     __builtin_ctzll(missing), slot->label, slot->key,
 			     (now_ns - slot->taken_ns) / KVPULL_NS_PER_MS);
 	slot->silent = 1;
-	return index;
+	return 1;
 }

@@ -84,10 +84,10 @@ void kvpull_slots_flush(struct kvpull_slots *slots,
 			struct kvpull_outbox *outbox);
 
 /*
- * The oldest hold, if it is older than max_ns, else KVPULL_NONE: some
- * rank is silent. Logs which, once.
+ * 1: the oldest hold is older than max_ns, so a rank is silent. Logs which,
+ * once.
  */
-uint32_t kvpull_slots_silent(struct kvpull_slots *slots, uint64_t max_ns,
-			     uint64_t now_ns);
+int kvpull_slots_are_old(struct kvpull_slots *slots, uint64_t max_ns,
+			 uint64_t now_ns);
 
 #endif /* KVPULL_PLUGIN_SLOT_H */

@@ -17,7 +17,7 @@ drawn from. Each mutant changes one place:
 
 Each kind is drawn as often as the others, its places evenly over all files. A
 mutant that does not compile, or whose machine code is that of the file as it is,
-is drawn again. Log lines and assertions are left alone. The tests of a row are
+is drawn again. Log lines, probes and assertions are left alone. The tests of a row are
 those of the room's folder, then all others.
 """
 
@@ -36,7 +36,7 @@ sys.path.insert(0, str(HERE.parent))
 import mutants  # pylint: disable=wrong-import-position
 
 ROOT = mutants.ROOT
-QUIET = re.compile(r"kvpull_(debug|info|warn|error|check|assert|log|detail_set)\b")
+QUIET = re.compile(r"kvpull_(debug|info|warn|error|check|assert|log|detail_set)\b|KVPULL_PROBE\d")
 OPEN = {"(": ")", "[": "]", "{": "}"}
 FLAGS = (
     "-std=c11 -D_GNU_SOURCE -Iinclude -I. -O1 -DKVPULL_DEBUG -fPIC"

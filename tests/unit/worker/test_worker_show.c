@@ -172,3 +172,37 @@ TEST(claimed_ticket_is_an_event_for_each_rank)
 	assert_int_equal(events_of(world, KVPULL_DID_CLAIM_TICKET, &slot), 2);
 	assert_int_equal(slot, 5);
 }
+
+static uint64_t joined(const struct world *world, uint32_t index)
+{
+	return kvpull_status_get(&world->worker->status.words[index].joined);
+}
+
+static void rank_joins(struct world *world, uint32_t index, uint32_t rank)
+{
+	const struct world_hello who = {
+		.instance = 0x11,
+		.incarnation = 0x12 + index,
+		.uid = world->config.uids[0],
+		.rank = rank,
+		.rank_count = 2,
+	};
+
+	(void)world_hello(world, index, &who);
+	world_poll(world, 2);
+	assert_int_not_equal(joined(world, index), 0);
+}
+
+/* A rank that joins takes the place of its predecessor, and of no other rank. */
+TEST(ranks_of_an_instance_are_shown_beside_each_other)
+{
+	struct world *world = *state;
+
+	rank_joins(world, 0, 0);
+	rank_joins(world, 1, 1);
+	assert_int_equal(joined(world, 0), joined(world, 1));
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 1);
+	rank_joins(world, 2, 1);
+	assert_int_equal(joined(world, 0), joined(world, 2));
+	assert_int_equal(joined(world, 1), 0);
+}
