@@ -185,7 +185,7 @@ $(Q)$(CC) -o $@ $^ $(ALL_LDFLAGS) $(RPATH) $(1) $(LIBS) -ldl -lm
 endef
 
 UNIT_ALSO_route := tests/unit/verbs/world.c
-UNIT_ALSO_tools := $(addprefix tools/kvpull_doctor_,causes.c findings.c networks.c) tools/cli/*.c
+UNIT_ALSO_tools := $(addprefix tools/kvpull_doctor_,causes.c findings.c kernel.c networks.c) tools/cli/*.c
 UNIT_ALSO_cuda := tests/fake/cuda/*.c
 UNIT_ALSO_top := tools/kvpull_top_*.c
 UNIT_ALSO_share := tests/unit/pool/world.c tests/unit/shm/world.c tests/unit/shm/raw.c

@@ -260,8 +260,19 @@ cause device_of_a_second_rail_is_wrong 1 'no device is named mlx5_9 -> ' -- \
 	looks KVPULL_VERBS_DEVICE=mlx5_1,mlx5_9
 cause address_of_a_second_rail_is_wrong 1 'no port has the address 10\.66\.9\.9 .*-> correct or unset it' -- \
 	looks KVPULL_VERBS_ADDRESS=10.66.0.1,10.66.9.9
+gid mlx5_0 2 0000:0000:0000:0000:0000:ffff:0a42:0001 'IB/RoCE v1' eth0
+cause gid_of_version_1_is_not_connected_by 1 'mlx5_0 connects by RoCE v2 .*: by GID 3, not 2 -> unset verbs_gid_index' -- \
+	looks KVPULL_VERBS_GID_INDEX=2
+cause gid_has_no_twin_to_connect_by 1 'connects by RoCE v2 .* none has the address fe80::266:ff:fe00:0 of GID 0 -> unset' -- \
+	looks KVPULL_VERBS_GID_INDEX=0
+put sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_mode 'IB/RoCE v1'
 cause gid_is_of_version_1 1 'GID 0 of mlx5_0 is RoCE v1.* -> verbs_gid_index of a RoCE v2' -- \
 	looks KVPULL_VERBS_GID_INDEX=0
+cause default_mode_is_version_1 1 'mlx5_0 connects by RoCE v1 .*: by GID 2, not 3 -> no router carries RoCE v1; .*/mlx5_0/ports/1/default_roce_mode$' -- \
+	looks KVPULL_VERBS_GID_INDEX=3
+machine_new
+put proc/sys/kernel/osrelease 5.11.22-generic
+cause fork_may_take_pinned_pages 1 'fork +Linux 5\.11\.22-generic may give pinned pages to a child .* -> Linux 5\.12; or RDMAV_FORK_SAFE=1' -- looks A=
 for at in 0 1; do
 	put sys/class/infiniband/mlx5_$at/node_type '4: RNIC'
 done
@@ -277,7 +288,12 @@ gid mlx5_0 3 fe80:0000:0000:0000:0266:00ff:fe00:0000 'RoCE v2' eth0
 cause address_is_link_local 1 'mlx5_0 has a link-local address only.* -> give eth0 an IP address' -- \
 	looks A= --device mlx5_0
 put sys/class/infiniband/mlx5_0/ports/1/link_layer InfiniBand
-cause infiniband_without_an_address 1 'is found by its IP address -> configure IPoIB .* verbs_address' -- \
+cause infiniband_without_an_address 1 'is found by its IP address, and has no IPoIB device here -> configure IPoIB' -- \
+	looks A= --device mlx5_0
+put dev/infiniband/rdma_cm ''
+put dev/infiniband/uverbs0 ''
+put sys/class/infiniband/mlx5_0/device/net/ib0/type 32
+cause infiniband_with_ipoib_is_a_note 0 '^note +choice +mlx5_0 is InfiniBand: .* -> `ip addr` shows' -- \
 	looks A= --device mlx5_0
 machine_new
 put sys/class/net/eth0/mtu 1500

@@ -157,9 +157,38 @@ static const char *why_better(const struct doctor_port *one,
 	return "the first of equals";
 }
 
+/* A worker asks the connection manager which IP address leads to the port. */
+static void infiniband_judge(struct doctor *doctor,
+			     const struct doctor_port *best)
+{
+	char path[DOCTOR_PATH_BYTES_MAX];
+
+	if (doctor->config && doctor->config->verbs_address[0])
+		return;
+	(void)snprintf(path, sizeof(path), CLASS "/%s/device/net/*",
+		       best->device);
+	if (doctor_matches(doctor, path)) {
+		doctor_say(
+			doctor, DOCTOR_NOTE, "choice",
+			"%s is InfiniBand: peers find it by the IP address of its IPoIB device",
+			best->device);
+		doctor_advise(
+			doctor,
+			"`ip addr` shows that address; verbs_address chooses one of several");
+		return;
+	}
+	doctor_say(
+		doctor, doctor_verbs_level(doctor, DOCTOR_WARN), "choice",
+		"%s is InfiniBand, is found by its IP address, and has no IPoIB device here",
+		best->device);
+	doctor_advise(
+		doctor,
+		"configure IPoIB on it and give that an IP address; a container needs its network device, too");
+}
+
 static void choice_judge(struct doctor *doctor, const struct doctor_port *best)
 {
-	if (best->rank == KVPULL_GID_V1) {
+	if (best->rank == KVPULL_GID_V1 && doctor_cm_is_v1(doctor, best)) {
 		doctor_say(
 			doctor, DOCTOR_WARN, "choice",
 			"GID %u of %s is RoCE v1: no router carries it, and the peer's may be v2",
@@ -173,16 +202,8 @@ static void choice_judge(struct doctor *doctor, const struct doctor_port *best)
 			best->device);
 		doctor_advise(doctor, "give %s an IP address", best->netdev);
 	}
-	if (best->rank == KVPULL_GID_INFINIBAND &&
-	    !(doctor->config && doctor->config->verbs_address[0])) {
-		doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_WARN),
-			   "choice",
-			   "%s is InfiniBand: it is found by its IP address",
-			   best->device);
-		doctor_advise(
-			doctor,
-			"configure IPoIB on it and set verbs_address to that address");
-	}
+	if (best->rank == KVPULL_GID_INFINIBAND)
+		infiniband_judge(doctor, best);
 	if (best->numa_node >= 0 && !best->is_near) {
 		doctor_say(
 			doctor, DOCTOR_WARN, "choice",
@@ -343,5 +364,7 @@ void doctor_choose(struct doctor *doctor, struct doctor_port *ports,
 			"another: verbs_device, verbs_port, verbs_gid_index");
 	link_remember(doctor, best);
 	choice_judge(doctor, best);
+	doctor_cm_mode(doctor, best);
+	doctor_fork(doctor);
 	addresses_judge(doctor, &wanted, ports, port_count);
 }

@@ -32,6 +32,13 @@ struct doctor_port {
 /* Says which port a worker would open, by its configuration, and why. */
 void doctor_choose(struct doctor *doctor, struct doctor_port *ports,
 		   uint32_t port_count);
+/* 1: connections of the port go by GIDs of RoCE v1, as the kernel is set. */
+int doctor_cm_is_v1(const struct doctor *doctor,
+		    const struct doctor_port *port);
+/* Says where connections go by another GID than the chosen one. */
+void doctor_cm_mode(struct doctor *doctor, const struct doctor_port *port);
+/* Says what a fork() does to memory that a device has registered. */
+void doctor_fork(struct doctor *doctor);
 /* 1: a container was not given the device: libibverbs does not list it. */
 int doctor_is_absent(const struct doctor *doctor, const char *device);
 /* Libraries, providers and rights that the chosen device needs. */

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Facts of the kernel about the chosen port that no key decides: which kind of
+ * GID connections go by, and what becomes of pinned pages at fork().
+ */
+#include "tools/kvpull_doctor_port.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MODE "/sys/kernel/config/rdma_cm/%s/ports/%u/default_roce_mode"
+/* Since this version a child's copy of a pinned page is made at fork(). */
+#define FORK_MAJOR 5
+#define FORK_MINOR 12
+
+/* ---- RoCE v1 or v2 ---- */
+
+static int is_v1(const json_t *gid)
+{
+	return strcmp(json_string_value(json_object_get(gid, "kind")),
+		      kvpull_gid_rank_name(KVPULL_GID_V1)) == 0;
+}
+
+/* GIDs of RoCE v1 are read as IPv6 addresses, IPv4 ones as well. */
+static const char *plain(const char *address)
+{
+	return strncmp(address, "::ffff:", 7) == 0 ? address + 7 : address;
+}
+
+int doctor_cm_is_v1(const struct doctor *doctor, const struct doctor_port *port)
+{
+	const json_t *gid;
+	char mode[32];
+	size_t at;
+
+	if (port->is_infiniband)
+		return 0;
+	/* The file appears once somebody makes the device's folder in configfs. */
+	if (doctor_read(doctor, mode, sizeof(mode), MODE, port->device,
+			port->number) > 0)
+		return strncmp(mode, "RoCE v2", 7) != 0;
+	json_array_foreach(port->gids, at, gid)
+	{
+		if (!is_v1(gid))
+			return 0;
+	}
+	return 1;
+}
+
+/* The GID of that kind with the port's address; -1: there is none. */
+static int twin_of(const struct doctor_port *port, int cm_is_v1)
+{
+	const json_t *gid;
+	size_t at;
+
+	json_array_foreach(port->gids, at, gid)
+	{
+		const char *address =
+			json_string_value(json_object_get(gid, "address"));
+
+		if (is_v1(gid) == cm_is_v1 &&
+		    strcmp(plain(address), plain(port->address)) == 0)
+			return (int)json_integer_value(
+				json_object_get(gid, "index"));
+	}
+	return -1;
+}
+
+void doctor_cm_mode(struct doctor *doctor, const struct doctor_port *port)
+{
+	const int cm_is_v1 = doctor_cm_is_v1(doctor, port);
+	const char *kind = cm_is_v1 ? "RoCE v1" : "RoCE v2";
+	int twin;
+
+	if (port->is_infiniband || cm_is_v1 == (port->rank == KVPULL_GID_V1))
+		return;
+	twin = twin_of(port, cm_is_v1);
+	if (twin < 0)
+		doctor_say(
+			doctor, doctor_verbs_level(doctor, DOCTOR_WARN),
+			"choice",
+			"%s connects by %s GIDs (default_roce_mode), and none has the address %s of GID %u",
+			port->device, kind, port->address, port->gid_index);
+	else
+		doctor_say(
+			doctor, cm_is_v1 ? DOCTOR_WARN : DOCTOR_NOTE, "choice",
+			"%s connects by %s GIDs (default_roce_mode): by GID %d, not %u",
+			port->device, kind, twin, port->gid_index);
+	if (cm_is_v1)
+		doctor_advise(
+			doctor,
+			"no router carries RoCE v1; on all hosts: echo 'RoCE v2' >" MODE,
+			port->device, port->number);
+	else
+		doctor_advise(
+			doctor,
+			"unset verbs_gid_index: verbs_address names the address, and its RoCE v2 GID follows");
+}
+
+/* ---- fork() ---- */
+
+/* 1: the kernel of this machine is older than that; 0: it is not, or unknown. */
+static int is_older(const struct doctor *doctor, char release[64])
+{
+	unsigned long major;
+	unsigned long minor = 0;
+	char *rest;
+
+	if (doctor_read(doctor, release, 64, "/proc/sys/kernel/osrelease") < 1)
+		return 0;
+	major = strtoul(release, &rest, 10);
+	if (*rest == '.')
+		minor = strtoul(rest + 1, NULL, 10);
+	return major < FORK_MAJOR ||
+	       (major == FORK_MAJOR && minor < FORK_MINOR);
+}
+
+/* kvpull's own KV memory is shared: there a fork() copies nothing. */
+void doctor_fork(struct doctor *doctor)
+{
+	char release[64];
+
+	if (doctor->route == DOCTOR_ROUTE_SHM || !is_older(doctor, release))
+		return;
+	if (getenv("RDMAV_FORK_SAFE") || getenv("IBV_FORK_SAFE")) {
+		doctor_say(
+			doctor, DOCTOR_OK, "fork",
+			"Linux %.40s: RDMAV_FORK_SAFE keeps registered memory from children",
+			release);
+		return;
+	}
+	doctor_say(
+		doctor, DOCTOR_WARN, "fork",
+		"Linux %.40s may give pinned pages to a child at fork(): the device then misses what the engine writes into its own (foreign) memory",
+		release);
+	doctor_advise(
+		doctor,
+		"Linux 5.12; or RDMAV_FORK_SAFE=1 in the engine's environment; or memory that kvpull provides, and no fork() after open");
+}
