@@ -27,6 +27,7 @@ NAV = (
         ("vLLM", "plugin/vllm/README.md"))),
     ("Run it", (
         ("Deployment", "tools/pages/deployment.md"),
+        ("My cluster", "tools/pages/cluster.md"),
         ("Troubleshooting", "tools/pages/troubleshooting.md"),
         ("Tuning", "tools/pages/tuning.md"),
         ("Metrics and alerts", "tools/pages/metrics.md"),

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What tools/pages and tools/boards say is there: tests that reproduce a row of
 # troubleshooting.md, lines of the log, findings, keys and calls, metrics and
-# their labels, alerts. words.sh <build folder with kvpull_top>
+# their labels, alerts, options; cluster.md as a whole. words.sh <build folder with kvpull_top>
 # shellcheck disable=SC2016 # single quotes are for marks of code in the pages
 cd "$(dirname "$0")/../.." || exit 1
 build=$1
@@ -74,6 +74,69 @@ grep -ohE '`[a-z][a-z0-9]*_[a-z0-9_]+(\(\))?`' tools/pages/*.md | tr -d '`()' | 
 		grep -qxF "$word" "$work/names" || sources -w "$word" ||
 			miss "tools/pages: there is no $word"
 	done
+# Keys: variables of the environment, and the second column of tuning.md. A
+# Service called kvpull sets KVPULL_PORT.
+sed -n 's/^\tX(\([a-z_]*\), .*/\1/p' plugin/config/keys.h | sort -u >"$work/keys"
+{
+	grep -ohE '\bKVPULL_[A-Z_]+\b' tools/pages/*.md examples/*.md | sed 's/^KVPULL_//' | tr '[:upper:]' '[:lower:]'
+	awk -F ' *[|] *' 'NF == 5 { print $3 }' tools/pages/tuning.md | grep -oE '`[a-z]+(_[a-z_]+)?`' | tr -d '`'
+} | sort -u >"$work/used"
+[ -s "$work/keys" ] || miss "keys.h has no row"
+grep -vxF -f "$work/keys" -e port "$work/used" | while read -r key; do
+	miss "tools/pages: there is no key $key"
+done
+# Options behind a tool's name, up to the end of the code.
+for tool in ib_pull kvpull_doctor kvpull_top; do
+	"$build/$tool" --help >"$work/help"
+	grep -ohE "\\b$tool [^\`|;&]*" tools/pages/*.md | grep -oE '(^| )--[a-z-]+' | tr -d ' ' | sort -u |
+		while read -r option; do
+			grep -qE -- "^ .*$option\b" "$work/help" || miss "tools/pages: $tool has no $option"
+		done
+done
+
+# cluster.md: settings that a worker takes, commands that are there, lines that
+# tests of the choice and of a refusal have, findings of the doctor.
+cluster=tools/pages/cluster.md
+block() { # kind: the lines of such blocks
+	awk -v kind="$1" '/^```/ { on = $0 == "```" kind; next } on' $cluster
+}
+head -c 32 /dev/zero >"$work/key"
+chmod 600 "$work/key"
+block sh | sed 's/ *#.*//' >"$work/lines"
+block text >>"$work/lines"
+for word in export verbs:; do
+	grep -q "^$word " "$work/lines" || miss "$cluster has no line '$word'"
+done
+${CC:-gcc} -E -P -D_GNU_SOURCE -Iinclude -I. tests/unit/verbs/test_verbs_topology.c \
+	tests/unit/tools/test_doctor_causes.c | tr '\n' ' ' | sed 's/" *"//g' >"$work/said"
+while read -r word words; do
+	case $word in
+	export)
+		env "$(echo "$words" | sed "s|/etc/kvpull/key|$work/key|")" KVPULL_SOCKET_DIR="$work" \
+			"$build/kvpull_doctor" --no-probe --root "$work" >"$work/log" 2>&1
+		! grep '^FAIL *configuration' "$work/log" || miss "$cluster: $words"
+		;;
+	dcb)
+		option=$(echo "$words" | grep -oE '[a-z]+-prio|prio-[a-z]+')
+		! command -v dcb >/dev/null || dcb "${words%% *}" help 2>&1 | grep -qF " $option " ||
+			miss "$cluster: dcb $words"
+		;;
+	ip)
+		option=$(echo "$words" | awk '{ print $(NF - 1) }')
+		! command -v ip >/dev/null || ip "${words%% *}" help 2>&1 | grep -qF " $option " ||
+			miss "$cluster: ip $words"
+		;;
+	*)
+		grep -qF -e "\"$word $words" -e "\\n$word $words" "$work/said" ||
+			miss "$cluster: no test has the line '$word $words'"
+		;;
+	esac
+done <"$work/lines"
+grep -oE 'findings? `[a-z]+`((,| and) `[a-z]+`)*' $cluster | grep -oE '`[a-z]+`' | tr -d '`' | sort -u |
+	while read -r finding; do
+		grep -qE "(^|[ (,])\"$finding\"," tools/kvpull_doctor*.c || miss "$cluster: no finding $finding"
+	done
+
 for link in $(grep -ohE '\]\([^):]*\)' tools/pages/*.md | tr -d '])('); do
 	[ -e "tools/pages/$link" ] || miss "tools/pages: $link is not there"
 done
