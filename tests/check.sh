@@ -82,6 +82,7 @@ stage top 150 tests/top.sh build/release
 submake gpu 120 check-gpu
 stage shown 60 tests/shown.sh
 stage killed 120 tests/fabric/killed.sh
+stage xstate 60 tests/fabric/xstate.sh
 stage doctor 150 tests/doctor.sh build/release
 stage causes 150 tests/doctor_causes.sh build/release
 stage hosts 180 tests/host.sh build/release

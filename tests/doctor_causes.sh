@@ -293,7 +293,7 @@ cause infiniband_without_an_address 1 'is found by its IP address, and has no IP
 put dev/infiniband/rdma_cm ''
 put dev/infiniband/uverbs0 ''
 put sys/class/infiniband/mlx5_0/device/net/ib0/type 32
-cause infiniband_with_ipoib_is_a_note 0 '^note +choice +mlx5_0 is InfiniBand: .* -> `ip addr` shows' -- \
+cause infiniband_with_ipoib_is_a_note 0 '^note +choice +mlx5_0 is InfiniBand: .* -> .ip addr. shows' -- \
 	looks A= --device mlx5_0
 machine_new
 put sys/class/net/eth0/mtu 1500

@@ -26,6 +26,7 @@ FABRIC_TREE=$(cd "$(dirname "$0")/../.." && pwd)
 FABRIC_CACHE=$FABRIC_TREE/build/fabric
 FABRIC_BUILD=${FABRIC_BUILD:-$FABRIC_TREE/build/release}
 FABRIC_KIND=${FABRIC_KIND:-auto}
+fabric_asked=$FABRIC_KIND
 FABRIC_OUT=${FABRIC_OUT:-$FABRIC_CACHE/out}
 FABRIC_SEED=${FABRIC_SEED:-1}
 FABRIC_MTU=${FABRIC_MTU:-4200}
@@ -106,6 +107,15 @@ fabric_open() { # guests, rails
 	fabric_jobs=0
 	fabric_choose || return
 	fabric_build_switch || return
+	fabric_boot_all && return
+	[ "$FABRIC_KIND:$fabric_asked" = uml:auto ] && fabric_lacks_xstate || return 1
+	echo "fabric: going on with qemu"
+	fabric_close
+	FABRIC_KIND=qemu
+	fabric_choose && fabric_boot_all
+}
+
+fabric_boot_all() {
 	# Socket paths are short: not in the tree.
 	fabric_sockets=$(mktemp -d /tmp/fabric.XXXXXX) || return
 	rm -rf "$FABRIC_OUT"
@@ -247,10 +257,20 @@ fabric_begin_qemu() { # guest
 	fabric_started=$!
 }
 
+# The FP buffer of user-mode Linux has a fixed size. Where the CPU's xstate is
+# larger, as with AMX, its first program cannot run, nor can any later one.
+fabric_lacks_xstate() {
+	grep -qF 'ptrace set fp regs failed' "$FABRIC_OUT"/guest*/console 2>/dev/null
+}
+
 fabric_ready() { # guest
 	# Long: under TCG, on a busy host, four at once.
 	fabric_until 75 fabric_ready_or_dead "$1"
 	if [ ! -e "$FABRIC_OUT/guest$1/ready" ]; then
+		if [ "$FABRIC_KIND" = uml ] && fabric_lacks_xstate; then
+			echo "fabric: guest $1 cannot boot: $FABRIC_UML was built for a smaller FP buffer than this CPU's xstate (ptrace set fp regs failed): make fabric-uml builds one that boots"
+			return 1
+		fi
 		echo "fabric: guest $1 did not come up: once more"
 		fabric_last_words "$fabric_jobs"
 		fabric_kill "$1"

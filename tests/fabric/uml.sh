@@ -29,6 +29,7 @@ mkdir "$work/linux"
 tar -xf "$work"/unpacked/usr/src/linux-source-*.tar.xz -C "$work/linux" \
 	--strip-components=1
 rm -rf "$work/unpacked"
+"$here/uml_xstate.sh" "$work/linux" || lacks "this kernel has another HOST_FP_SIZE"
 
 # Not our parent's: the kernel's make is another project's.
 unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES
@@ -46,6 +47,8 @@ for option in INFINIBAND_USER_ACCESS INFINIBAND_ADDR_TRANS RDMA_RXE HOSTFS \
 	grep -q "^CONFIG_$option=y" "$work/linux/.config" ||
 		lacks "this kernel does not take CONFIG_$option"
 done
+grep -q '^CONFIG_KERNEL_STACK_ORDER=3$' "$work/linux/.config" ||
+	lacks "this kernel does not take CONFIG_KERNEL_STACK_ORDER=3"
 kernel_make -j"$(nproc)" linux >"$folder/uml.log" 2>&1 || {
 	tail -20 "$folder/uml.log"
 	exit 1
