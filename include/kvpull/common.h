@@ -202,7 +202,7 @@ struct kvpull_open_params {
 struct kvpull_region {
 	size_t struct_size;
 	uint32_t kind;
-	int32_t fd; /* file, dmabuf; else -1 */
+	int32_t fd; /* file, dmabuf; else -1 or 0 */
 	void *base; /* memory; dmabuf: the device's address; NULL for a file */
 	uint64_t fd_offset; /* file, dmabuf: where the region begins in it */
 	uint64_t bytes;

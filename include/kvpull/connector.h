@@ -221,7 +221,9 @@ struct kvpull_scheduler_ops {
 	int (*ranks_missing)(struct kvpull_scheduler *scheduler);
 	/**
 	 * A request entered. With KVPULL_REQUEST_PULL its ticket is claimed at
-	 * the next step, and heartbeats begin. A second call is a no-op.
+	 * the next step, and heartbeats begin. A second call is a no-op. The key
+	 * of a hold names that hold until it was reported SENT: a new request
+	 * with it is not known, with a line in the log.
 	 * Return 0; KVPULL_ENOTICKET, KVPULL_ENOTMINE, or KVPULL_EFULL at
 	 * tickets_max or step_log_mib: the request is then known without a
 	 * ticket. KVPULL_EFULL at requests_max: it is not known, and neither

@@ -120,7 +120,7 @@ struct kvpull_reader_share {
 	 */
 	uint32_t entry_count;
 	uint32_t flags; /* KVPULL_MEMORY_HUGE, or KVPULL_READER_SHARE_FD */
-	/* With KVPULL_READER_SHARE_FD; else 0. */
+	/* With KVPULL_READER_SHARE_FD; else 0, fd also -1. */
 	int32_t fd; /* chunk c is at fd_offset + c * chunk_bytes; the engine's */
 	uint64_t fd_offset;
 	void *base; /* where fd_offset is mapped here; NULL: not for RDMA */

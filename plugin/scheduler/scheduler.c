@@ -116,9 +116,17 @@ int kvpull_scheduler_request_new(struct kvpull_scheduler *scheduler,
 	    (request->flags & ~(KVPULL_REQUEST_WANTS_HOLD |
 				KVPULL_REQUEST_PULL | KVPULL_REQUEST_ALONE)))
 		return KVPULL_EINVAL;
-	if (kvpull_scheduler_find(scheduler, request->key) ||
-	    kvpull_slots_find(&scheduler->slots, request->key) != KVPULL_NONE)
+	if (kvpull_scheduler_find(scheduler, request->key))
 		return 0;
+	if (kvpull_slots_find(&scheduler->slots, request->key) != KVPULL_NONE) {
+		if (may_say(scheduler, KVPULL_KEY_HELD, now_ns))
+			kvpull_warn(
+				scheduler->log,
+				"request %s is neither held nor pulled: its key %" PRIu64
+				" is still that of a hold: use a key again after its SENT",
+				kvpull_log_label(request->label), request->key);
+		return 0;
+	}
 	index = kvpull_index_pool_peek(&scheduler->request_pool);
 	if (index == KVPULL_NONE ||
 	    kvpull_map_set(&scheduler->by_key, request->key, index) != 0) {

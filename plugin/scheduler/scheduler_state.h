@@ -41,7 +41,7 @@ struct kvpull_scheduler_rank {
 	uint32_t past_count; /* free-running */
 };
 
-/* Tables that say so when they are full: a line a second at most. */
+/* Full tables and mistakes of hosts that are said a line a second at most. */
 enum kvpull_table_full {
 	KVPULL_FULL_REQUESTS,
 	KVPULL_FULL_TICKETS,
@@ -49,6 +49,7 @@ enum kvpull_table_full {
 	KVPULL_RANKS_UNKNOWN,
 	KVPULL_RANKS_UNKNOWN_HOLD,
 	KVPULL_FULL_LOG,
+	KVPULL_KEY_HELD,
 	KVPULL_TABLES_FULL
 };
 

@@ -267,8 +267,9 @@ static int share_check(const struct kvpull_reader *share,
 		 params->flags != KVPULL_READER_SHARE_FD)
 		what = "flags is 0, KVPULL_MEMORY_HUGE or KVPULL_READER_SHARE_FD";
 	else if (params->flags != KVPULL_READER_SHARE_FD &&
-		 (params->fd || params->fd_offset || params->base))
-		what = "fd, fd_offset and base are 0 without KVPULL_READER_SHARE_FD";
+		 (params->fd > 0 || params->fd < -1 || params->fd_offset ||
+		  params->base))
+		what = "without KVPULL_READER_SHARE_FD fd is 0 or -1, fd_offset and base are 0";
 	else if (!params->slot_count != !params->slot_folder ||
 		 params->reserved)
 		what = "slot_count and slot_folder come together, reserved is 0";

@@ -457,3 +457,30 @@ UNIT_TEST(request_with_an_unknown_flag_is_refused)
 			 KVPULL_EINVAL);
 	world_close(world);
 }
+
+/* A host that numbers its requests anew meets the keys of open holds. */
+UNIT_TEST(key_that_is_held_is_no_new_request)
+{
+	const struct kvpull_config config = world_config();
+	struct world *world = opened(&config);
+	struct world_ticket ticket;
+
+	assert_int_equal(world_hold(world, 7, &ticket), KVPULL_FINISH_HELD);
+	world_enter(world, 7, 0, 1);
+	assert_string_equal(
+		last_warning,
+		"request request-a is neither held nor pulled: its key 7 is still that of a hold: use a key again after its SENT");
+	last_warning[0] = '\0';
+	world_enter(world, 7, 0, 1);
+	assert_string_equal(last_warning, "");
+	world->now_ns += 1000 * KVPULL_NS_PER_MS;
+	world_enter(world, 7, 0, 1);
+	assert_string_not_equal(last_warning, "");
+	last_warning[0] = '\0';
+	/* A request that is known is no mistake. */
+	world->now_ns += 1000 * KVPULL_NS_PER_MS;
+	world_enter(world, 8, 0, 1);
+	world_enter(world, 8, 0, 1);
+	assert_string_equal(last_warning, "");
+	world_close(world);
+}

@@ -94,13 +94,15 @@ UNIT_TEST_WITH(share_that_cannot_be_is_refused_by_name, setup, teardown)
 	handle_refused(&world, &bad, "flags is");
 	bad = good;
 	bad.fd = 1;
-	handle_refused(&world, &bad, "fd, fd_offset and base");
+	handle_refused(&world, &bad, "fd is 0 or -1, fd_offset and base");
+	bad.fd = -2;
+	handle_refused(&world, &bad, "fd is 0 or -1, fd_offset and base");
 	bad = good;
 	bad.fd_offset = 1;
-	handle_refused(&world, &bad, "fd, fd_offset and base");
+	handle_refused(&world, &bad, "fd is 0 or -1, fd_offset and base");
 	bad = good;
 	bad.base = &bad;
-	handle_refused(&world, &bad, "fd, fd_offset and base");
+	handle_refused(&world, &bad, "fd is 0 or -1, fd_offset and base");
 	bad = good;
 	bad.reserved = 1;
 	handle_refused(&world, &bad, "reserved is 0");
@@ -233,4 +235,21 @@ UNIT_TEST_WITH(likewise_of_the_hosts_own_file, setup, teardown)
 	params.fd = fd;
 	expect_shortage_told(&params);
 	(void)close(fd);
+}
+
+/* None is -1 in a region, too. */
+UNIT_TEST_WITH(no_descriptor_is_0_or_minus_1, setup, teardown)
+{
+	const struct kvpull_reader_share params = {
+		.struct_size = sizeof(params),
+		.chunk_bytes = HANDLE_CHUNK_BYTES,
+		.chunk_count = HANDLE_CHUNKS,
+		.fd = -1,
+	};
+
+	world.owner = handle_open(&world, 0, NULL);
+	world.memory =
+		(struct kvpull_memory){ .struct_size = sizeof(world.memory) };
+	assert_int_equal(
+		world.ops->share(world.owner, &params, &world.memory, NULL), 0);
 }
