@@ -35,7 +35,10 @@ int doctor_cm_is_v1(const struct doctor *doctor, const struct doctor_port *port)
 
 	if (port->is_infiniband)
 		return 0;
-	/* The file appears once somebody makes the device's folder in configfs. */
+	/*
+	 * The file appears once somebody makes the device's folder in configfs.
+	 * Until then the kernel takes RoCE v2 where the port has such GIDs.
+	 */
 	if (doctor_read(doctor, mode, sizeof(mode), MODE, port->device,
 			port->number) > 0)
 		return strncmp(mode, "RoCE v2", 7) != 0;
