@@ -6,6 +6,9 @@ SONAME := libkvpull.so.1
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 DESTDIR ?=
+# 0: install with the debug sections in place, for who splits them off.
+STRIP ?= 1
+OBJCOPY ?= $(shell $(CC) -print-prog-name=objcopy)
 ifeq ($(origin CC),default)
 CC := gcc
 endif
@@ -88,6 +91,8 @@ LIB_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard include/base/*.c plugin/*/*.c) \
 TOOL_FILES := $(basename $(notdir $(wildcard tools/*.c)))
 TOOL_PARTS := $(foreach t,$(TOOL_FILES),$(filter $(t)_%,$(TOOL_FILES)))
 TOOLS := $(addprefix $(B)/,$(filter-out $(TOOL_PARTS),$(TOOL_FILES)))
+# Files that install takes, unless STRIP is 0.
+STRIPPED := $(if $(filter-out 0,$(STRIP)),$(patsubst $(B)/%,$(B)/stripped/%,$(B)/$(SONAME) $(TOOLS)))
 UNIT := $(patsubst %.c,$(B)/unit/%,$(notdir $(wildcard tests/unit/*/test_*.c tests/abi/test_*.c)))
 STRESS := $(patsubst tests/%.c,$(B)/%,$(filter-out %_bench.c,$(wildcard tests/stress/*.c)))
 BENCHES := $(patsubst tests/%.c,$(B)/%,$(wildcard tests/stress/*_bench.c))
@@ -124,12 +129,13 @@ export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1
 
 # ---- build ----
 
-all: lib tools ## the library and the tools
+all: lib tools stripped ## the library and the tools
 programs: all $(UNIT) $(STRESS) $(SIM) $(SCENARIOS) $(B)/kvpull_bench $(BENCHES) $(B)/gpu_probe $(FAKE_CUDA) $(FAKE_RDMA) ## what the tests run, and the benches
 fuzz-programs: $(FUZZ) $(B)/kvpull_sequences $(B)/kvpull_api_fuzz
 unit-programs: $(UNIT)
 lib: $(B)/libkvpull.so ## the library alone
 tools: $(TOOLS)
+stripped: $(STRIPPED)
 
 # Rewritten when the user's flags are others than those that it was built with.
 USER_FLAGS := $(VERSION) $(CPPFLAGS) | $(CFLAGS) | $(LDFLAGS)
@@ -169,6 +175,13 @@ $(TOOLS): $(B)/%: $$(addsuffix .o,$$(addprefix $(B)/,$$(basename \
 		$(B)/libkvpull.a $(B)/libkvpull.so
 	$(call SAY,LD,$@)
 	$(Q)$(CC) -o $@ $(filter-out %.so,$^) $(ALL_LDFLAGS) $(RPATH) $(LIBS) -ldl -lm
+
+# Without symbols and debug sections. Those are in .debug beside it, where gdb and
+# perf look by the name in .gnu_debuglink. Notes of probes stay.
+$(STRIPPED): $(B)/stripped/%: $(B)/%
+	@mkdir -p $(@D)/.debug
+	$(Q)$(OBJCOPY) --only-keep-debug --compress-debug-sections $< $(@D)/.debug/$*.debug
+	$(Q)$(OBJCOPY) --strip-unneeded --add-gnu-debuglink=$(@D)/.debug/$*.debug $< $@
 
 # ---- test programs ----
 
@@ -426,8 +439,8 @@ docs: ## the documentation as a site with a search, into build/docs/site; no dea
 	$(Q)tests/deps.sh docs
 	$(Q)tools/docs.py build/docs
 
-install: all ## library, header, pkg-config file, tools, man pages
-	$(Q)tools/install.sh install "$(DESTDIR)" "$(PREFIX)" "$(LIBDIR)" $(B) $(VERSION) $(TOOLS)
+install: all ## library, header, pkg-config file, tools, man pages; STRIP=0: not stripped
+	$(Q)tools/install.sh install "$(DESTDIR)" "$(PREFIX)" "$(LIBDIR)" $(B)$(if $(STRIPPED),/stripped) $(VERSION) $(TOOLS)
 
 uninstall: ## remove what install put there
 	$(Q)tools/install.sh uninstall "$(DESTDIR)" "$(PREFIX)" "$(LIBDIR)" $(B) $(VERSION) $(TOOLS)
@@ -456,7 +469,7 @@ help: ## this list
 clean: ## remove build/ and .gpu/
 	rm -rf build .gpu
 
-.PHONY: all check-gpu gpu-pack gpu-ptx programs fuzz-programs unit-programs lib tools unit check demo sim scenarios scenario-programs \
+.PHONY: all check-gpu gpu-pack gpu-ptx programs fuzz-programs unit-programs lib tools stripped unit check demo sim scenarios scenario-programs \
 	stress stress-programs asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants draw-mutants coverage bench bench-disk \
 	bench-engine check-engine check-engine-fabric signatures check-fabric bench-fabric fabric-uml headers layers rooms banned \
 	symbols probes check-probes compat lint format abi abi-bless deps pages sequences sequences-run api-fuzz api-fuzz-run \

@@ -3,7 +3,7 @@
 # ib_pull as its manual says: a table, one JSON object, a trace replayed and
 # traces refused, wrong options, producers that do not answer, are unlike or
 # have no room. And `make install`: a host that knows the header and the library
-# by pkg-config alone is built and runs from there.
+# by pkg-config alone is built and runs from there, stripped, with debug files.
 # Argument: the build folder.
 # shellcheck disable=SC2086 # $small is words
 set -u
@@ -898,6 +898,13 @@ claim 'one by one, little room' 0 '"bytes_wrong": 0,' '"pulls": 20,' -- \
 	"$tool" $small --blocks 1024 --count 64 --requests 20 --depth 8 \
 	--one-by-one --verify --json "$sockets"
 
+# A function that is no public symbol: its name and line are in the debug file alone.
+is_stripped_and_has_debug_file() { # installed file, the one that was built, function
+	address=$(nm "$2" | awk -v name="$3" '$3 == name { print $1 }') &&
+		! readelf -SW "$1" | grep -E ' \.(symtab|debug_info) ' &&
+		[ "$(addr2line -f -e "$1" "$address" | head -n 1)" = "$3" ]
+}
+
 installed() {
 	root=$work/root/usr
 	make --no-print-directory B="$build" DESTDIR="$work/root" PREFIX=/usr \
@@ -912,6 +919,10 @@ installed() {
 	} 2>&1 | grep -q '^decode: 14 pulled, 0 computed, 2 rejected, 2 aborted, 0 wrong$' &&
 		readelf -d "$work/host" | grep -q 'NEEDED.*\[libkvpull\.so\.1\]' &&
 		"$root/bin/ib_pull" --version &&
+		is_stripped_and_has_debug_file "$root/bin/ib_pull" "$tool" main &&
+		is_stripped_and_has_debug_file "$root/lib/libkvpull.so.1" \
+			"$build/libkvpull.so.1" kvpull_shm_open &&
+		tests/lint/probes.sh "$root/lib/libkvpull.so.1" &&
 		[ -s "$root/share/man/man1/ib_pull.1" ] &&
 		[ -s "$root/share/bash-completion/completions/kvpull_top" ] &&
 		[ -s "$root/share/zsh/site-functions/_kvpull_top" ] &&

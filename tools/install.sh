@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # make install and make uninstall: library, headers, pkg-config file, tools,
 # their man pages and completions, the unit of the exporter, and for people pages, boards and
-# examples.
-# install.sh install|uninstall <destdir> <prefix> <libdir> <build folder> <version> <tool>...
+# examples. The folder has the library and the tools, and their debug files in .debug if they
+# are stripped.
+# install.sh install|uninstall <destdir> <prefix> <libdir> <folder> <version> <tool>...
 cd "$(dirname "$0")/.." || exit 1
 action=$1
 prefix=$3
@@ -16,13 +17,13 @@ shift 6
 
 if [ "$action" = uninstall ]; then
 	rm -f "$lib/libkvpull.so" "$lib/libkvpull.so.1" "$lib/libkvpull.so.$version" \
-		"$lib/pkgconfig/kvpull.pc"
+		"$lib/.debug/libkvpull.so.1.debug" "$lib/pkgconfig/kvpull.pc"
 	for header in include/kvpull/*.h; do
 		rm -f "$root/$header"
 	done
 	for tool in "$@"; do
 		name=$(basename "$tool")
-		rm -f "$root/bin/$name" "$root/share/man/man1/$name.1" \
+		rm -f "$root/bin/$name" "$root/bin/.debug/$name.debug" "$root/share/man/man1/$name.1" \
 			"$root/share/bash-completion/completions/$name" \
 			"$root/share/zsh/site-functions/_$name" \
 			"$root/share/fish/vendor_completions.d/$name.fish"
@@ -32,7 +33,7 @@ if [ "$action" = uninstall ]; then
 		"$root/share/man/man3/kvpull_reader.3" \
 		"$root/lib/systemd/system/kvpull-top@.service"
 	rm -rf "$root/share/kvpull" "$root/share/doc/kvpull"
-	rmdir "$root/include/kvpull" 2>/dev/null
+	rmdir "$root/include/kvpull" "$lib/.debug" "$root/bin/.debug" 2>/dev/null
 	exit 0
 fi
 
@@ -44,9 +45,16 @@ completion() { # tool, shell, file below the root
 	chmod 644 "$root/$3"
 }
 
+# A stripped file's other half.
+debug_file() { # name, folder
+	[ ! -e "$build/.debug/$1.debug" ] ||
+		install -D -m 644 "$build/.debug/$1.debug" "$2/.debug/$1.debug"
+}
+
 set -e
 install -d "$lib/pkgconfig" "$root/include/kvpull"
 install -m 755 "$build/libkvpull.so.1" "$lib/libkvpull.so.$version"
+debug_file libkvpull.so.1 "$lib"
 ln -sf "libkvpull.so.$version" "$lib/libkvpull.so.1"
 ln -sf libkvpull.so.1 "$lib/libkvpull.so"
 install -m 644 include/kvpull/*.h "$root/include/kvpull"
@@ -64,7 +72,8 @@ END
 chmod 644 "$lib/pkgconfig/kvpull.pc"
 for tool in "$@"; do
 	name=$(basename "$tool")
-	install -D -m 755 "$tool" "$root/bin/$name"
+	install -D -m 755 "$build/$name" "$root/bin/$name"
+	debug_file "$name" "$root/bin"
 	[ ! -e "tools/$name.1" ] ||
 		install -D -m 644 "tools/$name.1" "$root/share/man/man1/$name.1"
 	completion "$tool" bash "share/bash-completion/completions/$name"

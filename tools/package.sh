@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Builds packages into build/dist: the sources (dist), one wheel and its source
-# distribution (wheel), Debian's packages (deb), a list of their contents
+# Builds packages into build/dist: the sources (dist), one wheel, its debug file and its
+# source distribution (wheel), Debian's packages (deb), a list of their contents
 # (sbom). The same sources give the same bytes, wherever they lie.
 # package.sh dist|wheel|deb|sbom <version> [machine, of a wheel]
 set -eu
@@ -23,11 +23,16 @@ export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC PYTHONHASHSEED=0
 unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES
 umask 022
 
-# The project's files, their times and owners alike, as a tar.
+# Members in one order, with one time and owner.
+archive() { # words for tar
+	tar --create --sort=name --format=gnu --mtime="@$SOURCE_DATE_EPOCH" \
+		--owner=0 --group=0 --numeric-owner "$@"
+}
+
+# The project's files, as a tar.
 sources() { # folder that they lie in
-	tests/lint/files.sh | tar --create --sort=name --format=gnu \
-		--mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
-		--mode='u+rw,go=rX' --transform="s|^|$1/|" --files-from=-
+	tests/lint/files.sh | archive --mode='u+rw,go=rX' \
+		--transform="s|^|$1/|" --files-from=-
 }
 
 dist() {
@@ -51,8 +56,9 @@ tools() {
 wheel() {
 	tools
 	work=$top/build/package/wheel
+	debug=$out/kvpull_vllm-$version-debug-$machine.tar.gz
 	rm -rf "$work" "$out"/kvpull_vllm-"$version".tar.gz \
-		"$out"/kvpull_vllm-"$version"-*_"$machine".whl
+		"$out"/kvpull_vllm-"$version"-*_"$machine".whl "$debug"
 	mkdir -p "$work"
 	sources tree | tar -x -C "$work"
 	"$venv/bin/python" -m build --no-isolation --sdist --outdir "$work/out" \
@@ -60,10 +66,8 @@ wheel() {
 		{ cat "$work/log"; exit 1; }
 	mkdir "$work/sdist"
 	tar -xf "$work/out/kvpull_vllm-$version.tar.gz" -C "$work/sdist"
-	# Members in one order, with one time and owner.
-	(cd "$work/sdist" && tar --create --sort=name --format=gnu \
-		--mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
-		"kvpull_vllm-$version") | gzip -n -9 >"$out/kvpull_vllm-$version.tar.gz"
+	archive -C "$work/sdist" "kvpull_vllm-$version" |
+		gzip -n -9 >"$out/kvpull_vllm-$version.tar.gz"
 	plat=manylinux_2_34_$machine
 	if [ "$machine" != "$(uname -m)" ]; then
 		# By the cross compiler; auditwheel takes no name of another machine.
@@ -73,6 +77,10 @@ wheel() {
 	"$venv/bin/python" -m build --no-isolation --wheel --outdir "$work/out" \
 		"$work/sdist/kvpull_vllm-$version" >"$work/log" 2>&1 ||
 		{ cat "$work/log"; exit 1; }
+	# The debug file, which gdb finds once it is unpacked in site-packages.
+	archive --mode=u=rw,go=r --transform='s|.*/|kvpull_vllm/.debug/|' \
+		-C "$work/sdist/kvpull_vllm-$version/native/build/release/stripped/.debug" \
+		./libkvpull.so.1.debug | gzip -n -9 >"$debug"
 	PATH=$venv/bin:$PATH "$venv/bin/auditwheel" repair \
 		--plat "$plat" --only-plat --wheel-dir "$out" \
 		"$work/out/kvpull_vllm-$version-py3-none-linux_$machine.whl" >"$work/log" 2>&1 ||

@@ -84,21 +84,22 @@ def check_tools(compiler: list[str]) -> None:
 
 
 def library(compiler: list[str]) -> Path:
-    """Return libkvpull.so.1, built if need be."""
+    """Return libkvpull.so.1, built and stripped unless LIBKVPULL names one."""
     named = os.environ.get("LIBKVPULL")
     if named:
         return Path(named)
     check_tools(compiler)
     tree = sources()
+    stripped = "build/release/stripped/libkvpull.so.1"
     # Said in full: a make that runs pip may have another folder.
     subprocess.run(
         [
             *("make", "-C", str(tree), f"-j{os.cpu_count()}"),
-            *("lib", "B=build/release"),
+            *(stripped, "B=build/release", "STRIP=1"),
         ],
         check=True,
     )
-    return tree / "build/release/libkvpull.so.1"
+    return tree / stripped
 
 
 def headers() -> Path:
@@ -128,7 +129,7 @@ class BuildPy(build_py):
         subprocess.run(
             [
                 *compiler,
-                *("-O2", "-fPIC", "-shared", "-Wl,-z,relro,-z,now"),
+                *("-O2", "-fPIC", "-shared", "-Wl,-s,-z,relro,-z,now"),
                 *("-Wl,--build-id=none", "log.c", "-o", made.resolve()),
             ],
             cwd=HERE,

@@ -141,6 +141,25 @@ have_probes() {
 	done
 }
 
+# The code alone is installed; gdb finds names and lines in what is beside it: the
+# wheel's tar, unpacked in site-packages, or Debian's -dbgsym packages.
+stripped_with_debug_files() {
+	folder=$work/stripped/kvpull_vllm
+	unzip -q -d "$work/stripped" "$dist/kvpull_vllm-$version"-py3-none-*"_$(uname -m).whl" &&
+		tar -xf "$dist/kvpull_vllm-$version-debug-$(uname -m).tar.gz" -C "$work/stripped" &&
+		address=$(nm "$folder/.debug/libkvpull.so.1.debug" |
+			awk '$3 == "kvpull_shm_open" { print $1 }') &&
+		addr2line -f -e "$folder/libkvpull.so.1" "$address" >"$work/line" || return 1
+	cat "$work/line"
+	grep -qx kvpull_shm_open "$work/line" && grep -q 'shm/shm\.c:[0-9]' "$work/line" || return 1
+	for file in "$folder"/*.so* build/package/deb/kvpull-"$version"/debian/kvpull-tools/usr/bin/* \
+		build/package/deb/kvpull-"$version"/debian/libkvpull1/usr/lib/*/libkvpull.so.1; do
+		readelf -SW "$file" >"$work/sections" || return 1
+		! grep -E ' \.(symtab|debug_info) ' "$work/sections" || return 1
+	done
+	ls "$dist/libkvpull1-dbgsym_$version"-1_*.deb "$dist/kvpull-tools-dbgsym_$version"-1_*.deb
+}
+
 wheels_for() { # Python's version
 	build/package/venv/bin/pip --quiet --disable-pip-version-check download \
 		--only-binary=:all: --python-version "$1" --dest "$work/wheels$1" \
@@ -286,6 +305,7 @@ check aarch64_loads
 check lintian_is_content
 check hardened
 check have_probes
+check stripped_with_debug_files
 check strangers_makefile_is_left_alone
 for suite in bookworm:3.11 trixie:3.13; do
 	root=$work/${suite%:*}
