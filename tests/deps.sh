@@ -55,16 +55,21 @@ for module in cffi yaml; do
 done
 packages="$packages$modules"
 
-# mkdocs for `make docs`, from PyPI: Debian 12 has an older one.
-site_tools() {
+# Install a program from PyPI into an environment of its own.
+pypi_tool() { # set that wants it, folder, program, version
 	case " $sets " in
-	*" docs "*) ;;
+	*" $1 "*) ;;
 	*) return ;;
 	esac
-	venv=$(dirname "$0")/../build/docs/venv
-	[ -x "$venv/bin/mkdocs" ] && return
+	venv=$(dirname "$0")/../build/$2
+	[ -x "$venv/bin/$3" ] && return
 	"${PYTHON:-python3}" -m venv "$venv" &&
-		"$venv/bin/pip" --quiet --disable-pip-version-check install 'mkdocs==1.6.1'
+		"$venv/bin/pip" --quiet --disable-pip-version-check install "$3==$4"
+}
+
+# Debian 12 has older ones.
+pypi_tools() {
+	pypi_tool docs docs/venv mkdocs 1.6.1 && pypi_tool packages package/twine twine 7.0.0
 }
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
@@ -76,7 +81,7 @@ if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
 		pkg-config --exists $library 2>/dev/null || missing="$missing $library"
 	done
 	if [ -z "$missing" ]; then
-		site_tools
+		pypi_tools
 		exit
 	fi
 	echo "deps: this is not Debian; please install:$missing" >&2
@@ -95,7 +100,7 @@ for package in $packages; do
 	esac
 done
 if [ -z "$missing" ]; then
-	site_tools
+	pypi_tools
 	exit
 fi
 
@@ -117,4 +122,4 @@ esac
 $sudo apt-get -qq -o Acquire::Retries=3 update &&
 	$sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 \
 		install --no-install-recommends -y $missing >/dev/null &&
-	site_tools
+	pypi_tools

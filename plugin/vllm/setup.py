@@ -8,11 +8,14 @@ wherever this folder was unpacked.
 """
 
 import os
+import posixpath
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
@@ -25,6 +28,7 @@ except ImportError:  # setuptools before 70.1
 
 HERE = Path(__file__).resolve().parent
 CARRIED = HERE / "native"
+RELATIVE_LINK = re.compile(r"\]\((?![a-z]+:|#)([^)\s]+)\)")
 # A header of each package that it needs, and Debian's name of the package.
 NEEDED = {
     "jansson.h": "libjansson-dev",
@@ -145,7 +149,8 @@ class Sdist(sdist):
         super().make_release_tree(base_dir, files)
         tree = sources()
         native = Path(base_dir) / "native"
-        for name in ("Makefile", "LICENSE", *folders(tree)):
+        shutil.copy(tree / "LICENSE", base_dir)
+        for name in ("Makefile", *folders(tree)):
             source = tree / name
             if source.is_dir():
                 shutil.copytree(
@@ -160,6 +165,18 @@ class Sdist(sdist):
 
 class BinaryDistribution(Distribution):
     """A distribution of one platform."""
+
+    def parse_config_files(self, *args: Any, **more: Any) -> None:
+        """Read pyproject.toml, and lead README.md's links from PyPI's page."""
+        super().parse_config_files(*args, **more)
+        facts = self.metadata
+        base = f"{facts.project_urls['Source']}/blob/v{facts.version}"
+        facts.long_description = RELATIVE_LINK.sub(
+            lambda link: "](" + posixpath.join(
+                base, posixpath.normpath(f"plugin/vllm/{link[1]}")
+            ) + ")",
+            facts.long_description,
+        )
 
     def has_ext_modules(self) -> bool:
         """Say that the wheel is not for every platform."""

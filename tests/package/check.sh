@@ -141,6 +141,26 @@ have_probes() {
 	done
 }
 
+# PyPI takes both, and shows who made it, where, and links that lead to files.
+pypi_page_is_whole() {
+	page=$work/page
+	build/package/twine/bin/twine check --strict "$dist/kvpull_vllm-$version.tar.gz" \
+		"$dist/kvpull_vllm-$version"-*.whl &&
+		unzip -p "$dist/kvpull_vllm-$version"-*"_$(uname -m).whl" '*/METADATA' >"$page" || return 1
+	for field in 'Author-email: .*@' 'Project-URL: Source, https:' 'Project-URL: Issues, https:' \
+		'Classifier: Operating System :: POSIX :: Linux' 'License-Expression: Apache-2\.0' \
+		'License-File: LICENSE'; do
+		grep "^$field" "$page" || return 1
+	done
+	source=$(sed -n 's/^Project-URL: Source, //p' "$page")
+	links=$(grep -oE '\]\([^)]*\)' "$page" | tr -d '])(' | grep -v '^#')
+	[ -n "$links" ] || return 1
+	for link in $links; do
+		file=${link#"$source/blob/v$version/"}
+		[ "$file" != "$link" ] && [ -e "${file%%#*}" ] || { echo "$link is no file" && return 1; }
+	done
+}
+
 # The code alone is installed; gdb finds names and lines in what is beside it: the
 # wheel's tar, unpacked in site-packages, or Debian's -dbgsym packages.
 stripped_with_debug_files() {
@@ -306,6 +326,7 @@ check lintian_is_content
 check hardened
 check have_probes
 check stripped_with_debug_files
+check pypi_page_is_whole
 check strangers_makefile_is_left_alone
 for suite in bookworm:3.11 trixie:3.13; do
 	root=$work/${suite%:*}
