@@ -237,7 +237,6 @@ def kvpull_config(
     """Return --kv-transfer-config of KVPullConnector."""
     return {
         "kv_connector": "KVPullConnector",
-        "kv_connector_module_path": "kvpull_vllm.connector",
         "kv_role": role,
         "kv_load_failure_policy": "recompute",
         "kv_connector_extra_config": {

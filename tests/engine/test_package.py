@@ -38,6 +38,7 @@ from kvpull_vllm import (
 from kvpull_vllm.abi import CONST, ffi
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from runner import run_all, test
+from vllm import plugins
 from vllm.config import KVTransferConfig, VllmConfig
 from vllm.distributed.kv_transfer.kv_connector.factory import (
     KVConnectorFactory,
@@ -567,6 +568,29 @@ def editable_install_is_refused() -> None:
         )
     assert built.returncode, built.stdout
     assert "pip install" in built.stderr and "-e" in built.stderr, built.stderr
+
+
+@test
+def name_alone_finds_the_connector() -> None:
+    """vLLM loads the installed entry point, unless VLLM_PLUGINS leaves it out."""
+    config = KVTransferConfig(kv_connector="KVPullConnector", kv_role="kv_both")
+    for listed, found in ((None, True), ("a,kvpull", True), ("a", False)):
+        with (
+            mock.patch.dict(KVConnectorFactory._registry),
+            mock.patch.dict(os.environ),
+            mock.patch.object(plugins, "plugins_loaded", False),
+        ):
+            KVConnectorFactory._registry.pop("KVPullConnector", None)
+            os.environ.pop("VLLM_PLUGINS", None)
+            if listed:
+                os.environ["VLLM_PLUGINS"] = listed
+            plugins.load_general_plugins()
+            try:
+                kind = KVConnectorFactory.get_connector_class(config)
+            except ValueError as error:
+                assert not found and "Unsupported connector type" in str(error), error
+            else:
+                assert found and kind is connector.KVPullConnector, listed
 
 
 @test
