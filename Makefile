@@ -463,6 +463,13 @@ check-packages: ## wheel, sdist, deb: built twice, installed in bare roots, used
 	$(Q)tests/deps.sh packages aarch64
 	$(Q)tests/package/check.sh $(VERSION)
 
+release-check: ## what is missing before this commit can be released
+	$(Q)tools/release.sh check $(VERSION)
+
+release: ## check, build all packages, notes from CHANGELOG.md, sums, signed if gpg has a key, the tag; pushes nothing
+	$(Q)tests/deps.sh wheel deb aarch64
+	$(Q)tools/release.sh release $(VERSION)
+
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
 
@@ -473,6 +480,6 @@ clean: ## remove build/ and .gpu/
 	stress stress-programs asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants draw-mutants coverage bench bench-disk \
 	bench-engine check-engine check-engine-fabric signatures check-fabric bench-fabric fabric-uml headers layers rooms banned \
 	symbols probes check-probes compat lint format abi abi-bless deps pages sequences sequences-run api-fuzz api-fuzz-run \
-	docs install uninstall help clean always aarch64 dist wheel deb sbom check-packages
+	docs install uninstall help clean always aarch64 dist wheel deb sbom check-packages release-check release
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -12,7 +12,7 @@ clang="clang libclang-rt-14-dev"
 engine="python3 python3-venv"
 wheel="python3 python3-venv"
 deb="build-essential debhelper dpkg-dev fakeroot"
-packages_tools="$wheel $deb lintian devscripts mmdebstrap buildah systemd"
+packages_tools="$wheel $deb lintian devscripts mmdebstrap buildah systemd git gpg gpg-agent"
 fabric="qemu-system-x86 busybox-static cpio kmod iproute2 perftest rdmacm-utils
 	ibverbs-providers"
 

@@ -99,7 +99,7 @@ kvpull ($version-1) unstable; urgency=medium
 
   * See CHANGELOG.md.
 
- -- kvpull developers <kvpull@example.org>  $(date -R -d "@$SOURCE_DATE_EPOCH")
+ -- $(sed -n 's/^Maintainer: //p' tools/debian/control)  $(date -R -d "@$SOURCE_DATE_EPOCH")
 END
 	(cd "$work/$name" && dpkg-buildpackage --build=binary --no-sign \
 		--jobs="$(nproc)") >"$work/log" 2>&1 ||

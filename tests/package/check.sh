@@ -157,7 +157,10 @@ pypi_page_is_whole() {
 	[ -n "$links" ] || return 1
 	for link in $links; do
 		file=${link#"$source/blob/v$version/"}
-		[ "$file" != "$link" ] && [ -e "${file%%#*}" ] || { echo "$link is no file" && return 1; }
+		if [ "$file" = "$link" ] || [ ! -e "${file%%#*}" ]; then
+			echo "$link is no file"
+			return 1
+		fi
 	done
 }
 
@@ -342,5 +345,11 @@ for suite in bookworm:3.11 trixie:3.13; do
 	check upgraded "$root"
 	check removed "$root"
 done
+tests/package/release.sh >"$work/release" 2>&1
+result_read "$work/release" $?
+[ "$bad" -eq 0 ] || failed_show release "$bad failed" "$work/release"
+passed=$((passed + ok))
+failed=$((failed + bad))
+skipped=$((skipped + skip))
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]
