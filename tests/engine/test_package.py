@@ -341,6 +341,21 @@ def counters_are_read_now_and_then() -> None:
 
 
 @test
+def closed_libraries_stay_mapped() -> None:
+    """The library's threads run on while Python frees modules at its end."""
+    check = """if True:
+        from kvpull_vllm import abi, logs
+        abi.ffi.dlclose(abi.Library()._handle)
+        abi.ffi.dlclose(logs.pipe()._library)
+        with open("/proc/self/maps") as maps:
+            mapped = maps.read()
+        for name in ("libkvpull.so.1", "libkvpull_log.so"):
+            assert name in mapped, name
+    """
+    subprocess.run([sys.executable, "-c", check], check=True)
+
+
+@test
 def lines_of_the_library_have_its_time() -> None:
     """A line is logged as of when it was said, at its own level."""
     made, seen = logs.pipe(), []
