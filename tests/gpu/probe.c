@@ -136,7 +136,7 @@ static void driver_open(void)
 	if (!symbol)
 		fail("the driver is older than 12.0");
 	memcpy(&address_of, &symbol, sizeof(symbol));
-	GPU_CALLS(LOOK_UP)
+	GPU_ALL_CALLS(LOOK_UP)
 	MUST(cuDriverGetVersion(&version));
 	if (version >= 13000)
 		(void)look_up(address_of, "cuMemcpyBatchAsync", 13000,

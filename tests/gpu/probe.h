@@ -22,7 +22,7 @@
 /* NOLINTNEXTLINE(bugprone-macro-parentheses): a name and a list. */
 #define GPU_DECLARE(name, version, arguments) int(*name) arguments;
 struct probe_calls {
-	GPU_CALLS(GPU_DECLARE)
+	GPU_ALL_CALLS(GPU_DECLARE)
 	gpu_batch_12_fn batch_12; /* NULL: the driver has none */
 	gpu_batch_13_fn batch_13;
 };

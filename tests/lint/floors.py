@@ -30,6 +30,7 @@ LIMITS = {
     "plugin/worker": (7, 0),
     "shm": (10, 0),
     "verbs": (6, 0),
+    "cuda": (0, 0),
     "tools": (0, 0),
 }
 

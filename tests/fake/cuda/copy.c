@@ -26,27 +26,24 @@ static int copy_queue(enum fake_kind kind, uint64_t target, uint64_t source,
 int cuMemcpyDtoDAsync(uint64_t target, uint64_t source, size_t bytes,
 		      struct gpu_stream *stream)
 {
-	return fake_ready() ?
-		       fake_ready() :
-		       copy_queue(FAKE_COPY, target, source, bytes, stream);
+	FAKE_READY();
+	return copy_queue(FAKE_COPY, target, source, bytes, stream);
 }
 
 int cuMemcpyDtoHAsync(void *target, uint64_t source, size_t bytes,
 		      struct gpu_stream *stream)
 {
-	return fake_ready() ? fake_ready() :
-			      copy_queue(FAKE_COPY_TO_HOST,
-					 (uint64_t)(uintptr_t)target, source,
-					 bytes, stream);
+	FAKE_READY();
+	return copy_queue(FAKE_COPY_TO_HOST, (uint64_t)(uintptr_t)target,
+			  source, bytes, stream);
 }
 
 int cuMemcpyHtoDAsync(uint64_t target, const void *source, size_t bytes,
 		      struct gpu_stream *stream)
 {
-	return fake_ready() ?
-		       fake_ready() :
-		       copy_queue(FAKE_COPY_FROM_HOST, target,
-				  (uint64_t)(uintptr_t)source, bytes, stream);
+	FAKE_READY();
+	return copy_queue(FAKE_COPY_FROM_HOST, target,
+			  (uint64_t)(uintptr_t)source, bytes, stream);
 }
 
 int cuMemsetD8Async(uint64_t target, uint8_t byte, size_t bytes,
@@ -60,8 +57,7 @@ int cuMemsetD8Async(uint64_t target, uint8_t byte, size_t bytes,
 		.spans = { { target, bytes } },
 	};
 
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	return bytes ? fake_queue(stream, &entry) : GPU_EINVALID_VALUE;
 }
 
@@ -91,8 +87,7 @@ int fake_batch_12(uint64_t *targets, uint64_t *sources, size_t *bytes,
 		  size_t *attribute_from, size_t attribute_count,
 		  size_t *failed, struct gpu_stream *stream)
 {
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	*failed = SIZE_MAX;
 	if (!is_batch(attributes, attribute_from, attribute_count, count))
 		return GPU_EINVALID_VALUE;
@@ -104,8 +99,7 @@ int fake_batch_13(uint64_t *targets, uint64_t *sources, size_t *bytes,
 		  size_t *attribute_from, size_t attribute_count,
 		  struct gpu_stream *stream)
 {
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	if (!is_batch(attributes, attribute_from, attribute_count, count))
 		return GPU_EINVALID_VALUE;
 	return batch(targets, sources, bytes, count, stream);
@@ -152,8 +146,7 @@ int cuModuleLoadData(struct gpu_module **module, const void *image)
 {
 	struct gpu_module *made;
 
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	/* PTX 7.0 is the newest that drivers of 11.0 take. */
 	if (!strstr(image, ".version 7.0\n"))
 		return GPU_EINVALID_PTX;
@@ -169,8 +162,7 @@ int cuModuleLoadData(struct gpu_module **module, const void *image)
 
 int cuModuleUnload(struct gpu_module *module)
 {
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	free(module->text);
 	free(module);
 	fake.modules--;
@@ -184,8 +176,7 @@ int cuModuleGetFunction(struct gpu_function **function,
 	const char *entry = module->text;
 	size_t at;
 
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	while ((entry = strstr(entry, ".entry ")) != NULL) {
 		entry += strlen(".entry ");
 		if (!strncmp(entry, name, bytes) && entry[bytes] == '(')
@@ -210,8 +201,7 @@ int cuLaunchKernel(struct gpu_function *function, uint32_t grid_x,
 	size_t used = 0;
 	uint32_t i;
 
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	if (!grid_x || grid_y != 1 || grid_z != 1 || block_y != 1 ||
 	    block_z != 1 || shared_bytes || extra)
 		return GPU_EINVALID_VALUE;

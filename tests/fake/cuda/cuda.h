@@ -13,12 +13,17 @@
  *
  * Environment: FAKE_CUDA_VERSION (13000; 12080 and 12000 have fewer calls),
  * FAKE_CUDA_LATE_US (each piece of a stream's work takes so long),
- * FAKE_CUDA_REFUSE ("cuMemCreate 2": each such call has that code).
+ * FAKE_CUDA_POSIX_FD (0: memory cannot be handed out),
+ * FAKE_CUDA_RDMA (1: promises memory for NICs, and refuses it all the same),
+ * FAKE_CUDA_READ ("801": to map for reads alone has that code),
+ * FAKE_CUDA_REFUSE ("cuMemCreate 2": each such call has that code; "#7 801": the
+ * seventh call has it, of whatever name; "#7 700": and so has each later one).
  */
 #ifndef KVPULL_TESTS_FAKE_CUDA_H
 #define KVPULL_TESTS_FAKE_CUDA_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -29,11 +34,20 @@
 #define FAKE_HOSTS_MAX 64u
 #define FAKE_QUEUE_MAX 1024u /* as a stream of the driver has */
 #define FAKE_SPANS_MAX 4u
+#define FAKE_FORMER_BYTE                                                       \
+	0xa5 /* left by the program that had the memory before */
 #define FAKE_GRANULARITY ((size_t)2 << 20)
 #define FAKE_EXPORT __attribute__((visibility("default")))
 
+/*
+ * For programs that look these up: how many calls were made; @stream captures a
+ * graph from here on, or no more.
+ */
+FAKE_EXPORT uint64_t fake_calls(void);
+FAKE_EXPORT int fake_capture(struct gpu_stream *stream, int is_capturing);
+
 #define FAKE_DECLARE(name, version, arguments) FAKE_EXPORT int name arguments;
-GPU_CALLS(FAKE_DECLARE)
+GPU_ALL_CALLS(FAKE_DECLARE)
 FAKE_EXPORT int cuGetProcAddress_v2(const char *symbol, void **function,
 				    int version, uint64_t flags, int *status);
 
@@ -55,6 +69,7 @@ struct fake_handle {
 	size_t bytes;
 	uint32_t users;  /* the number itself, and each mapping */
 	int is_released; /* the number is not valid any more */
+	int is_fresh;    /* was never mapped: it holds no zeros */
 };
 
 /* Addresses that were reserved, and what is mapped there. */
@@ -109,6 +124,7 @@ struct gpu_stream {
 	uint64_t head; /* entries that are done */
 	uint64_t tail; /* and that were queued */
 	int is_ending;
+	int is_capturing; /* all that is queued becomes part of a graph */
 	struct gpu_stream *next;
 };
 
@@ -118,7 +134,10 @@ struct fake {
 	pthread_cond_t changed;
 	pid_t pid; /* that called cuInit(); 0: nobody yet */
 	uint32_t late_us;
-	int sticky; /* the code that ended the context, of all later calls */
+	_Atomic int
+		sticky; /* the code that ended the context, of all later calls */
+	_Atomic uint64_t calls;
+	int is_capturing; /* some stream is */
 	uint32_t retained;
 	uint32_t events;
 	uint32_t modules;
@@ -130,6 +149,17 @@ struct fake {
 
 extern struct fake fake;
 
+/* Statistics and a flag, which order nothing: relaxed. */
+static inline int fake_sticky(void)
+{
+	return atomic_load_explicit(&fake.sticky, memory_order_relaxed);
+}
+
+static inline void fake_lose(int code)
+{
+	atomic_store_explicit(&fake.sticky, code, memory_order_relaxed);
+}
+
 /* The program does what would lose data: say it and end the process. */
 __attribute__((noreturn, format(printf, 1, 2))) void
 fake_wrong(const char *format, ...);
@@ -139,9 +169,15 @@ fake_wrong(const char *format, ...);
  * the environment refuses it.
  */
 int fake_call(const char *name);
-#define fake_ready() fake_call(__func__)
+#define FAKE_READY()                                                           \
+	do {                                                                   \
+		const int refused = fake_call(__func__);                       \
+                                                                               \
+		if (refused)                                                   \
+			return refused;                                        \
+	} while (0)
 
-/* The code that the environment gives this call, or 0. */
+/* Count this call. Return: the code that the environment gives it, or 0. */
 int fake_refusal(const char *name);
 
 /*

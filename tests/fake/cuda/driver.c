@@ -15,6 +15,7 @@ struct fake fake = {
 
 /* The primary context is a token; a thread has pushed it so many times. */
 static _Thread_local uint32_t pushed;
+static _Thread_local int capture_mode;
 static uint8_t primary[1];
 
 void fake_wrong(const char *format, ...)
@@ -29,23 +30,53 @@ void fake_wrong(const char *format, ...)
 	_exit(99);
 }
 
+/* The call of a number that the environment names; some codes end the context. */
+static int numbered_refusal(const char *text, uint64_t number)
+{
+	char *end;
+	int code;
+
+	if (strtoull(text, &end, 10) != number)
+		return GPU_OK;
+	code = (int)strtol(end, NULL, 10);
+	if (code == GPU_EILLEGAL_ADDRESS || code == GPU_EDEINITIALIZED)
+		fake_lose(code);
+	return code;
+}
+
 int fake_refusal(const char *name)
 {
+	const uint64_t number =
+		1 +
+		atomic_fetch_add_explicit(&fake.calls, 1, memory_order_relaxed);
 	const char *text = getenv("FAKE_CUDA_REFUSE");
 	const size_t bytes = strlen(name);
 
+	if (text && *text == '#')
+		return numbered_refusal(text + 1, number);
 	if (!text || strncmp(text, name, bytes) != 0 || text[bytes] != ' ')
 		return GPU_OK;
 	return (int)strtol(text + bytes, NULL, 10);
 }
 
+uint64_t fake_calls(void)
+{
+	return atomic_load_explicit(&fake.calls, memory_order_relaxed);
+}
+
 int fake_call(const char *name)
 {
+	const int refused = fake_refusal(name);
+
 	if (fake.pid != getpid())
 		return GPU_ENOT_INITIALIZED;
 	if (!pushed)
 		return GPU_EINVALID_CONTEXT;
-	return fake.sticky ? fake.sticky : fake_refusal(name);
+	/* The driver would end the capture, which is the engine's. */
+	if (fake.is_capturing && capture_mode != GPU_CAPTURE_RELAXED &&
+	    strcmp(name, "cuStreamIsCapturing") != 0)
+		fake_wrong("%s while a stream captures", name);
+	return fake_sticky() ? fake_sticky() : refused;
 }
 
 static int number_of(const char *name, int otherwise)
@@ -57,12 +88,13 @@ static int number_of(const char *name, int otherwise)
 
 int cuInit(uint32_t flags)
 {
+	const int refused = fake_refusal(__func__);
 	uint32_t i;
 
 	if (flags)
 		return GPU_EINVALID_VALUE;
-	if (fake_refusal(__func__))
-		return fake_refusal(__func__);
+	if (refused)
+		return refused;
 	/* A child of a process that called it has no driver. */
 	if (fake.pid && fake.pid != getpid())
 		return GPU_ENOT_INITIALIZED;
@@ -81,7 +113,7 @@ __attribute__((destructor)) static void end(void)
 	uint32_t left = 0;
 	uint32_t i;
 
-	if (fake.pid != getpid() || fake.sticky)
+	if (fake.pid != getpid() || fake_sticky())
 		return;
 	for (i = 0; i < FAKE_HANDLES_MAX; i++)
 		left += fake.handles[i].fd >= 0;
@@ -104,6 +136,10 @@ __attribute__((destructor)) static void end(void)
 
 int cuDriverGetVersion(int *version)
 {
+	const int refused = fake_refusal(__func__);
+
+	if (refused)
+		return refused;
 	*version = number_of("FAKE_CUDA_VERSION", 13000);
 	return GPU_OK;
 }
@@ -142,59 +178,65 @@ int cuGetErrorName(int code, const char **name)
 
 static int device_call(const char *name, int device)
 {
+	const int refused = fake_refusal(name);
+
 	if (fake.pid != getpid())
 		return GPU_ENOT_INITIALIZED;
-	return device ? GPU_EINVALID_DEVICE : fake_refusal(name);
+	return device ? GPU_EINVALID_DEVICE : refused;
 }
-#define device_ready(device) device_call(__func__, device)
+#define DEVICE_READY(device)                                                   \
+	do {                                                                   \
+		const int refused = device_call(__func__, device);             \
+                                                                               \
+		if (refused)                                                   \
+			return refused;                                        \
+	} while (0)
 
 int cuDeviceGetCount(int *count)
 {
-	if (device_ready(0))
-		return device_ready(0);
+	DEVICE_READY(0);
 	*count = 1;
 	return GPU_OK;
 }
 
 int cuDeviceGet(int *device, int ordinal)
 {
-	if (device_ready(ordinal))
-		return device_ready(ordinal);
+	DEVICE_READY(ordinal);
 	*device = ordinal;
 	return GPU_OK;
 }
 
 int cuDeviceGetName(char *name, int bytes, int device)
 {
-	if (!device_ready(device))
-		(void)snprintf(name, (size_t)bytes, "fake");
-	return device_ready(device);
+	DEVICE_READY(device);
+	(void)snprintf(name, (size_t)bytes, "fake");
+	return GPU_OK;
 }
 
 int cuDeviceGetUuid(void *uuid, int device)
 {
-	if (!device_ready(device))
-		memcpy(uuid, "fake device 0000", 16);
-	return device_ready(device);
+	DEVICE_READY(device);
+	memcpy(uuid, "fake device 0000", 16);
+	return GPU_OK;
 }
 
 int cuDeviceGetPCIBusId(char *text, int bytes, int device)
 {
-	if (!device_ready(device))
-		(void)snprintf(text, (size_t)bytes, "0000:00:00.0");
-	return device_ready(device);
+	DEVICE_READY(device);
+	(void)snprintf(text, (size_t)bytes, "0000:00:00.0");
+	return GPU_OK;
 }
 
 int cuDeviceTotalMem(size_t *bytes, int device)
 {
+	DEVICE_READY(device);
 	*bytes = (size_t)1 << 30;
-	return device_ready(device);
+	return GPU_OK;
 }
 
 int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
-	if (device_ready(device))
-		return device_ready(device);
+	DEVICE_READY(device);
 	switch (attribute) {
 	case GPU_ATTRIBUTE_PROCESSORS:
 		*value = 2;
@@ -203,8 +245,13 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
 		*value = 9;
 		break;
 	case GPU_ATTRIBUTE_VMM:
-	case GPU_ATTRIBUTE_POSIX_FD:
 		*value = 1;
+		break;
+	case GPU_ATTRIBUTE_RDMA_WITH_VMM:
+		*value = number_of("FAKE_CUDA_RDMA", 0);
+		break;
+	case GPU_ATTRIBUTE_POSIX_FD:
+		*value = number_of("FAKE_CUDA_POSIX_FD", 1);
 		break;
 	default:
 		*value = 0;
@@ -217,8 +264,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
 
 int cuDevicePrimaryCtxRetain(struct gpu_context **context, int device)
 {
-	if (device_ready(device))
-		return device_ready(device);
+	DEVICE_READY(device);
 	fake.retained++;
 	*context = (struct gpu_context *)(void *)primary;
 	return GPU_OK;
@@ -226,8 +272,7 @@ int cuDevicePrimaryCtxRetain(struct gpu_context **context, int device)
 
 int cuDevicePrimaryCtxRelease(int device)
 {
-	if (device_ready(device))
-		return device_ready(device);
+	DEVICE_READY(device);
 	if (!fake.retained)
 		return GPU_EINVALID_CONTEXT;
 	fake.retained--;
@@ -236,8 +281,7 @@ int cuDevicePrimaryCtxRelease(int device)
 
 int cuCtxPushCurrent(struct gpu_context *context)
 {
-	if (device_ready(0))
-		return device_ready(0);
+	DEVICE_READY(0);
 	if ((void *)context != primary || !fake.retained)
 		return GPU_EINVALID_CONTEXT;
 	pushed++;
@@ -246,8 +290,7 @@ int cuCtxPushCurrent(struct gpu_context *context)
 
 int cuCtxPopCurrent(struct gpu_context **context)
 {
-	if (device_ready(0))
-		return device_ready(0);
+	DEVICE_READY(0);
 	if (!pushed)
 		return GPU_EINVALID_CONTEXT;
 	pushed--;
@@ -257,14 +300,12 @@ int cuCtxPopCurrent(struct gpu_context **context)
 
 int cuThreadExchangeStreamCaptureMode(int *mode)
 {
-	static _Thread_local int current;
-	const int before = current;
+	const int before = capture_mode;
 
-	if (device_ready(0))
-		return device_ready(0);
+	DEVICE_READY(0);
 	if (*mode < 0 || *mode > GPU_CAPTURE_RELAXED)
 		return GPU_EINVALID_VALUE;
-	current = *mode;
+	capture_mode = *mode;
 	*mode = before;
 	return GPU_OK;
 }
@@ -282,8 +323,8 @@ struct fake_name {
 	{ #name, version, (void (*)(void))name },
 /* NOLINTEND(bugprone-macro-parentheses) */
 static const struct fake_name names[] = {
-	GPU_CALLS(FAKE_NAME){ "cuMemcpyBatchAsync", 12080,
-			      (void (*)(void))fake_batch_12 },
+	GPU_ALL_CALLS(FAKE_NAME){ "cuMemcpyBatchAsync", 12080,
+				  (void (*)(void))fake_batch_12 },
 	{ "cuMemcpyBatchAsync", 13000, (void (*)(void))fake_batch_13 },
 };
 

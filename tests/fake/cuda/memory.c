@@ -80,8 +80,7 @@ int cuMemGetAllocationGranularity(size_t *bytes,
 				  const struct gpu_allocation *allocation,
 				  int which)
 {
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	if (!is_allocation(allocation) || which < 0 ||
 	    which > GPU_GRANULARITY_RECOMMENDED)
 		return GPU_EINVALID_VALUE;
@@ -96,8 +95,7 @@ int cuMemCreate(uint64_t *handle, size_t bytes,
 	int code;
 	int fd;
 
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	if (!bytes || bytes % FAKE_GRANULARITY || flags ||
 	    !is_allocation(allocation))
 		return GPU_EINVALID_VALUE;
@@ -116,6 +114,8 @@ int cuMemCreate(uint64_t *handle, size_t bytes,
 		       handle_new(fd, bytes, handle);
 	if (code)
 		(void)close(fd);
+	else
+		fake.handles[*handle - 1].is_fresh = 1;
 	return unlock(code);
 }
 
@@ -123,8 +123,7 @@ int cuMemRelease(uint64_t handle)
 {
 	struct fake_handle *at;
 
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	lock();
 	at = handle_of(handle);
 	if (!at)
@@ -140,8 +139,7 @@ int cuMemExportToShareableHandle(void *exported, uint64_t handle, int type,
 	const struct fake_handle *at;
 	int fd = -1;
 
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	if (type != GPU_HANDLE_POSIX_FD || flags)
 		return GPU_EINVALID_VALUE;
 	lock();
@@ -163,8 +161,7 @@ int cuMemImportFromShareableHandle(uint64_t *handle, void *exported, int type)
 	int code;
 	int fd;
 
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	if (type != GPU_HANDLE_POSIX_FD ||
 	    fstat((int)(intptr_t)exported, &status) ||
 	    !S_ISREG(status.st_mode) ||
@@ -189,8 +186,7 @@ int cuMemGetHandleForAddressRange(void *exported, uint64_t address,
 	(void)exported;
 	(void)address;
 	(void)bytes;
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	return type != GPU_RANGE_DMABUF || flags ? GPU_EINVALID_VALUE :
 						   GPU_ENOT_SUPPORTED;
 }
@@ -218,8 +214,7 @@ int cuMemAddressReserve(uint64_t *address, size_t bytes, size_t alignment,
 	struct fake_range *range = fake.ranges;
 	void *memory;
 
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	if (!bytes || bytes % FAKE_GRANULARITY || alignment || wanted || flags)
 		return GPU_EINVALID_VALUE;
 	lock();
@@ -240,8 +235,7 @@ int cuMemAddressFree(uint64_t address, size_t bytes)
 {
 	struct fake_range *range;
 
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	lock();
 	range = range_of(address, bytes);
 	if (!range || range->address != address || range->bytes != bytes)
@@ -260,8 +254,7 @@ int cuMemMap(uint64_t address, size_t bytes, size_t offset, uint64_t handle,
 	struct fake_range *range;
 	void *view;
 
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	lock();
 	memory = handle_of(handle);
 	range = range_of(address, bytes);
@@ -273,6 +266,9 @@ int cuMemMap(uint64_t address, size_t bytes, size_t offset, uint64_t handle,
 		    HEAD_BYTES);
 	if (view == MAP_FAILED)
 		return unlock(GPU_EOUT_OF_MEMORY);
+	if (memory->is_fresh)
+		memset(view, FAKE_FORMER_BYTE, bytes);
+	memory->is_fresh = 0;
 	memory->users++;
 	range->mapped_bytes = bytes;
 	range->handle = handle;
@@ -285,8 +281,7 @@ int cuMemUnmap(uint64_t address, size_t bytes)
 {
 	struct fake_range *range;
 
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	lock();
 	range = range_of(address, bytes);
 	if (!range || range->address != address || range->mapped_bytes != bytes)
@@ -303,10 +298,10 @@ int cuMemUnmap(uint64_t address, size_t bytes)
 int cuMemSetAccess(uint64_t address, size_t bytes,
 		   const struct gpu_access *access, size_t count)
 {
+	const char *read_refusal = getenv("FAKE_CUDA_READ");
 	struct fake_range *range;
 
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	lock();
 	range = range_of(address, bytes);
 	if (!range || range->mapped_bytes != bytes || count != 1 ||
@@ -315,6 +310,8 @@ int cuMemSetAccess(uint64_t address, size_t bytes,
 	    (access->flags != GPU_ACCESS_READ &&
 	     access->flags != GPU_ACCESS_READ_WRITE))
 		return unlock(GPU_EINVALID_VALUE);
+	if (read_refusal && access->flags == GPU_ACCESS_READ)
+		return unlock((int)strtol(read_refusal, NULL, 10));
 	range->access = access->flags;
 	return unlock(GPU_OK);
 }
@@ -340,8 +337,7 @@ int cuMemHostAlloc(void **memory, size_t bytes, uint32_t flags)
 {
 	struct fake_span *host = fake.hosts;
 
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	if (!bytes || flags & ~(uint32_t)GPU_HOST_PORTABLE)
 		return GPU_EINVALID_VALUE;
 	lock();
@@ -359,8 +355,7 @@ int cuMemFreeHost(void *memory)
 {
 	struct fake_span *host;
 
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	lock();
 	host = host_of((uint64_t)(uintptr_t)memory, 0);
 	if (!host || host->address != (uint64_t)(uintptr_t)memory)

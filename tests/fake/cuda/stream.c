@@ -83,12 +83,12 @@ static void entry_run(const struct fake_entry *entry)
 		record_run(entry);
 		break;
 	case FAKE_WAIT:
-		while (entry->event->done < entry->event_turn && !fake.sticky)
+		while (entry->event->done < entry->event_turn && !fake_sticky())
 			changed_wait();
 		break;
 	}
-	if (code && !fake.sticky)
-		fake.sticky = code;
+	if (code && !fake_sticky())
+		fake_lose(code);
 }
 
 /* An entry stays in the queue until it is done: what it touches is in use. */
@@ -110,7 +110,7 @@ static void *stream_run(void *context)
 			(void)nanosleep(&late, NULL);
 			lock();
 		}
-		if (!fake.sticky)
+		if (!fake_sticky())
 			entry_run(
 				&stream->queue[stream->head % FAKE_QUEUE_MAX]);
 		stream->head++;
@@ -135,10 +135,10 @@ int fake_queue(struct gpu_stream *stream, const struct fake_entry *entry)
 	/* The NULL stream waits for all others: no test of ours may use it. */
 	if (!is_stream(stream))
 		fake_wrong("work on a stream that is none");
-	while (stream->tail - stream->head == FAKE_QUEUE_MAX && !fake.sticky)
+	while (stream->tail - stream->head == FAKE_QUEUE_MAX && !fake_sticky())
 		changed_wait();
-	if (fake.sticky)
-		return unlock(fake.sticky);
+	if (fake_sticky())
+		return unlock(fake_sticky());
 	stream->queue[stream->tail % FAKE_QUEUE_MAX] = *entry;
 	stream->tail++;
 	changed_say();
@@ -177,8 +177,7 @@ int cuStreamCreate(struct gpu_stream **stream, uint32_t flags)
 {
 	struct gpu_stream *made;
 
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	if (flags != GPU_STREAM_NON_BLOCKING)
 		return GPU_EINVALID_VALUE;
 	made = calloc(1, sizeof(*made));
@@ -213,30 +212,28 @@ int cuStreamDestroy(struct gpu_stream *stream)
 		at = &(*at)->next;
 	*at = stream->next;
 	free(stream);
-	return unlock(fake.sticky);
+	return unlock(fake_sticky());
 }
 
 int cuStreamSynchronize(struct gpu_stream *stream)
 {
 	uint64_t until;
 
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	lock();
 	if (!is_stream(stream))
 		fake_wrong("a wait for a stream that is none");
 	until = stream->tail;
 	while (stream->head < until)
 		changed_wait();
-	return unlock(fake.sticky);
+	return unlock(fake_sticky());
 }
 
 /* ---- events ---- */
 
 int cuEventCreate(struct gpu_event **event, uint32_t flags)
 {
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	if (flags &
 	    ~(uint32_t)(GPU_EVENT_BLOCKING_SYNC | GPU_EVENT_DISABLE_TIMING))
 		return GPU_EINVALID_VALUE;
@@ -251,8 +248,7 @@ int cuEventCreate(struct gpu_event **event, uint32_t flags)
 
 int cuEventDestroy(struct gpu_event *event)
 {
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	lock();
 	if (event->done < event->recorded)
 		fake_wrong("an event is destroyed before it was reached");
@@ -265,12 +261,34 @@ int cuEventRecord(struct gpu_event *event, struct gpu_stream *stream)
 {
 	struct fake_entry entry = { .kind = FAKE_RECORD, .event = event };
 
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	lock();
+	if (is_stream(stream) && stream->is_capturing)
+		fake_wrong("an event is recorded into a graph");
 	entry.event_turn = ++event->recorded;
 	(void)unlock(0);
 	return fake_queue(stream, &entry);
+}
+
+int cuStreamIsCapturing(struct gpu_stream *stream, int *status)
+{
+	FAKE_READY();
+	lock();
+	if (stream && !is_stream(stream))
+		fake_wrong("a question about a stream that is none");
+	/* A capture of any stream forbids the NULL stream. */
+	if (!stream && fake.is_capturing)
+		return unlock(GPU_ECAPTURE_IMPLICIT);
+	*status = stream ? stream->is_capturing : 0;
+	return unlock(GPU_OK);
+}
+
+int fake_capture(struct gpu_stream *stream, int is_capturing)
+{
+	lock();
+	stream->is_capturing = is_capturing;
+	fake.is_capturing = is_capturing;
+	return unlock(GPU_OK);
 }
 
 int cuStreamWaitEvent(struct gpu_stream *stream, struct gpu_event *event,
@@ -278,8 +296,7 @@ int cuStreamWaitEvent(struct gpu_stream *stream, struct gpu_event *event,
 {
 	struct fake_entry entry = { .kind = FAKE_WAIT, .event = event };
 
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	if (flags)
 		return GPU_EINVALID_VALUE;
 	lock();
@@ -292,8 +309,7 @@ int cuEventQuery(struct gpu_event *event)
 {
 	int is_done;
 
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	lock();
 	is_done = event->done == event->recorded;
 	return unlock(is_done ? GPU_OK : GPU_ENOT_READY);
@@ -303,19 +319,17 @@ int cuEventSynchronize(struct gpu_event *event)
 {
 	uint64_t until;
 
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	lock();
 	until = event->recorded;
-	while (event->done < until && !fake.sticky)
+	while (event->done < until && !fake_sticky())
 		changed_wait();
-	return unlock(fake.sticky);
+	return unlock(fake_sticky());
 }
 
 int cuEventElapsedTime(float *ms, struct gpu_event *from, struct gpu_event *to)
 {
-	if (fake_ready())
-		return fake_ready();
+	FAKE_READY();
 	lock();
 	if ((from->flags | to->flags) & GPU_EVENT_DISABLE_TIMING ||
 	    !from->recorded || !to->recorded)

@@ -340,6 +340,96 @@ UNIT_TEST(stream_waits_for_an_event_of_another)
 	assert_int_equal(end_of(waits), 0);
 }
 
+static void refused_by_number(void)
+{
+	int count;
+
+	/* cuInit() is the first one. */
+	(void)setenv("FAKE_CUDA_REFUSE", "#2 801", 1);
+	must(cuInit(0));
+	if (cuDeviceGetCount(&count) != GPU_ENOT_SUPPORTED)
+		_exit(1);
+	must(cuDeviceGetCount(&count));
+	if (fake_calls() != 3)
+		_exit(2);
+}
+
+static void lost_by_number(void)
+{
+	(void)setenv("FAKE_CUDA_REFUSE", "#5 700", 1);
+	must(cuInit(0));
+	must(cuDevicePrimaryCtxRetain(&at.context, 0));
+	must(cuCtxPushCurrent(at.context));
+	must(cuStreamCreate(&at.stream, GPU_STREAM_NON_BLOCKING));
+	if (cuStreamSynchronize(at.stream) != GPU_EILLEGAL_ADDRESS ||
+	    cuStreamSynchronize(at.stream) != GPU_EILLEGAL_ADDRESS)
+		_exit(1);
+}
+
+UNIT_TEST(call_of_a_number_is_refused)
+{
+	assert_int_equal(end_of(refused_by_number), 0);
+	assert_int_equal(end_of(lost_by_number), 0);
+}
+
+static void strict_while_capturing(void)
+{
+	begin();
+	(void)fake_capture(at.stream, 1);
+	(void)cuStreamSynchronize(at.stream);
+}
+
+static void relaxed_while_capturing(void)
+{
+	int mode = GPU_CAPTURE_RELAXED;
+	int status;
+
+	begin();
+	must(cuThreadExchangeStreamCaptureMode(&mode));
+	(void)fake_capture(at.stream, 1);
+	must(cuStreamIsCapturing(at.stream, &status));
+	if (!status ||
+	    cuStreamIsCapturing(NULL, &status) != GPU_ECAPTURE_IMPLICIT)
+		_exit(1);
+	end();
+}
+
+static void recorded_while_capturing(void)
+{
+	int mode = GPU_CAPTURE_RELAXED;
+	struct gpu_event *event;
+
+	begin();
+	must(cuThreadExchangeStreamCaptureMode(&mode));
+	must(cuEventCreate(&event, 0));
+	(void)fake_capture(at.stream, 1);
+	(void)cuEventRecord(event, at.stream);
+}
+
+UNIT_TEST(call_that_would_end_a_capture_ends_the_program)
+{
+	assert_int_equal(end_of(strict_while_capturing), WRONG);
+	assert_int_equal(end_of(recorded_while_capturing), WRONG);
+	assert_int_equal(end_of(relaxed_while_capturing), 0);
+}
+
+static void former_bytes(void)
+{
+	uint8_t byte;
+
+	begin();
+	must(cuMemcpyDtoHAsync(&byte, at.address + BYTES - 1, 1, at.stream));
+	must(cuStreamSynchronize(at.stream));
+	if (byte != FAKE_FORMER_BYTE)
+		_exit(1);
+	end();
+}
+
+UNIT_TEST(new_memory_holds_what_was_there_before)
+{
+	assert_int_equal(end_of(former_bytes), 0);
+}
+
 static int has_batch(const char *driver, int version)
 {
 	void *function;
