@@ -199,7 +199,6 @@ endef
 
 UNIT_ALSO_route := tests/unit/verbs/world.c
 UNIT_ALSO_tools := $(addprefix tools/kvpull_doctor_,causes.c findings.c kernel.c networks.c) tools/cli/*.c
-UNIT_ALSO_cuda := tests/fake/cuda/*.c
 UNIT_ALSO_top := tools/kvpull_top_*.c
 UNIT_ALSO_share := tests/unit/pool/world.c tests/unit/shm/world.c tests/unit/shm/raw.c
 # Their device is the fake one.
@@ -214,6 +213,9 @@ $(patsubst $(1)/%.c,$(B)/unit/%,$(wildcard $(1)/test_*.c)): $(B)/unit/%: $(B)/$(
 		$(patsubst %.c,$(B)/%.o,$(filter-out $(1)/test_%,$(wildcard $(1)/*.c $(UNIT_ALSO_$(notdir $(1)))))) $(B)/libunit.a $(TEST_LIBS)
 	$$(call LINK_TEST,-lcmocka)
 endef
+# Calls the fake driver itself. The library finds it as another one's libcuda.so.1.
+$(B)/unit/test_fake: $(patsubst %.c,$(B)/%.o,$(wildcard tests/fake/cuda/*.c))
+$(B)/unit/test_cuda $(B)/unit/test_cuda_refused: | $(FAKE_CUDA)
 $(foreach r,$(patsubst %/,%,$(wildcard tests/unit/*/)),$(eval $(call UNIT_ROOM,$(r))))
 $(B)/unit/%: $(B)/tests/abi/%.o $(B)/libunit.a $(TEST_LIBS)
 	$(call LINK_TEST,-lcmocka)

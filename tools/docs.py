@@ -49,7 +49,8 @@ NAV = (
         ("Headers", "include/README.md"),
         ("Library", "plugin/README.md"),
         ("One node", "shm/README.md"),
-        ("Between machines", "verbs/README.md"))),
+        ("Between machines", "verbs/README.md"),
+        ("Device memory", "cuda/README.md"))),
 )
 PAGES = [path for _, rows in NAV for _, path in rows]
 CONFIG = """site_name: kvpull

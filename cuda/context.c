@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cuda/context.h"
+
+#include <unistd.h>
+
+/*
+ * Codes after which a context does no more work, for all of this process: the
+ * driver returns them from every later call. GPU_EDEINITIALIZED: the process ends.
+ */
+static int ends_device(int code)
+{
+	switch (code) {
+	case GPU_ENOT_INITIALIZED:
+	case GPU_EDEINITIALIZED:
+	case GPU_EDEVICE_UNAVAILABLE:
+	case GPU_EECC_UNCORRECTABLE:
+	case GPU_ENVLINK_UNCORRECTABLE:
+	case GPU_ECONTAINED:
+	case GPU_EILLEGAL_ADDRESS:
+	case GPU_ELAUNCH_TIMEOUT:
+	case GPU_ECONTEXT_IS_DESTROYED:
+	case GPU_EASSERT:
+	case GPU_EHARDWARE_STACK_ERROR:
+	case GPU_EILLEGAL_INSTRUCTION:
+	case GPU_EMISALIGNED_ADDRESS:
+	case GPU_EINVALID_ADDRESS_SPACE:
+	case GPU_EINVALID_PC:
+	case GPU_ELAUNCH_FAILED:
+	case GPU_EUNKNOWN:
+		return 1;
+	default:
+		return 0;
+	}
+}
+
+int kvpull_cuda_error(int code, enum kvpull_cuda_scope scope)
+{
+	if (scope == KVPULL_CUDA_DEVICE || ends_device(code))
+		return KVPULL_EDEVICE;
+	if (scope == KVPULL_CUDA_PEER)
+		return KVPULL_EROUTE;
+	if (scope == KVPULL_CUDA_COPY)
+		return KVPULL_EREAD;
+	return code == GPU_EOUT_OF_MEMORY ? KVPULL_ENOMEM : KVPULL_EUNSUPPORTED;
+}
+
+int kvpull_cuda_failed(struct kvpull_cuda *cuda, const char *call, int code,
+		       enum kvpull_cuda_scope scope)
+{
+	const int error = kvpull_cuda_error(code, scope);
+
+	if (error != KVPULL_EDEVICE) {
+		kvpull_warn(cuda->device.log, "cuda: device %d: %s: %d %s",
+			    cuda->index, call, code,
+			    kvpull_cuda_code_name(&cuda->calls, code));
+		return error;
+	}
+	/* Two threads may meet it at once: one says so. */
+	if (atomic_exchange_explicit(&cuda->is_lost, 1, memory_order_relaxed) ||
+	    code == GPU_EDEINITIALIZED)
+		return error;
+	kvpull_error(
+		cuda->device.log,
+		"cuda: device %d is lost: %s: %d: restart the engine, and look for Xid in dmesg",
+		cuda->index, call, code);
+	return error;
+}
+
+int kvpull_cuda_is_lost(const struct kvpull_cuda *cuda)
+{
+	return cuda->pid != getpid() ||
+	       atomic_load_explicit(&cuda->is_lost, memory_order_relaxed);
+}
+
+int kvpull_cuda_enter(struct kvpull_cuda *cuda, int *mode)
+{
+	int code;
+
+	if (kvpull_cuda_is_lost(cuda))
+		return KVPULL_EDEVICE;
+	code = cuda->calls.cuCtxPushCurrent(cuda->context);
+	if (code)
+		return kvpull_cuda_failed(cuda, "cuCtxPushCurrent", code,
+					  KVPULL_CUDA_DEVICE);
+	*mode = GPU_CAPTURE_RELAXED;
+	code = cuda->calls.cuThreadExchangeStreamCaptureMode(mode);
+	if (!code)
+		return 0;
+	return kvpull_cuda_failed(cuda, "cuThreadExchangeStreamCaptureMode",
+				  code, KVPULL_CUDA_DEVICE);
+}
+
+void kvpull_cuda_leave(struct kvpull_cuda *cuda, int mode)
+{
+	struct gpu_context *popped;
+	int code;
+
+	if (kvpull_cuda_is_lost(cuda))
+		return;
+	code = cuda->calls.cuThreadExchangeStreamCaptureMode(&mode);
+	if (!code)
+		code = cuda->calls.cuCtxPopCurrent(&popped);
+	if (code)
+		(void)kvpull_cuda_failed(cuda, "cuCtxPopCurrent", code,
+					 KVPULL_CUDA_DEVICE);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A device of CUDA's, and the frame of each call: kvpull_cuda_enter() makes the
+ * context current for the calling thread, and lets the driver's calls pass while
+ * another thread captures a graph; kvpull_cuda_leave() puts back what was there.
+ */
+#ifndef KVPULL_CUDA_CONTEXT_H
+#define KVPULL_CUDA_CONTEXT_H
+
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "base/device.h"
+#include "cuda/calls.h"
+
+struct kvpull_cuda {
+	struct kvpull_device device; /* first: the seam's */
+	struct kvpull_cuda_calls calls;
+	struct gpu_context *context; /* the primary one, which is the engine's */
+	struct gpu_stream *stream;
+	pid_t pid;         /* that opened it: a child makes no call */
+	int index;         /* the driver's number of the device */
+	uint32_t can_rdma; /* the driver can pin it for NICs */
+	/* 1: no call reaches the driver any more. Orders nothing: relaxed. */
+	_Atomic uint32_t is_lost;
+};
+
+/* A refused call ends this, unless its code ends the device. */
+enum kvpull_cuda_scope {
+	KVPULL_CUDA_CALL = 0, /* KVPULL_ENOMEM, KVPULL_EUNSUPPORTED */
+	KVPULL_CUDA_COPY,     /* KVPULL_EREAD */
+	KVPULL_CUDA_PEER,     /* KVPULL_EROUTE */
+	KVPULL_CUDA_DEVICE    /* KVPULL_EDEVICE, whatever the code */
+};
+
+static inline struct kvpull_cuda *kvpull_cuda_of(struct kvpull_device *device)
+{
+	return (struct kvpull_cuda *)(void *)device;
+}
+
+/* The error of a code that is not GPU_OK (pure). */
+int kvpull_cuda_error(int code, enum kvpull_cuda_scope scope);
+
+/*
+ * The same for @call of this device: logs its line, and makes the device lost
+ * where the code says so.
+ */
+int kvpull_cuda_failed(struct kvpull_cuda *cuda, const char *call, int code,
+		       enum kvpull_cuda_scope scope);
+
+int kvpull_cuda_is_lost(const struct kvpull_cuda *cuda);
+
+/*
+ * Begin the driver's calls of this thread. 0, and *mode is for leave(); or
+ * KVPULL_EDEVICE: the device is lost, or this is a child.
+ */
+int KVPULL_MUST_CHECK kvpull_cuda_enter(struct kvpull_cuda *cuda, int *mode);
+void kvpull_cuda_leave(struct kvpull_cuda *cuda, int mode);
+
+#endif /* KVPULL_CUDA_CONTEXT_H */

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cuda/cuda.h"
+
+#include <unistd.h>
+
+#include "cuda/context.h"
+#include "cuda/memory.h"
+#include "cuda/work.h"
+
+static int is_lost(const struct kvpull_device *device)
+{
+	return kvpull_cuda_is_lost(
+		(const struct kvpull_cuda *)(const void *)device);
+}
+
+/* A lost device keeps all that it has: the driver would take nothing back. */
+static void device_close(struct kvpull_device *device)
+{
+	struct kvpull_cuda *const cuda = kvpull_cuda_of(device);
+	int mode;
+	int code;
+
+	if (kvpull_cuda_enter(cuda, &mode))
+		return;
+	code = cuda->calls.cuStreamDestroy(cuda->stream);
+	if (code)
+		(void)kvpull_cuda_failed(cuda, "cuStreamDestroy", code,
+					 KVPULL_CUDA_CALL);
+	kvpull_cuda_leave(cuda, mode);
+	if (is_lost(device))
+		return;
+	code = cuda->calls.cuDevicePrimaryCtxRelease(cuda->index);
+	if (code)
+		(void)kvpull_cuda_failed(cuda, "cuDevicePrimaryCtxRelease",
+					 code, KVPULL_CUDA_CALL);
+}
+
+static const struct kvpull_device_ops ops = {
+	.alloc = kvpull_cuda_alloc,
+	.export_fd = kvpull_cuda_export_fd,
+	.import_fd = kvpull_cuda_import_fd,
+	.unmap = kvpull_cuda_unmap,
+	.event_open = kvpull_cuda_event_open,
+	.event_close = kvpull_cuda_event_close,
+	.copy = kvpull_cuda_copy,
+	.record = kvpull_cuda_record,
+	.query = kvpull_cuda_query,
+	.mark = kvpull_cuda_mark,
+	.wait = kvpull_cuda_wait,
+	.is_lost = is_lost,
+	.close = device_close,
+};
+
+/* ---- open ---- */
+
+/* @answer: 1, the device has it. */
+static int ask(struct kvpull_cuda *cuda, int attribute, uint32_t *answer)
+{
+	int value = 0;
+	const int code = cuda->calls.cuDeviceGetAttribute(&value, attribute,
+							  cuda->index);
+
+	*answer = value != 0;
+	return code ? kvpull_cuda_failed(cuda, "cuDeviceGetAttribute", code,
+					 KVPULL_CUDA_CALL) :
+		      0;
+}
+
+/* Memory that other processes can map, by a descriptor. */
+static int sharing_ask(struct kvpull_cuda *cuda)
+{
+	uint32_t has_vmm = 0;
+	uint32_t has_fd = 0;
+	int code = ask(cuda, GPU_ATTRIBUTE_VMM, &has_vmm);
+
+	if (!code)
+		code = ask(cuda, GPU_ATTRIBUTE_POSIX_FD, &has_fd);
+	if (!code)
+		code = ask(cuda, GPU_ATTRIBUTE_RDMA_WITH_VMM, &cuda->can_rdma);
+	if (code || (has_vmm && has_fd))
+		return code;
+	kvpull_warn(
+		cuda->device.log,
+		"cuda: device %d cannot share its memory by file descriptors: use another GPU or driver",
+		cuda->index);
+	return KVPULL_EUNSUPPORTED;
+}
+
+static int device_find(struct kvpull_cuda *cuda, int index)
+{
+	int code = cuda->calls.cuDeviceGet(&cuda->index, index);
+
+	if (code) {
+		cuda->index = index;
+		return kvpull_cuda_failed(cuda, "cuDeviceGet", code,
+					  KVPULL_CUDA_CALL);
+	}
+	code = cuda->calls.cuDeviceGetUuid(cuda->device.uuid, cuda->index);
+	return code ? kvpull_cuda_failed(cuda, "cuDeviceGetUuid", code,
+					 KVPULL_CUDA_CALL) :
+		      sharing_ask(cuda);
+}
+
+static int granularity_ask(struct kvpull_cuda *cuda)
+{
+	const struct gpu_allocation shared = {
+		.type = GPU_ALLOCATION_PINNED,
+		.handle_types = GPU_HANDLE_POSIX_FD,
+		.location = { GPU_LOCATION_DEVICE, cuda->index },
+		.rdma = (uint8_t)cuda->can_rdma,
+	};
+	size_t bytes = 0;
+	const int code = cuda->calls.cuMemGetAllocationGranularity(
+		&bytes, &shared, GPU_GRANULARITY_RECOMMENDED);
+
+	if (code)
+		return kvpull_cuda_failed(cuda, "cuMemGetAllocationGranularity",
+					  code, KVPULL_CUDA_CALL);
+	cuda->device.granularity = bytes;
+	return 0;
+}
+
+/* A stream that does not wait for the default one, which is the engine's. */
+static int stream_open(struct kvpull_cuda *cuda)
+{
+	const int code = cuda->calls.cuStreamCreate(&cuda->stream,
+						    GPU_STREAM_NON_BLOCKING);
+
+	return code ? kvpull_cuda_failed(cuda, "cuStreamCreate", code,
+					 KVPULL_CUDA_CALL) :
+		      0;
+}
+
+static int parts_open(struct kvpull_cuda *cuda)
+{
+	int mode;
+	int code = kvpull_cuda_enter(cuda, &mode);
+
+	if (code)
+		return code;
+	code = granularity_ask(cuda);
+	if (!code)
+		code = stream_open(cuda);
+	kvpull_cuda_leave(cuda, mode);
+	return code;
+}
+
+static int context_open(struct kvpull_cuda *cuda)
+{
+	int code = cuda->calls.cuDevicePrimaryCtxRetain(&cuda->context,
+							cuda->index);
+
+	if (code)
+		return kvpull_cuda_failed(cuda, "cuDevicePrimaryCtxRetain",
+					  code, KVPULL_CUDA_CALL);
+	code = parts_open(cuda);
+	if (code && !kvpull_cuda_is_lost(cuda))
+		(void)cuda->calls.cuDevicePrimaryCtxRelease(cuda->index);
+	return code;
+}
+
+int kvpull_cuda_open(struct kvpull_arena *arena, const struct kvpull_log *log,
+		     int index, struct kvpull_device **device)
+{
+	struct kvpull_cuda *const cuda =
+		kvpull_arena_take(arena, 1, sizeof(*cuda));
+	int code;
+
+	if (!cuda)
+		return KVPULL_ENOMEM;
+	cuda->device.ops = &ops;
+	cuda->device.log = log;
+	cuda->pid = getpid();
+	code = kvpull_cuda_calls_load(&cuda->calls, log);
+	if (!code)
+		code = device_find(cuda, index);
+	if (!code)
+		code = context_open(cuda);
+	if (!code)
+		*device = &cuda->device;
+	return code;
+}

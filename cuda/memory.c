@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory by CUDA's virtual memory management: one allocation, one range of
+ * addresses, one mapping of it, whole and at its begin. The mapping keeps the
+ * memory, and an open descriptor does.
+ */
+#include "cuda/memory.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "cuda/context.h"
+
+/* Beyond any device, so that rounding up cannot wrap. */
+#define BYTES_MAX ((uint64_t)1 << 48)
+
+static struct gpu_access access_of(const struct kvpull_cuda *cuda, int flags)
+{
+	return (struct gpu_access){
+		.location = { GPU_LOCATION_DEVICE, cuda->index },
+		.flags = flags,
+	};
+}
+
+/* Addresses for @memory->bytes, and the allocation there. */
+static int range_map(struct kvpull_cuda *cuda,
+		     struct kvpull_device_memory *memory, uint64_t handle,
+		     enum kvpull_cuda_scope scope)
+{
+	uint64_t address = 0;
+	int error;
+	int code;
+
+	code = cuda->calls.cuMemAddressReserve(&address, memory->bytes, 0, 0,
+					       0);
+	if (code)
+		return kvpull_cuda_failed(cuda, "cuMemAddressReserve", code,
+					  scope);
+	code = cuda->calls.cuMemMap(address, memory->bytes, 0, handle, 0);
+	if (!code) {
+		memory->address = address;
+		return 0;
+	}
+	error = kvpull_cuda_failed(cuda, "cuMemMap", code, scope);
+	if (!kvpull_cuda_is_lost(cuda))
+		(void)cuda->calls.cuMemAddressFree(address, memory->bytes);
+	return error;
+}
+
+static void release(struct kvpull_cuda *cuda, uint64_t handle)
+{
+	int code;
+
+	if (kvpull_cuda_is_lost(cuda))
+		return;
+	code = cuda->calls.cuMemRelease(handle);
+	if (code)
+		(void)kvpull_cuda_failed(cuda, "cuMemRelease", code,
+					 KVPULL_CUDA_CALL);
+}
+
+static void range_unmap(struct kvpull_cuda *cuda,
+			const struct kvpull_device_memory *memory)
+{
+	const char *call = "cuMemUnmap";
+	int code;
+
+	if (kvpull_cuda_is_lost(cuda))
+		return;
+	code = cuda->calls.cuMemUnmap(memory->address, memory->bytes);
+	if (!code) {
+		call = "cuMemAddressFree";
+		code = cuda->calls.cuMemAddressFree(memory->address,
+						    memory->bytes);
+	}
+	if (code)
+		(void)kvpull_cuda_failed(cuda, call, code, KVPULL_CUDA_CALL);
+}
+
+static void memory_free(struct kvpull_cuda *cuda,
+			const struct kvpull_device_memory *memory)
+{
+	if (memory->address)
+		range_unmap(cuda, memory);
+	if (memory->handle)
+		release(cuda, memory->handle);
+}
+
+/* ---- own memory ---- */
+
+/*
+ * Drivers that can pin device memory for NICs in general may refuse it for this
+ * memory: copies between GPUs do without.
+ */
+static int create(struct kvpull_cuda *cuda, uint64_t bytes, uint64_t *handle)
+{
+	struct gpu_allocation allocation = {
+		.type = GPU_ALLOCATION_PINNED,
+		.handle_types = GPU_HANDLE_POSIX_FD,
+		.location = { GPU_LOCATION_DEVICE, cuda->index },
+		.rdma = (uint8_t)cuda->can_rdma,
+	};
+	int code = cuda->calls.cuMemCreate(handle, bytes, &allocation, 0);
+
+	if (allocation.rdma &&
+	    (code == GPU_ENOT_SUPPORTED || code == GPU_ENOT_PERMITTED)) {
+		kvpull_info(
+			cuda->device.log,
+			"cuda: device %d: no NIC can read this memory: cuMemCreate: %d: GPUs of this node can",
+			cuda->index, code);
+		allocation.rdma = 0;
+		code = cuda->calls.cuMemCreate(handle, bytes, &allocation, 0);
+	}
+	return code ? kvpull_cuda_failed(cuda, "cuMemCreate", code,
+					 KVPULL_CUDA_CALL) :
+		      0;
+}
+
+/* A wait that fails leaves unknown what may still be stored: the device is lost. */
+static int zero(struct kvpull_cuda *cuda,
+		const struct kvpull_device_memory *memory)
+{
+	const struct gpu_access wanted = access_of(cuda, GPU_ACCESS_READ_WRITE);
+	int code;
+
+	code = cuda->calls.cuMemSetAccess(memory->address, memory->bytes,
+					  &wanted, 1);
+	if (code)
+		return kvpull_cuda_failed(cuda, "cuMemSetAccess", code,
+					  KVPULL_CUDA_CALL);
+	code = cuda->calls.cuMemsetD8Async(memory->address, 0, memory->bytes,
+					   cuda->stream);
+	if (code)
+		return kvpull_cuda_failed(cuda, "cuMemsetD8Async", code,
+					  KVPULL_CUDA_CALL);
+	code = cuda->calls.cuStreamSynchronize(cuda->stream);
+	return code ? kvpull_cuda_failed(cuda, "cuStreamSynchronize", code,
+					 KVPULL_CUDA_DEVICE) :
+		      0;
+}
+
+static int own_take(struct kvpull_cuda *cuda,
+		    struct kvpull_device_memory *memory)
+{
+	int error = create(cuda, memory->bytes, &memory->handle);
+
+	if (error)
+		return error;
+	error = range_map(cuda, memory, memory->handle, KVPULL_CUDA_CALL);
+	if (!error)
+		error = zero(cuda, memory);
+	if (error)
+		memory_free(cuda, memory);
+	return error;
+}
+
+int kvpull_cuda_alloc(struct kvpull_device *device, uint64_t bytes,
+		      struct kvpull_device_memory *memory)
+{
+	struct kvpull_cuda *const cuda = kvpull_cuda_of(device);
+	const uint64_t unit = device->granularity;
+	struct kvpull_device_memory taken = {
+		.bytes = (bytes + unit - 1) / unit * unit,
+		.access = KVPULL_DEVICE_READ_WRITE,
+	};
+	int error;
+	int mode;
+
+	if (!bytes || bytes > BYTES_MAX)
+		return KVPULL_EINVAL;
+	error = kvpull_cuda_enter(cuda, &mode);
+	if (error)
+		return error;
+	error = own_take(cuda, &taken);
+	kvpull_cuda_leave(cuda, mode);
+	if (!error)
+		*memory = taken;
+	return error;
+}
+
+int kvpull_cuda_export_fd(struct kvpull_device *device,
+			  const struct kvpull_device_memory *memory, int *fd)
+{
+	struct kvpull_cuda *const cuda = kvpull_cuda_of(device);
+	int exported = -1;
+	int code;
+	int mode;
+
+	if (!memory->handle)
+		return KVPULL_EINVAL;
+	code = kvpull_cuda_enter(cuda, &mode);
+	if (code)
+		return code;
+	code = cuda->calls.cuMemExportToShareableHandle(
+		&exported, memory->handle, GPU_HANDLE_POSIX_FD, 0);
+	if (code)
+		code = kvpull_cuda_failed(cuda, "cuMemExportToShareableHandle",
+					  code, KVPULL_CUDA_CALL);
+	kvpull_cuda_leave(cuda, mode);
+	if (code)
+		return code;
+	/* A program that the engine starts would keep the memory by it. */
+	(void)fcntl(exported, F_SETFD, FD_CLOEXEC);
+	*fd = exported;
+	return 0;
+}
+
+/* ---- memory of others ---- */
+
+/*
+ * For reads where the driver has that: a mapping for stores could be written
+ * into by a fault of ours.
+ */
+static int access_take(struct kvpull_cuda *cuda,
+		       struct kvpull_device_memory *memory)
+{
+	struct gpu_access wanted = access_of(cuda, GPU_ACCESS_READ);
+	int code = cuda->calls.cuMemSetAccess(memory->address, memory->bytes,
+					      &wanted, 1);
+
+	if (code == GPU_EINVALID_VALUE || code == GPU_ENOT_SUPPORTED) {
+		kvpull_warn(
+			cuda->device.log,
+			"cuda: device %d: a peer's memory is mapped for stores, too: cuMemSetAccess for reads alone: %d",
+			cuda->index, code);
+		wanted.flags = GPU_ACCESS_READ_WRITE;
+		memory->access = KVPULL_DEVICE_READ_WRITE;
+		code = cuda->calls.cuMemSetAccess(memory->address,
+						  memory->bytes, &wanted, 1);
+	}
+	return code ? kvpull_cuda_failed(cuda, "cuMemSetAccess", code,
+					 KVPULL_CUDA_PEER) :
+		      0;
+}
+
+static int foreign_take(struct kvpull_cuda *cuda, int fd,
+			struct kvpull_device_memory *memory)
+{
+	uint64_t handle;
+	int error;
+	int code;
+
+	/* The driver wants the descriptor as a pointer's value. */
+	code = cuda->calls.cuMemImportFromShareableHandle(
+		&handle, (void *)(uintptr_t)(unsigned int)fd,
+		GPU_HANDLE_POSIX_FD);
+	if (code)
+		return kvpull_cuda_failed(cuda,
+					  "cuMemImportFromShareableHandle",
+					  code, KVPULL_CUDA_PEER);
+	error = range_map(cuda, memory, handle, KVPULL_CUDA_PEER);
+	if (!error)
+		error = access_take(cuda, memory);
+	if (error)
+		memory_free(cuda, memory);
+	/* The mapping keeps the memory from here on. */
+	release(cuda, handle);
+	return error;
+}
+
+int kvpull_cuda_import_fd(struct kvpull_device *device, int fd, uint64_t bytes,
+			  struct kvpull_device_memory *memory)
+{
+	struct kvpull_cuda *const cuda = kvpull_cuda_of(device);
+	struct kvpull_device_memory taken = {
+		.bytes = bytes,
+		.access = KVPULL_DEVICE_READ,
+	};
+	int error;
+	int mode;
+
+	if (fd < 0)
+		return KVPULL_EINVAL;
+	if (!bytes || bytes > BYTES_MAX || bytes % device->granularity)
+		return KVPULL_EPROTO;
+	error = kvpull_cuda_enter(cuda, &mode);
+	if (error)
+		return error;
+	error = foreign_take(cuda, fd, &taken);
+	kvpull_cuda_leave(cuda, mode);
+	if (!error)
+		*memory = taken;
+	return error;
+}
+
+void kvpull_cuda_unmap(struct kvpull_device *device,
+		       struct kvpull_device_memory *memory)
+{
+	struct kvpull_cuda *const cuda = kvpull_cuda_of(device);
+	int mode;
+
+	if (memory->address && !kvpull_cuda_enter(cuda, &mode)) {
+		memory_free(cuda, memory);
+		kvpull_cuda_leave(cuda, mode);
+	}
+	*memory = (struct kvpull_device_memory){ 0 };
+}

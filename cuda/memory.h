@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory of a device: taken, handed out, mapped, given back. See base/device.h. */
+#ifndef KVPULL_CUDA_MEMORY_H
+#define KVPULL_CUDA_MEMORY_H
+
+#include "base/device.h"
+
+int kvpull_cuda_alloc(struct kvpull_device *device, uint64_t bytes,
+		      struct kvpull_device_memory *memory);
+int kvpull_cuda_export_fd(struct kvpull_device *device,
+			  const struct kvpull_device_memory *memory, int *fd);
+int kvpull_cuda_import_fd(struct kvpull_device *device, int fd, uint64_t bytes,
+			  struct kvpull_device_memory *memory);
+void kvpull_cuda_unmap(struct kvpull_device *device,
+		       struct kvpull_device_memory *memory);
+
+#endif /* KVPULL_CUDA_MEMORY_H */

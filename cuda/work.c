@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cuda/work.h"
+
+#include "cuda/context.h"
+
+static struct gpu_event *event_of(struct kvpull_device_event *event)
+{
+	return (struct gpu_event *)(void *)event;
+}
+
+/* ---- events ---- */
+
+int kvpull_cuda_event_open(struct kvpull_device *device,
+			   struct kvpull_device_event **event)
+{
+	struct kvpull_cuda *const cuda = kvpull_cuda_of(device);
+	struct gpu_event *made = NULL;
+	int mode;
+	int code = kvpull_cuda_enter(cuda, &mode);
+
+	if (code)
+		return code;
+	code = cuda->calls.cuEventCreate(&made, GPU_EVENT_DISABLE_TIMING);
+	if (code)
+		code = kvpull_cuda_failed(cuda, "cuEventCreate", code,
+					  KVPULL_CUDA_CALL);
+	kvpull_cuda_leave(cuda, mode);
+	if (!code)
+		*event = (struct kvpull_device_event *)(void *)made;
+	return code;
+}
+
+void kvpull_cuda_event_close(struct kvpull_device *device,
+			     struct kvpull_device_event *event)
+{
+	struct kvpull_cuda *const cuda = kvpull_cuda_of(device);
+	int mode;
+	int code;
+
+	if (kvpull_cuda_enter(cuda, &mode))
+		return;
+	code = cuda->calls.cuEventDestroy(event_of(event));
+	if (code)
+		(void)kvpull_cuda_failed(cuda, "cuEventDestroy", code,
+					 KVPULL_CUDA_CALL);
+	kvpull_cuda_leave(cuda, mode);
+}
+
+/*
+ * Without an event behind a copy nobody knows when it ends: a record that the
+ * driver refuses ends the device, and so does a query.
+ */
+int kvpull_cuda_record(struct kvpull_device *device,
+		       struct kvpull_device_event *event)
+{
+	struct kvpull_cuda *const cuda = kvpull_cuda_of(device);
+	int mode;
+	int code = kvpull_cuda_enter(cuda, &mode);
+
+	if (code)
+		return code;
+	code = cuda->calls.cuEventRecord(event_of(event), cuda->stream);
+	if (code)
+		code = kvpull_cuda_failed(cuda, "cuEventRecord", code,
+					  KVPULL_CUDA_DEVICE);
+	kvpull_cuda_leave(cuda, mode);
+	return code;
+}
+
+int kvpull_cuda_query(struct kvpull_device *device,
+		      struct kvpull_device_event *event)
+{
+	struct kvpull_cuda *const cuda = kvpull_cuda_of(device);
+	int answer = 0;
+	int mode;
+	int code = kvpull_cuda_enter(cuda, &mode);
+
+	if (code)
+		return code;
+	code = cuda->calls.cuEventQuery(event_of(event));
+	if (!code)
+		answer = 1;
+	else if (code != GPU_ENOT_READY)
+		answer = kvpull_cuda_failed(cuda, "cuEventQuery", code,
+					    KVPULL_CUDA_DEVICE);
+	kvpull_cuda_leave(cuda, mode);
+	return answer;
+}
+
+/* ---- order against the engine ---- */
+
+/*
+ * An event that is recorded into a graph belongs to the graph. Another stream's
+ * capture forbids questions about the default stream (GPU_ECAPTURE_IMPLICIT).
+ */
+static int mark_record(struct kvpull_cuda *cuda, struct gpu_stream *stream,
+		       struct gpu_event *event)
+{
+	int is_capturing = 0;
+	int code = cuda->calls.cuStreamIsCapturing(stream, &is_capturing);
+
+	if (code == GPU_ECAPTURE_IMPLICIT || (!code && is_capturing))
+		return 0;
+	if (code)
+		return kvpull_cuda_failed(cuda, "cuStreamIsCapturing", code,
+					  KVPULL_CUDA_CALL);
+	code = cuda->calls.cuEventRecord(event, stream);
+	return code ? kvpull_cuda_failed(cuda, "cuEventRecord", code,
+					 KVPULL_CUDA_CALL) :
+		      1;
+}
+
+int kvpull_cuda_mark(struct kvpull_device *device, uint64_t stream,
+		     struct kvpull_device_event *event)
+{
+	struct kvpull_cuda *const cuda = kvpull_cuda_of(device);
+	int mode;
+	int code = kvpull_cuda_enter(cuda, &mode);
+
+	if (code)
+		return code;
+	code = mark_record(cuda, (struct gpu_stream *)(uintptr_t)stream,
+			   event_of(event));
+	kvpull_cuda_leave(cuda, mode);
+	return code;
+}
+
+int kvpull_cuda_wait(struct kvpull_device *device,
+		     struct kvpull_device_event *event)
+{
+	struct kvpull_cuda *const cuda = kvpull_cuda_of(device);
+	int mode;
+	int code = kvpull_cuda_enter(cuda, &mode);
+
+	if (code)
+		return code;
+	code = cuda->calls.cuStreamWaitEvent(cuda->stream, event_of(event), 0);
+	if (code)
+		code = kvpull_cuda_failed(cuda, "cuStreamWaitEvent", code,
+					  KVPULL_CUDA_CALL);
+	kvpull_cuda_leave(cuda, mode);
+	return code;
+}
+
+/* ---- copies ---- */
+
+/*
+ * Sources are read in the stream's order: the other orders may read them before
+ * an event that the stream waits for.
+ */
+static int batch_queue(struct kvpull_cuda *cuda,
+		       const struct kvpull_device_pieces *pieces)
+{
+	struct gpu_copy_attributes attributes = { .order = GPU_ORDER_STREAM };
+	size_t attribute_from = 0;
+	size_t failed;
+
+	if (cuda->calls.batch_13)
+		return cuda->calls.batch_13(pieces->targets, pieces->sources,
+					    pieces->bytes, pieces->count,
+					    &attributes, &attribute_from, 1,
+					    cuda->stream);
+	return cuda->calls.batch_12(pieces->targets, pieces->sources,
+				    pieces->bytes, pieces->count, &attributes,
+				    &attribute_from, 1, &failed, cuda->stream);
+}
+
+static int each_queue(struct kvpull_cuda *cuda,
+		      const struct kvpull_device_pieces *pieces)
+{
+	int code = 0;
+	uint32_t at;
+
+	for (at = 0; at < pieces->count && !code; at++)
+		code = cuda->calls.cuMemcpyDtoDAsync(
+			pieces->targets[at], pieces->sources[at],
+			pieces->bytes[at], cuda->stream);
+	return code;
+}
+
+int kvpull_cuda_copy(struct kvpull_device *device,
+		     const struct kvpull_device_pieces *pieces)
+{
+	struct kvpull_cuda *const cuda = kvpull_cuda_of(device);
+	const int has_batch = cuda->calls.batch_12 || cuda->calls.batch_13;
+	int mode;
+	int code;
+
+	if (!pieces->count || pieces->count > KVPULL_DEVICE_PIECES_MAX)
+		return KVPULL_EINVAL;
+	code = kvpull_cuda_enter(cuda, &mode);
+	if (code)
+		return code;
+	code = has_batch ? batch_queue(cuda, pieces) : each_queue(cuda, pieces);
+	if (code)
+		code = kvpull_cuda_failed(cuda,
+					  has_batch ? "cuMemcpyBatchAsync" :
+						      "cuMemcpyDtoDAsync",
+					  code, KVPULL_CUDA_COPY);
+	kvpull_cuda_leave(cuda, mode);
+	return code;
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The seam to a device with memory of its own, a GPU: what a vendor's driver is
+ * asked for. cuda/ implements it. The library takes device memory by it, hands
+ * the memory to other processes as a descriptor, maps theirs, and copies.
+ *
+ * Addresses are the device's: the CPU never touches them. Copies are queued on
+ * one stream of the library's own, in order, and end later: an event that is
+ * recorded behind a copy says when. A copy that was queued cannot be taken back,
+ * so memory stays mapped, and blocks stay taken, until such an event was seen.
+ *
+ * Errors of all calls, sorted by what they end:
+ *   KVPULL_EINVAL, KVPULL_ENOMEM, KVPULL_EUNSUPPORTED
+ *                    this call: nothing happened
+ *   KVPULL_EREAD     this copy: parts of it may be queued, and land
+ *   KVPULL_EROUTE    this peer: its memory cannot be mapped here
+ *   KVPULL_EDEVICE   the device, for ever: no later call reaches the driver, and
+ *                    whatever was queued may have landed or not
+ * The call that meets an error logs one line; EINVAL has none. In a child made by
+ * fork() every call is KVPULL_EDEVICE without a line, and none reaches the driver.
+ *
+ * Threads: any thread may make any call, and finds its own state of the driver
+ * (context, capture mode) afterwards as it was. Calls about one memory or event
+ * are not made at once, nor is close() beside any other. Calls may block for
+ * milliseconds (alloc, import, unmap, a full stream), so the engine's thread
+ * makes mark() alone once it serves.
+ */
+#ifndef KVPULL_BASE_DEVICE_H
+#define KVPULL_BASE_DEVICE_H
+
+#include <stdint.h>
+
+#include "base/log.h"
+
+#define KVPULL_DEVICE_UUID_BYTES 16u
+/* Pieces of one copy(): a stream of CUDA's holds about twice as many. */
+#define KVPULL_DEVICE_PIECES_MAX 512u
+
+#define KVPULL_DEVICE_READ 1u       /* a store by the device ends the device */
+#define KVPULL_DEVICE_READ_WRITE 2u /* stores are possible */
+
+/* Memory that is mapped here; address 0: none. */
+struct kvpull_device_memory {
+	uint64_t address; /* of the device */
+	uint64_t bytes;   /* a multiple of the device's granularity */
+	uint64_t handle;  /* the implementation's; 0: imported */
+	uint32_t access;  /* KVPULL_DEVICE_* */
+	uint32_t reserved;
+};
+
+/*
+ * Pieces of a copy, [count] each. The caller has checked that each piece lies in
+ * memory that is mapped, and that targets are mapped for stores and do not overlap:
+ * nobody checks again, and a piece that does not ends the device.
+ */
+struct kvpull_device_pieces {
+	uint64_t *targets; /* addresses */
+	uint64_t *sources;
+	size_t *bytes;  /* each >= 1 */
+	uint32_t count; /* 1 .. KVPULL_DEVICE_PIECES_MAX */
+};
+
+struct kvpull_device;
+struct kvpull_device_event; /* the driver's */
+
+struct kvpull_device_ops {
+	/*
+	 * Take zeroed memory of the device that other processes can map. bytes
+	 * >= 1 are rounded up to the granularity. Waits until all of the stream is
+	 * done. The caller gives it back by unmap().
+	 */
+	int (*alloc)(struct kvpull_device *device, uint64_t bytes,
+		     struct kvpull_device_memory *memory);
+	/*
+	 * A new descriptor of memory that alloc() took: the caller closes it. An
+	 * open descriptor, or a mapping by it, keeps the memory after unmap().
+	 */
+	int (*export_fd)(struct kvpull_device *device,
+			 const struct kvpull_device_memory *memory, int *fd);
+	/*
+	 * Map memory of another process by a descriptor that came from it, for
+	 * reads; for stores, too, where the driver refuses less (memory->access, and
+	 * one line). The descriptor stays the caller's and may be closed at once.
+	 * bytes are the peer's claim: no multiple of the granularity is
+	 * KVPULL_EPROTO, more than there is KVPULL_EROUTE, as is any other descriptor.
+	 */
+	int (*import_fd)(struct kvpull_device *device, int fd, uint64_t bytes,
+			 struct kvpull_device_memory *memory);
+	/*
+	 * Give back what alloc() or import_fd() mapped: no copy of it is queued.
+	 * *memory is 0 after it. Of a lost device the process keeps it.
+	 */
+	void (*unmap)(struct kvpull_device *device,
+		      struct kvpull_device_memory *memory);
+
+	/* An event that can be waited for. The caller gives it to event_close(). */
+	int (*event_open)(struct kvpull_device *device,
+			  struct kvpull_device_event **event);
+	/* The event's last record was seen by query(). */
+	void (*event_close)(struct kvpull_device *device,
+			    struct kvpull_device_event *event);
+
+	/*
+	 * Queue a copy behind all that the stream has; pieces have no order among
+	 * them. *pieces may be reused at once. On KVPULL_EREAD an event that is
+	 * recorded now says when the parts that were queued have landed.
+	 */
+	int (*copy)(struct kvpull_device *device,
+		    const struct kvpull_device_pieces *pieces);
+	/* Record the event behind all that the stream has. */
+	int (*record)(struct kvpull_device *device,
+		      struct kvpull_device_event *event);
+	/* 1: all before the last record is done, or none was made. 0: not yet. */
+	int (*query)(struct kvpull_device *device,
+		     struct kvpull_device_event *event);
+	/*
+	 * Record the event behind all that the engine has queued on its own stream,
+	 * by the driver's handle: 0 is a stream, too. 1: recorded. 0: not, as that
+	 * stream captures a graph, or as a capture forbids it.
+	 */
+	int (*mark)(struct kvpull_device *device, uint64_t stream,
+		    struct kvpull_device_event *event);
+	/* Let the stream wait for the event's last record: the CPU does not. */
+	int (*wait)(struct kvpull_device *device,
+		    struct kvpull_device_event *event);
+
+	/* 1: a call was, or will be, KVPULL_EDEVICE. Without a call of the driver. */
+	int (*is_lost)(const struct kvpull_device *device);
+	/* Events are closed, and memory is unmapped, but for a lost device's. */
+	void (*close)(struct kvpull_device *device);
+};
+
+/* Each implementation's struct begins with this one; its open sets all of it. */
+struct kvpull_device {
+	const struct kvpull_device_ops *ops;
+	const struct kvpull_log *log;
+	uint64_t granularity;                   /* bytes, as the driver says */
+	uint8_t uuid[KVPULL_DEVICE_UUID_BYTES]; /* the same in each process */
+};
+
+#endif /* KVPULL_BASE_DEVICE_H */

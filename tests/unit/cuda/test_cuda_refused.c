@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One use of all that a device has, in which the driver refuses each of its calls
+ * in turn: the error is sorted, one line says it, nothing is left.
+ */
+#include "tests/unit/cuda/world.h"
+
+#include "tests/lib/unit.h"
+
+#define NOT_REACHED 42
+
+static int part_copied(struct kvpull_device_event *event,
+		       const struct kvpull_device_memory *own,
+		       const struct kvpull_device_memory *foreign)
+{
+	const uint64_t stream =
+		(uint64_t)(uintptr_t)kvpull_cuda_of(world.device)->stream;
+	int code = world.ops->mark(world.device, stream, event);
+
+	code = code < 0 ? code : world.ops->wait(world.device, event);
+	if (!code)
+		code = copy_one(own->address + 64, foreign->address, 64);
+	/* What was queued ends before anything is given back. */
+	if (code == KVPULL_EDEVICE)
+		return code;
+	return copies_end(event) ? KVPULL_EDEVICE : code;
+}
+
+static int part_shared(const struct kvpull_device_memory *own)
+{
+	struct kvpull_device_memory foreign;
+	struct kvpull_device_event *event;
+	int fd = -1;
+	int code = world.ops->export_fd(world.device, own, &fd);
+
+	if (code)
+		return code;
+	code = world.ops->import_fd(world.device, fd, own->bytes, &foreign);
+	(void)close(fd);
+	if (code)
+		return code;
+	code = world.ops->event_open(world.device, &event);
+	if (!code) {
+		code = part_copied(event, own, &foreign);
+		world.ops->event_close(world.device, event);
+	}
+	world.ops->unmap(world.device, &foreign);
+	return code;
+}
+
+static int all_used(void)
+{
+	struct kvpull_device_memory own;
+	int code = device_open();
+
+	if (code)
+		return code;
+	code = world.ops->alloc(world.device, 1, &own);
+	if (!code) {
+		code = part_shared(&own);
+		world.ops->unmap(world.device, &own);
+	}
+	world.ops->close(world.device);
+	return code;
+}
+
+static struct {
+	int code;
+	uint64_t number;
+} refused;
+
+/* A thing that the driver does not take back cannot but be left. */
+static int is_left(void)
+{
+	static const char *const calls[] = {
+		"cuMemUnmap",      "cuMemAddressFree",
+		"cuMemRelease",    "cuEventDestroy",
+		"cuStreamDestroy", "cuDevicePrimaryCtxRelease",
+		"is lost"
+	};
+	size_t at;
+
+	for (at = 0; at < sizeof(calls) / sizeof(*calls); at++)
+		if (strstr(world.line, calls[at]))
+			return 1;
+	/* Nothing is left in a process that ends. */
+	return refused.code == GPU_EDEINITIALIZED;
+}
+
+/* GPU_ENOT_SUPPORTED, by the call that the line names. */
+static void error_is_of_its_call(int code)
+{
+	static const struct {
+		const char *call;
+		int code;
+	} rows[] = {
+		{ "cuMemCreate", KVPULL_EUNSUPPORTED },
+		{ "cuMemsetD8Async", KVPULL_EUNSUPPORTED },
+		{ "cuStreamSynchronize", KVPULL_EDEVICE },
+		{ "cuMemExportToShareableHandle", KVPULL_EUNSUPPORTED },
+		{ "cuMemImportFromShareableHandle", KVPULL_EROUTE },
+		{ "cuStreamWaitEvent", KVPULL_EUNSUPPORTED },
+		{ "cuMemcpyBatchAsync", KVPULL_EREAD },
+		{ "cuEventQuery", KVPULL_EDEVICE },
+	};
+	size_t at;
+
+	for (at = 0; at < sizeof(rows) / sizeof(*rows); at++)
+		if (strstr(world.line, rows[at].call))
+			MUST(code == rows[at].code);
+}
+
+static void error_judged(int code)
+{
+	static const int allowed[] = { KVPULL_ENOMEM, KVPULL_EUNSUPPORTED,
+				       KVPULL_EREAD, KVPULL_EROUTE,
+				       KVPULL_EDEVICE };
+	int is_allowed = !code;
+	size_t at;
+
+	for (at = 0; at < sizeof(allowed) / sizeof(*allowed); at++)
+		is_allowed |= code == allowed[at];
+	MUST(is_allowed);
+	if (refused.code == GPU_ENOT_SUPPORTED)
+		error_is_of_its_call(code);
+	MUST(world.lines <= 1);
+	/* A process that ends is no news; any other error is one line. */
+	if (refused.code == GPU_EDEINITIALIZED)
+		MUST(!world.lines || strstr(world.line, "does not start"));
+	else
+		MUST(world.lines || !code);
+}
+
+static void refused_once(void)
+{
+	char text[32];
+	uint64_t calls;
+	int code;
+
+	(void)snprintf(text, sizeof(text), "#%llu %d",
+		       (unsigned long long)refused.number, refused.code);
+	(void)setenv("FAKE_CUDA_REFUSE", text, 1);
+	fake_load();
+	log_begin();
+	code = all_used();
+	calls = world.fake_calls();
+	if (calls < refused.number) {
+		MUST(!code && !world.lines);
+		exit(NOT_REACHED);
+	}
+	error_judged(code);
+	/* Beyond a code that ends the device there is no call. */
+	if (refused.code == GPU_EDEINITIALIZED ||
+	    refused.code == GPU_EILLEGAL_ADDRESS)
+		MUST(calls == refused.number);
+	kvpull_arena_fini(&world.arena);
+	if (code == KVPULL_EDEVICE || is_left())
+		_exit(0);
+	MUST(fds_open() == world.fds);
+}
+
+UNIT_TEST(each_call_that_is_refused_leaves_nothing)
+{
+	static const int codes[] = { GPU_EINVALID_VALUE, GPU_EDEINITIALIZED,
+				     GPU_EILLEGAL_ADDRESS, GPU_ENOT_SUPPORTED };
+	size_t at;
+	int status;
+
+	for (at = 0; at < sizeof(codes) / sizeof(*codes); at++) {
+		refused.code = codes[at];
+		refused.number = 0;
+		do {
+			refused.number++;
+			status = end_of(refused_once);
+			if (status && status != NOT_REACHED)
+				print_message("call %u refused by %d\n",
+					      (unsigned int)refused.number,
+					      refused.code);
+			assert_true(!status || status == NOT_REACHED);
+		} while (!status);
+		assert_in_range(refused.number, 60, 1000000);
+	}
+}

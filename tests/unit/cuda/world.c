@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/cuda/world.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <sched.h>
+#include <sys/wait.h>
+
+#include "tests/lib/unit.h"
+
+struct world world;
+
+int end_of(void (*run)(void))
+{
+	pid_t child;
+	int status = 0;
+
+	(void)fflush(NULL);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child) {
+		run();
+		exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+static void *symbol_of(void *library, const char *name)
+{
+	void *const found = dlsym(library, name);
+
+	MUST(found);
+	return found;
+}
+
+/* dlopen() of a bare name takes the library that is loaded under that soname. */
+void fake_load(void)
+{
+	char program[PATH_MAX];
+	char path[PATH_MAX + 64];
+	const ssize_t length =
+		readlink("/proc/self/exe", program, sizeof(program) - 1);
+	void *library;
+
+	MUST(length > 0);
+	program[length] = '\0';
+	*strrchr(program, '/') = '\0';
+	(void)snprintf(path, sizeof(path), "%s/../cuda/libcuda.so.1", program);
+	library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	MUST(library);
+	/* ISO C has no cast from an object to a function pointer. */
+#define LOOK_UP(name, arguments)                                               \
+	*(void **)(void *)&world.name = symbol_of(library, #name);
+	WORLD_CALLS(LOOK_UP)
+	*(void **)(void *)&world.fake_calls = symbol_of(library, "fake_calls");
+	world.fds = fds_open();
+}
+
+static void line_keep(void *context, uint32_t level, const char *message)
+{
+	(void)context;
+	(void)level;
+	world.lines++;
+	(void)snprintf(world.line, sizeof(world.line), "%s", message);
+}
+
+void log_begin(void)
+{
+	world.log = (struct kvpull_log){ .write = line_keep,
+					 .level = KVPULL_LOG_WARN };
+	kvpull_arena_init(&world.arena, &world.log);
+}
+
+int device_open(void)
+{
+	const int code =
+		kvpull_cuda_open(&world.arena, &world.log, 0, &world.device);
+
+	if (code)
+		return code;
+	world.ops = world.device->ops;
+	world.calls = &kvpull_cuda_of(world.device)->calls;
+	return 0;
+}
+
+void world_open(void)
+{
+	struct gpu_context *context;
+
+	fake_load();
+	log_begin();
+	MUST(!device_open());
+	MUST(!world.calls->cuDevicePrimaryCtxRetain(&context, 0));
+	MUST(!world.calls->cuCtxPushCurrent(context));
+	MUST(!world.calls->cuStreamCreate(&world.stream,
+					  GPU_STREAM_NON_BLOCKING));
+}
+
+void world_close(void)
+{
+	struct gpu_context *context;
+
+	MUST(!world.calls->cuStreamDestroy(world.stream));
+	MUST(!world.calls->cuCtxPopCurrent(&context));
+	MUST(!world.calls->cuDevicePrimaryCtxRelease(0));
+	world.ops->close(world.device);
+	kvpull_arena_fini(&world.arena);
+	MUST(fds_open() == world.fds);
+}
+
+void bytes_put(uint64_t address, const uint8_t *bytes, size_t count)
+{
+	MUST(!world.cuMemcpyHtoDAsync(address, bytes, count, world.stream));
+	MUST(!world.calls->cuStreamSynchronize(world.stream));
+}
+
+void bytes_get(uint64_t address, uint8_t *bytes, size_t count)
+{
+	MUST(!world.cuMemcpyDtoHAsync(bytes, address, count, world.stream));
+	MUST(!world.calls->cuStreamSynchronize(world.stream));
+}
+
+struct kvpull_device_memory memory_of(uint64_t bytes)
+{
+	struct kvpull_device_memory memory;
+
+	MUST(!world.ops->alloc(world.device, bytes, &memory));
+	return memory;
+}
+
+struct kvpull_device_event *event_of_device(void)
+{
+	struct kvpull_device_event *event;
+
+	MUST(!world.ops->event_open(world.device, &event));
+	return event;
+}
+
+int copies_end(struct kvpull_device_event *event)
+{
+	int answer = world.ops->record(world.device, event);
+
+	while (!answer) {
+		(void)sched_yield();
+		answer = world.ops->query(world.device, event);
+	}
+	return answer < 0 ? answer : 0;
+}
+
+int copy_one(uint64_t target, uint64_t source, size_t bytes)
+{
+	struct kvpull_device_pieces pieces = { &target, &source, &bytes, 1 };
+
+	return world.ops->copy(world.device, &pieces);
+}
