@@ -20,7 +20,7 @@
  * fork() every call is KVPULL_EDEVICE without a line, and none reaches the driver.
  *
  * Threads: any thread may make any call, and finds its own state of the driver
- * (context, capture mode) afterwards as it was. Calls about one memory or event
+ * (context, capture mode) afterwards as it was, unless the device was lost. Calls about one memory or event
  * are not made at once, nor is close() beside any other. Calls may block for
  * milliseconds (alloc, import, unmap, a full stream), so the engine's thread
  * makes mark() alone once it serves.
@@ -66,7 +66,7 @@ struct kvpull_device_event; /* the driver's */
 struct kvpull_device_ops {
 	/*
 	 * Take zeroed memory of the device that other processes can map. bytes
-	 * >= 1 are rounded up to the granularity. Waits until all of the stream is
+	 * 1 .. 2^48 are rounded up to the granularity. Waits until all of the stream is
 	 * done. The caller gives it back by unmap().
 	 */
 	int (*alloc)(struct kvpull_device *device, uint64_t bytes,

@@ -361,9 +361,11 @@ static void lost_by_number(void)
 	must(cuDevicePrimaryCtxRetain(&at.context, 0));
 	must(cuCtxPushCurrent(at.context));
 	must(cuStreamCreate(&at.stream, GPU_STREAM_NON_BLOCKING));
-	if (cuStreamSynchronize(at.stream) != GPU_EILLEGAL_ADDRESS ||
-	    cuStreamSynchronize(at.stream) != GPU_EILLEGAL_ADDRESS)
+	if (cuStreamSynchronize(at.stream) != GPU_EILLEGAL_ADDRESS)
 		_exit(1);
+	/* Each later call has it, too. */
+	if (cuMemRelease(1) != GPU_EILLEGAL_ADDRESS)
+		_exit(2);
 }
 
 UNIT_TEST(call_of_a_number_is_refused)
