@@ -84,17 +84,17 @@ send() { zpty -w shell "$1"; }
 send "PROMPT=; fpath=($1 \$fpath); autoload -U compinit; compinit -D -u; setopt no_beep; zstyle ':completion:*' list-prompts ''"
 send "for tool in ib_pull kvpull_top kvpull_doctor; do eval \"\$tool() { print -r -- \\\"GOT \\\$*.\\\" }\"; done; print READY"
 seen=
-for _ in {1..150}; do
-	while zpty -rt shell line; do seen+=$line; done
-	[[ $seen == *$'\n'READY* ]] && break
-	sleep 0.1
-done
+await() { # pattern
+	repeat $((250 * TEST_PATIENCE)); do
+		while zpty -rt shell line; do seen+=$line; done
+		[[ $seen == *$1* ]] && break
+		sleep 0.1
+	done
+}
+await $'\n'READY
+seen= # what was typed has a GOT, too
 send "$2"$'\t'
-for _ in {1..150}; do
-	while zpty -rt shell line; do seen+=$line; done
-	[[ $seen == *GOT* ]] && break
-	sleep 0.1
-done
+await GOT
 zpty -d shell
 print -r -- "$seen"
 END
@@ -104,7 +104,7 @@ for tool in $tools; do
 done
 
 zsh_completes() { # line, what it becomes
-	within 40 zsh -f "$work/offers.zsh" "$work/zsh" "$1" | tr -d '\r' >"$work/got"
+	within 60 zsh -f "$work/offers.zsh" "$work/zsh" "$1" | tr -d '\r' >"$work/got"
 	cat -v "$work/got"
 	grep -q "GOT $2 *\.$" "$work/got"
 }
