@@ -79,8 +79,9 @@ LIBS := -ljansson -lsodium -luring -lpthread
 # The user's flags come last, so that they win.
 ALL_CFLAGS = $(OUR_CFLAGS) $(CPPFLAGS) $(CFLAGS)
 ALL_LDFLAGS = $(SANITIZE) -pthread $(HARDEN_LD) $(LDFLAGS)
-# clang leaves the sanitizers' symbols to the program, so not -z defs there.
-SO_FLAGS := -shared -Wl,--version-script=plugin/kvpull.map,-soname,$(SONAME) \
+# clang leaves the sanitizers' symbols to the program, so not -z defs there. After
+# dlclose() threads of halves that nobody closed still run in the library.
+SO_FLAGS := -shared -Wl,--version-script=plugin/kvpull.map,-soname,$(SONAME),-z,nodelete \
 	$(if $(and $(ISCLANG),$(SANITIZE)),,-Wl,-z,defs)
 # A program finds the library beside it (build) or in ../lib (installed).
 RPATH := -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib'

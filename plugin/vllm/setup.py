@@ -133,7 +133,7 @@ class BuildPy(build_py):
         subprocess.run(
             [
                 *compiler,
-                *("-O2", "-fPIC", "-shared", "-Wl,-s,-z,relro,-z,now"),
+                *("-O2", "-fPIC", "-shared", "-Wl,-s,-z,relro,-z,now,-z,nodelete"),
                 *("-Wl,--build-id=none", "log.c", "-o", made.resolve()),
             ],
             cwd=HERE,

@@ -151,11 +151,6 @@ class Counter(NamedTuple):
     kind: int
 
 
-# cffi unmaps a library when its object is freed, also at the end of Python, where
-# threads of halves that nobody closed still run.
-STAYS = ffi.RTLD_NOW | ffi.RTLD_NODELETE
-
-
 class Library:
     """libkvpull.so.1, opened."""
 
@@ -164,7 +159,7 @@ class Library:
         self._handle = None
         for path in _candidates(named):
             try:
-                self._handle = ffi.dlopen(path, STAYS)
+                self._handle = ffi.dlopen(path)
                 break
             except OSError as error:
                 errors.append(str(error))

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from kvpull_vllm.abi import CONST, STAYS, ffi
+from kvpull_vllm.abi import CONST, ffi
 
 logger = logging.getLogger("vllm.kvpull")
 
@@ -57,7 +57,7 @@ class Pipe:
     """Lines of threads that are not Python's; see log.c."""
 
     def __init__(self) -> None:
-        self._library = ffi.dlopen(str(_LIBRARY), STAYS)
+        self._library = ffi.dlopen(str(_LIBRARY))
         self.callback = ffi.addressof(self._library, "kvpull_vllm_log")
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
