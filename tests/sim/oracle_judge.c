@@ -17,8 +17,12 @@ static int was_free(const struct sim_proc *proc,
 
 	if (debt->paid > proc->poll_event || !sim_owes(claimer, rank))
 		return 1;
+	/*
+	 * All of it is of this poll. A rank that was dead or called at the
+	 * first word, which another rank said, owed nothing until its own claim.
+	 */
 	if (claimer->first > proc->poll_event)
-		return 0;
+		return !debt->waited && debt->claimed > claimer->first + 1;
 	return (debt->claimed <= debt->paid ||
 		debt->claimed > proc->poll_event) &&
 	       (debt->waited <= debt->paid || debt->waited > proc->poll_event);
