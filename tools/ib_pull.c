@@ -61,14 +61,14 @@ static const char *const model_names[] = { "llama-3-70b", "qwen3-8b",
 #define AT(member) CLI_MEMBER(struct ib_options, member)
 #define OF(type, word, letter_of, member, value, text)                         \
 	{                                                                      \
-		.kind = CLI_##type, .name = word, .letter = letter_of,         \
-		AT(member), .argument = value, .help = text                    \
+		.kind = CLI_##type, .name = (word), .letter = (letter_of),     \
+		AT(member), .argument = (value), .help = (text)                \
 	}
 #define RANGE(type, word, letter_of, member, low, high, of, value, text)       \
 	{                                                                      \
-		.kind = CLI_##type, .name = word, .letter = letter_of,         \
-		AT(member), .least = low, .most = high, .unit = of,            \
-		.argument = value, .help = text                                \
+		.kind = CLI_##type, .name = (word), .letter = (letter_of),     \
+		AT(member), .least = (low), .most = (high), .unit = (of),      \
+		.argument = (value), .help = (text)                            \
 	}
 
 /* clang-format off */

@@ -111,11 +111,14 @@ void doctor_memory(struct doctor *doctor)
 {
 	const uint64_t left = kvpull_memory_left(doctor->root);
 	const uint64_t need_bytes = doctor->memory_bytes;
-	unsigned long long kib = 0;
-	char line[64];
+	static const char head[] = "MemTotal:";
+	uint64_t kib = 0;
+	char line[64] = "";
 
-	if (doctor_read(doctor, line, sizeof(line), "/proc/meminfo") < 0 ||
-	    sscanf(line, "MemTotal: %llu kB", &kib) != 1) {
+	if (doctor_read(doctor, line, sizeof(line), "/proc/meminfo") >= 0 &&
+	    strncmp(line, head, strlen(head)) == 0)
+		kib = strtoull(line + strlen(head), NULL, 10);
+	if (!kib) {
 		doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "memory",
 				   "/proc/meminfo");
 	} else if (kib * 1024 < need_bytes) {

@@ -112,10 +112,10 @@ static inline uint64_t refuse_mapped(void)
 	type refuse_##name parameters __asm__(#name);                          \
 	type refuse_##name parameters                                          \
 	{                                                                      \
-		type(*next) parameters;                                        \
+		__typeof__(&refuse_##name) next;                               \
                                                                                \
 		if (refuse_takes(#name))                                       \
-			return refused;                                        \
+			return (refused);                                      \
 		*(void **)&next = dlsym(RTLD_NEXT, #name);                     \
 		return next arguments;                                         \
 	}
