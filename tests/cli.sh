@@ -14,7 +14,7 @@ tools='ib_pull kvpull_top kvpull_doctor'
 
 help_fits() { ! grep -E '.{81}' "$work/out"; }
 
-# What --help lists, as the manual writes it: name and argument.
+# Options that --help lists, as the manual writes them: name and argument.
 listed() { # tool
 	"$build/$1" --help | sed -nE 's/^  (-.,|   ) --([a-z-]+)( [A-Z|]+)?.*/\2\3/p' | sort
 }

@@ -29,7 +29,7 @@ newer_table(const struct kvpull_table *table,
 
 	assert_true(table->field_count < NEWER_FIELDS_MAX);
 	memcpy(fields, table->fields, table->field_count * sizeof(*fields));
-	/* Its value lies where the first field's does. */
+	/* The new field's value lies where the first field's does. */
 	fields[newer.field_count++] = (struct kvpull_field){
 		.name = NEWER_FIELD,
 		.type = KVPULL_FIELD_U32,

@@ -20,7 +20,7 @@ static int part_copied(struct kvpull_device_event *event,
 	code = code < 0 ? code : world.ops->wait(world.device, event);
 	if (!code)
 		code = copy_one(own->address + 64, foreign->address, 64);
-	/* What was queued ends before anything is given back. */
+	/* Copies that were queued end before anything is given back. */
 	if (code == KVPULL_EDEVICE)
 		return code;
 	return copies_end(event) ? KVPULL_EDEVICE : code;

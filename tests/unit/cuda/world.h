@@ -81,7 +81,7 @@ struct kvpull_device_event *event_of_device(void);
 /* Record the event behind all copies, and ask until it is reached. */
 int copies_end(struct kvpull_device_event *event);
 
-/* One piece. */
+/* Copies a single piece. */
 int copy_one(uint64_t target, uint64_t source, size_t bytes);
 
 #endif

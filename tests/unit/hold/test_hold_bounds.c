@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a sweep does at most, times that have no end, and words for each state. */
+/* Bounds of a sweep, times that have no end, and words for each state. */
 #include <stdlib.h>
 
 #include "plugin/hold/hold_state.h"
@@ -166,7 +166,7 @@ TEST(each_state_has_its_words)
 	is_described(f, SLOTS, "slot 8 unknown");
 }
 
-/* Of a half that ended: the next one's generations are above its floor. */
+/* A half that ended leaves a floor: generations of the next are above it. */
 TEST(early_claim_of_an_earlier_half_is_dropped_and_shown_no_more)
 {
 	struct fixture *f = fixture_of(state);

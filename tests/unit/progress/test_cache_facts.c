@@ -104,7 +104,7 @@ TEST(region_ends_where_memory_can)
 	is_refused(model, "no memory and no file ends there");
 }
 
-/* One file has one inode of one device; memory has neither. */
+/* A file has an inode and a device; memory has neither. */
 TEST(caches_of_one_place_alone_can_share_bytes)
 {
 	static const struct {

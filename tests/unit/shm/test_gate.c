@@ -128,7 +128,7 @@ TEST(strangers_are_counted_and_said_once_a_second)
 		heard.said,
 		"consumer refused: user 65534 is any user that this user namespace does not map: set key_file at both ends (3 calls of strangers)");
 	assert_int_equal(refused, 4);
-	/* Nobody asks for the count. */
+	/* The caller does not ask for the count. */
 	gate.refused = NULL;
 	assert_int_equal(kvpull_gate_knows(&gate, 8, now_ns), 0);
 	assert_int_equal(refused, 4);

@@ -202,7 +202,7 @@ UNIT_TEST(full_backlog_is_called_again_without_a_line)
 	world_close(&world);
 }
 
-/* What is behind the part that failed is not sent. */
+/* A part that failed ends the message: those behind it are not sent. */
 UNIT_TEST(large_welcome_that_fails_half_way_is_sent_no_further)
 {
 	static uint8_t welcome[KVPULL_MESSAGE_BYTES_MAX];
