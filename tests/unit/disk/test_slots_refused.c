@@ -15,6 +15,7 @@
 #include "shm/disk.h"
 #include "shm/file_read.h"
 #include "shm/slots.h"
+#include "tests/lib/lines.h"
 #include "tests/unit/disk/kernel.h"
 
 #define SLOT_BYTES 16384u
@@ -98,27 +99,10 @@ ssize_t refuse_pwrite(int fd, const void *bytes, size_t byte_count,
 	return next(fd, bytes, byte_count, offset);
 }
 
-static struct {
-	uint32_t counts[KVPULL_LOG_DEBUG + 1];
-	char bad[KVPULL_LOG_LINE_BYTES];
-	char info[KVPULL_LOG_LINE_BYTES];
-} lines;
-
-static void hear(void *context, uint32_t level, const char *line)
-{
-	(void)context;
-	lines.counts[level]++;
-	(void)snprintf(level > KVPULL_LOG_WARN ? lines.info : lines.bad,
-		       KVPULL_LOG_LINE_BYTES, "%s", line);
-}
-
-static const struct kvpull_log heard = { .write = hear,
-					 .level = KVPULL_LOG_DEBUG };
-
 static int up(void **state)
 {
 	(void)state;
-	memset(&lines, 0, sizeof(lines));
+	lines_forget();
 	direct_fake(1, 512, 512);
 	limit_told = 0;
 	lacks = -1;
@@ -131,7 +115,7 @@ static int slots_open(struct kvpull_slots *slots, uint64_t slot_bytes,
 		      const char **why)
 {
 	const struct kvpull_slots_params params = {
-		.log = &heard,
+		.log = &lines_log,
 		.folder = FOLDER,
 		.slot_bytes = slot_bytes,
 		.slot_count = SLOTS,
@@ -197,7 +181,7 @@ static void thread_warm(void)
 
 	assert_int_equal(slots_open(&slots, SLOT_BYTES, &why), 0);
 	slots_close(&slots);
-	memset(&lines, 0, sizeof(lines));
+	lines_forget();
 }
 
 TEST(file_of_slots_that_cannot_be_made_leaves_nothing)
@@ -350,7 +334,7 @@ TEST(thread_of_a_disk_goes_on_after_signals)
 	eventfd_t woken;
 
 	io.fd = memfd_create("test-disk", MFD_CLOEXEC);
-	assert_int_equal(kvpull_disk_open(&disk, wake_fd, &heard), 0);
+	assert_int_equal(kvpull_disk_open(&disk, wake_fd, &lines_log), 0);
 	assert_int_equal(kvpull_disk_arm(&disk), 0);
 	atomic_store_explicit(&interrupts, 3, memory_order_relaxed);
 	assert_int_equal(kvpull_disk_queue(&disk, &io), 0);
@@ -420,7 +404,7 @@ TEST(ring_that_lacks_something_is_closed_and_said)
 		lacks = rings[at].lacks;
 		assert_int_equal(kvpull_uring_open(&uring,
 						   KVPULL_URING_ANY_THREAD, 8,
-						   wake_fd, &heard),
+						   wake_fd, &lines_log),
 				 KVPULL_EUNSUPPORTED);
 		assert_int_equal(refuse_end(), rings[at].refused.call != NULL);
 		assert_string_equal(lines.bad, rings[at].said);
@@ -442,7 +426,7 @@ TEST(ring_of_an_older_kernel_has_fewer_flags)
 	refuse("io_uring_queue_init", 0, EINVAL);
 	refuse("io_uring_queue_init", 0, EINVAL);
 	assert_int_equal(kvpull_uring_open(&uring, KVPULL_URING_ONE_THREAD, 8,
-					   wake_fd, &heard),
+					   wake_fd, &lines_log),
 			 0);
 	assert_int_equal(refuse_end(), 2);
 	assert_int_equal(uring.ring.flags & (IORING_SETUP_COOP_TASKRUN |
@@ -463,7 +447,7 @@ TEST(ring_of_an_older_kernel_has_fewer_flags)
 	refuse("io_uring_queue_init", 0, EINVAL);
 	refuse("io_uring_queue_init", 0, EINVAL);
 	assert_int_equal(kvpull_uring_open(&uring, KVPULL_URING_ONE_THREAD, 8,
-					   wake_fd, &heard),
+					   wake_fd, &lines_log),
 			 KVPULL_EUNSUPPORTED);
 	assert_int_equal(refuse_end(), 3);
 	(void)close(wake_fd);
@@ -476,9 +460,9 @@ static int reads_to_plain_memory(int is_refused)
 	struct kvpull_files files;
 	struct kvpull_arena arena;
 
-	memset(&lines, 0, sizeof(lines));
-	kvpull_arena_init(&arena, &heard);
-	assert_int_equal(kvpull_files_open(&files, 4, &arena, &heard), 0);
+	lines_forget();
+	kvpull_arena_init(&arena, &lines_log);
+	assert_int_equal(kvpull_files_open(&files, 4, &arena, &lines_log), 0);
 	if (is_refused)
 		refuse("io_uring_register_buffers", 0, ENOMEM);
 	/* No thread is asked for: there is a ring. */

@@ -123,6 +123,17 @@ void handle_refused(struct handle_world *world,
 	world->ops->close(other);
 }
 
+void handle_share(struct handle_world *world,
+		  const struct kvpull_reader_share *params)
+{
+	world->owner = handle_open(world, 0, NULL);
+	world->memory =
+		(struct kvpull_memory){ .struct_size = sizeof(world->memory) };
+	assert_int_equal(
+		world->ops->share(world->owner, params, &world->memory, NULL),
+		0);
+}
+
 void handle_owner(struct handle_world *world)
 {
 	const struct kvpull_reader_share share = { .struct_size = sizeof(share),
@@ -131,12 +142,7 @@ void handle_owner(struct handle_world *world)
 						   .chunk_count =
 							   HANDLE_CHUNKS };
 
-	world->owner = handle_open(world, 0, NULL);
-	world->memory =
-		(struct kvpull_memory){ .struct_size = sizeof(world->memory) };
-	assert_int_equal(
-		world->ops->share(world->owner, &share, &world->memory, NULL),
-		0);
+	handle_share(world, &share);
 }
 
 void handle_reader(struct handle_world *world)
@@ -355,6 +361,14 @@ void false_owner(struct handle_world *world)
 	pool->pool = kvpull_pool_open(&pool->params, &pool->arena);
 	assert_non_null(pool->pool);
 	world_serve(&world->world, "false");
+}
+
+void false_begin(struct handle_world *world, const char *more)
+{
+	handle_begin(world, more);
+	false_owner(world);
+	handle_reader(world);
+	handle_add(world, "shm:false");
 }
 
 struct kvpull_event false_event(struct handle_world *world,

@@ -60,6 +60,9 @@ struct kvpull_reader_share handle_slots(const char *folder,
 /* Another owner is told why it may not share so. */
 void handle_refused(struct handle_world *world,
 		    const struct kvpull_reader_share *params, const char *why);
+/* world->owner is opened, and shares into world->memory. */
+void handle_share(struct handle_world *world,
+		  const struct kvpull_reader_share *params);
 /* world->owner shares HANDLE_CHUNKS. */
 void handle_owner(struct handle_world *world);
 /* world->reader, with its blocks. */
@@ -92,6 +95,8 @@ int handle_read(struct handle_world *world,
 
 /* The false owner: a pool that serves all that an owner does, as "false". */
 void false_owner(struct handle_world *world);
+/* A world of a false owner, and a reader that begins to connect to it. */
+void false_begin(struct handle_world *world, const char *more);
 /* Next event of the false owner; its data are valid until the one after. */
 struct kvpull_event false_event(struct handle_world *world,
 				enum kvpull_event_kind kind);

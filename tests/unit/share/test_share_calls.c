@@ -29,11 +29,7 @@ static int setup(void **state)
 
 	(void)state;
 	handle_begin(&world, ",\"inline_bytes\":0");
-	world.owner = handle_open(&world, 0, NULL);
-	world.memory =
-		(struct kvpull_memory){ .struct_size = sizeof(world.memory) };
-	assert_int_equal(
-		world.ops->share(world.owner, &share, &world.memory, NULL), 0);
+	handle_share(&world, &share);
 	handle_reader(&world);
 	handle_add(&world, NULL);
 	assert_int_equal(handle_settle(&world), 0);

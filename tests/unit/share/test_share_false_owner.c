@@ -11,20 +11,14 @@ static struct handle_world world;
 static int setup(void **state)
 {
 	(void)state;
-	handle_begin(&world, "");
-	false_owner(&world);
-	handle_reader(&world);
-	handle_add(&world, "shm:false");
+	false_begin(&world, "");
 	return 0;
 }
 
 static int setup_hasty(void **state)
 {
 	(void)state;
-	handle_begin(&world, ",\"connect_ms\":80");
-	false_owner(&world);
-	handle_reader(&world);
-	handle_add(&world, "shm:false");
+	false_begin(&world, ",\"connect_ms\":80");
 	return 0;
 }
 

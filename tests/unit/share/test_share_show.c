@@ -309,11 +309,7 @@ UNIT_TEST(slots_of_a_pool_are_shown)
 	struct shown shown;
 
 	up(&world, "");
-	world.owner = handle_open(&world, 0, NULL);
-	world.memory =
-		(struct kvpull_memory){ .struct_size = sizeof(world.memory) };
-	assert_int_equal(
-		world.ops->share(world.owner, &share, &world.memory, NULL), 0);
+	handle_share(&world, &share);
 	look(world.owner->status.path, &shown);
 	pool = part(&shown, KVPULL_STATUS_POOL);
 	assert_int_equal(pool->slot_count, 3);

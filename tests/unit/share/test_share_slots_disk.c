@@ -112,11 +112,7 @@ static void begin(const char *more)
 	uint32_t at;
 
 	handle_begin(&world, more);
-	world.owner = handle_open(&world, 0, NULL);
-	world.memory =
-		(struct kvpull_memory){ .struct_size = sizeof(world.memory) };
-	assert_int_equal(
-		world.ops->share(world.owner, &share, &world.memory, NULL), 0);
+	handle_share(&world, &share);
 	handle_reader(&world);
 	handle_add(&world, NULL);
 	assert_int_equal(handle_settle(&world), 0);

@@ -59,11 +59,7 @@ UNIT_TEST_WITH(what_cannot_be_a_file_of_slots_is_refused, setup, teardown)
 	handle_refused(&world, &params, "no room");
 	params = handle_slots("/var/tmp", SLOTS);
 	params.chunk_bytes = 1000;
-	world.owner = handle_open(&world, 0, NULL);
-	world.memory =
-		(struct kvpull_memory){ .struct_size = sizeof(world.memory) };
-	assert_int_equal(
-		world.ops->share(world.owner, &owned, &world.memory, NULL), 0);
+	handle_share(&world, &owned);
 	if (world.owner->spills.file.align > 1)
 		handle_refused(&world, &params, "O_DIRECT");
 }
@@ -247,9 +243,5 @@ UNIT_TEST_WITH(no_descriptor_is_0_or_minus_1, setup, teardown)
 		.fd = -1,
 	};
 
-	world.owner = handle_open(&world, 0, NULL);
-	world.memory =
-		(struct kvpull_memory){ .struct_size = sizeof(world.memory) };
-	assert_int_equal(
-		world.ops->share(world.owner, &params, &world.memory, NULL), 0);
+	handle_share(&world, &params);
 }

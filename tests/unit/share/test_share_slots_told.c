@@ -21,11 +21,7 @@ static int setup(void **state)
 
 	(void)state;
 	handle_begin(&world, "");
-	world.owner = handle_open(&world, 0, NULL);
-	world.memory =
-		(struct kvpull_memory){ .struct_size = sizeof(world.memory) };
-	assert_int_equal(
-		world.ops->share(world.owner, &params, &world.memory, NULL), 0);
+	handle_share(&world, &params);
 	return 0;
 }
 

@@ -14,10 +14,7 @@ static uint32_t attaches;
 static int setup(void **state)
 {
 	(void)state;
-	handle_begin(&world, "");
-	false_owner(&world);
-	handle_reader(&world);
-	handle_add(&world, "shm:false");
+	false_begin(&world, "");
 	return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <sys/vfs.h>
 
 #include "shm/segment.h"
+#include "tests/lib/lines.h"
 #include "tests/lib/refuse.h"
 
 #define PAGE ((size_t)4096)
@@ -44,27 +45,10 @@ int refuse_getrlimit(int what, struct rlimit *limit)
 	return 0;
 }
 
-static struct {
-	uint32_t counts[KVPULL_LOG_DEBUG + 1];
-	char said[KVPULL_LOG_LINE_BYTES];
-	char info[KVPULL_LOG_LINE_BYTES];
-} lines;
-
-static void write_line(void *context, uint32_t level, const char *line)
-{
-	(void)context;
-	lines.counts[level]++;
-	(void)snprintf(level > KVPULL_LOG_WARN ? lines.info : lines.said,
-		       KVPULL_LOG_LINE_BYTES, "%s", line);
-}
-
-static const struct kvpull_log test_log = { .write = write_line,
-					    .level = KVPULL_LOG_DEBUG };
-
 static int setup(void **state)
 {
 	(void)state;
-	memset(&lines, 0, sizeof(lines));
+	lines_forget();
 	return 0;
 }
 
@@ -111,11 +95,11 @@ TEST(segment_that_cannot_be_made_says_why_and_leaves_nothing)
 		refuse(row->refused.call, row->refused.skip,
 		       row->refused.error);
 		code = kvpull_segment_make(&shared, "test", row->bytes,
-					   row->kind, 0, &test_log);
+					   row->kind, 0, &lines_log);
 		assert_int_equal(errno, row->refused.error);
 		assert_int_equal(refuse_end(), 1);
 		assert_int_equal(code, row->code);
-		assert_non_null(strstr(lines.said, row->said));
+		assert_non_null(strstr(lines.bad, row->said));
 		assert_int_equal(lines.counts[KVPULL_LOG_ERROR], at + 1);
 		assert_int_equal(lines.counts[KVPULL_LOG_WARN], 0);
 		assert_int_equal(lines.counts[KVPULL_LOG_INFO], at);
@@ -125,7 +109,7 @@ TEST(segment_that_cannot_be_made_says_why_and_leaves_nothing)
 		assert_int_equal(refuse_mapped(), mapped);
 		assert_int_equal(kvpull_segment_make(&shared, "test",
 						     row->bytes, row->kind, 0,
-						     &test_log),
+						     &lines_log),
 				 0);
 		kvpull_segment_unmake(&shared);
 	}
@@ -151,7 +135,7 @@ TEST(kernel_without_the_exec_seal_makes_segments_all_the_same)
 	refuse("memfd_create", 0, EINVAL);
 	assert_int_equal(kvpull_segment_make(&shared, "test", PAGE,
 					     KVPULL_SEGMENT_READ_ONLY, 0,
-					     &test_log),
+					     &lines_log),
 			 0);
 	assert_int_equal(refuse_end(), 1);
 	assert_non_null(strstr(lines.info, "kernel knows no exec seal"));
@@ -162,12 +146,12 @@ TEST(kernel_without_the_exec_seal_makes_segments_all_the_same)
 	refuse("memfd_create", 0, EPERM);
 	assert_int_equal(kvpull_segment_make(&shared, "test", PAGE,
 					     KVPULL_SEGMENT_READ_ONLY, 0,
-					     &test_log),
+					     &lines_log),
 			 KVPULL_EDEVICE);
 	assert_int_equal(refuse_end(), 1);
 	assert_int_equal(kvpull_segment_make(&shared, "test", PAGE,
 					     KVPULL_SEGMENT_READ_ONLY, 0,
-					     &test_log),
+					     &lines_log),
 			 0);
 	assert_non_null(strstr(lines.info, "sealed against execution"));
 	kvpull_segment_unmake(&shared);
@@ -208,21 +192,21 @@ TEST(segment_of_a_peer_that_cannot_be_mapped_leaves_nothing)
 				 0);
 		fds = fds_open();
 		mapped = refuse_mapped();
-		lines.said[0] = '\0';
+		lines.bad[0] = '\0';
 		refuse(row->refused.call, row->refused.skip,
 		       row->refused.error);
 		code = kvpull_segment_map(shared.fd, row->bytes, row->kind,
-					  &test_log, &base);
+					  &lines_log, &base);
 		assert_int_equal(errno, row->refused.error);
 		assert_int_equal(refuse_end(), 1);
 		assert_int_equal(code, row->code);
 		assert_null(base);
-		assert_true(row->said[0] ? !!strstr(lines.said, row->said) :
-					   !lines.said[0]);
+		assert_true(row->said[0] ? !!strstr(lines.bad, row->said) :
+					   !lines.bad[0]);
 		assert_int_equal(fds_open(), fds);
 		assert_int_equal(refuse_mapped(), mapped);
 		assert_int_equal(kvpull_segment_map(shared.fd, row->bytes,
-						    row->kind, &test_log,
+						    row->kind, &lines_log,
 						    &base),
 				 0);
 		kvpull_segment_unmap(base, row->bytes);
@@ -260,15 +244,15 @@ TEST(segment_is_within_the_limit_of_a_files_length)
 	limit_told = 2 * PAGE - 1;
 	assert_int_equal(kvpull_segment_make(&shared, "test", 2 * PAGE,
 					     KVPULL_SEGMENT_SHARED, 0,
-					     &test_log),
+					     &lines_log),
 			 KVPULL_EDEVICE);
 	assert_string_equal(
-		lines.said,
+		lines.bad,
 		"segment test of 8192 bytes: cannot set its size: File too large: raise ulimit -f");
 	limit_told++;
 	assert_int_equal(kvpull_segment_make(&shared, "test", 2 * PAGE,
 					     KVPULL_SEGMENT_SHARED, 0,
-					     &test_log),
+					     &lines_log),
 			 0);
 	limit_told = 0;
 	kvpull_segment_unmake(&shared);
@@ -283,18 +267,18 @@ TEST(segment_of_a_peer_has_the_bytes_that_it_says)
 					     KVPULL_SEGMENT_SHARED, 0, NULL),
 			 0);
 	assert_int_equal(kvpull_segment_map(shared.fd, 0, KVPULL_SEGMENT_SHARED,
-					    &test_log, &base),
+					    &lines_log, &base),
 			 KVPULL_EPROTO);
 	assert_string_equal(
-		lines.said,
+		lines.bad,
 		"a peer's segment of 0 bytes is shorter than its peer says");
 	assert_int_equal(kvpull_segment_map(shared.fd, PAGE + 1,
-					    KVPULL_SEGMENT_SHARED, &test_log,
+					    KVPULL_SEGMENT_SHARED, &lines_log,
 					    &base),
 			 KVPULL_EPROTO);
 	assert_null(base);
 	assert_int_equal(kvpull_segment_map(shared.fd, PAGE,
-					    KVPULL_SEGMENT_SHARED, &test_log,
+					    KVPULL_SEGMENT_SHARED, &lines_log,
 					    &base),
 			 0);
 	kvpull_segment_unmap(base, PAGE);
