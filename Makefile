@@ -121,7 +121,9 @@ export TEST_RUN := $(if $(filter tsan,$(VARIANT)),setarch $(shell uname -m) -R)
 # most, and a spilled 64-byte register of the copy routines then faults.
 export ASAN_OPTIONS ?= detect_stack_use_after_return=0:strict_string_checks=1
 export UBSAN_OPTIONS ?= print_stacktrace=1
-export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1
+# A process that ends with live threads sleeps a second by default; a test that
+# forks a child a driver call ends hundreds.
+export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1:atexit_sleep_ms=50
 
 .DEFAULT_GOAL := all
 .SECONDARY:
