@@ -33,8 +33,8 @@ from tier_side import (
     MODEL,
     PAGE,
     Side,
-    begin_store,
     config_of,
+    found_and_not_loaded,
     keys,
     page,
     sides,
@@ -228,134 +228,12 @@ def what_is_reused_between_copy_and_check_is_not_believed() -> None:
 
 
 @test
-def a_reset_withdraws_all() -> None:
-    """Nothing that A had before is found, what it stores later is."""
-    with sides() as (a, b):
-        a.store(keys(4))
-        a.reset()
-        assert b.load(keys(4)) == [MISS] * 4
-        a.store(keys(4), fill=77)
-        assert b.load(keys(4)) == [HIT] * 4
-        assert b.bytes_of(keys(1)[0]) == page(b"", 77)
-
-
-@test
-def what_was_computed_before_a_reset_is_not_listed() -> None:
-    """A request that began before it; its store begins and ends after."""
-    with sides() as (a, b):
-        asked = a.request()
-        a.reset()
-        a.begin(keys(2), asked)
-        a.manager.complete_store(keys(2), asked)
-        assert a.count("published") == 0
-        assert b.load(keys(2)) == [MISS] * 2
-
-
-@test
-def a_chunk_in_a_write_at_a_reset_is_not_read_into() -> None:
-    """Until a store that was begun after the reset has ended there."""
-    with sides() as (a, b):
-        own = keys(2)
-        a.store(own)
-        late = b.begin(keys(2, 90), b.request())
-        b.manager.reset_cache()
-        assert b.load(own) == [MISS] * 2
-        if not b.promotes_late:
-            assert b.count("chunks_held") == 2
-        assert b.policy.held == set(late)
-        # The write of before the reset lands in what is another key's by now.
-        asked = b.request()
-        new = keys(CHUNKS, 60)
-        later = b.begin(new, asked)
-        assert set(late) < set(later)
-        for chunk, key in zip(late, keys(2, 90), strict=True):
-            b.write(chunk, key)
-        assert a.load(new) == [MISS] * CHUNKS
-        for chunk, key in zip(later, new, strict=True):
-            b.write(chunk, key)
-        b.manager.complete_store(new, asked)
-        assert not b.policy.held
-        assert a.load(new) == [HIT] * CHUNKS
-        assert [a.bytes_of(key) for key in new] == list(map(page, new))
-
-
-@test
-def a_store_deferred_over_a_reset_spoils_no_promotion() -> None:
-    """vLLM's own worker begins it a step later, in a chunk that is another's.
-
-    The second time without the note of such chunks: a hit, of wrong bytes.
-    """
-    for is_noted in (True, False):
-        with sides() as (a, b):
-            own, old = keys(2), keys(2, 90)
-            a.store(own)
-            step = begin_store(b, old)
-            b.manager.reset_cache()
-            if not is_noted:
-                b.policy.held.clear()
-            found = b.load(own)
-            step()
-            is_safe = is_noted or b.promotes_late
-            assert found == [MISS if is_safe else HIT] * 2
-            if not is_safe:
-                assert [b.bytes_of(key) for key in own] == list(map(page, old))
-
-
-@test
-def what_workers_read_at_a_reset_is_not_read_into() -> None:
-    """A load of theirs is under way."""
-    with sides() as (a, b):
-        a.store(keys(1))
-        (chunk,) = b.store(keys(1, 90))
-        b.manager.prepare_load(keys(1, 90), b.request())
-        b.manager.reset_cache()
-        assert b.policy.held == {chunk}
-        assert b.load(keys(1)) == [MISS]
-
-
-def _found_and_not_loaded(side: Side, own: list[bytes]) -> list[Any]:
-    """Return the jobs that vLLM has begun for keys, before they are read."""
-    asked = side.request()
-    until = time.monotonic() + 5
-    with mock.patch.object(side.tier, "submit_load") as kept:
-        while not kept.called:
-            for key in own:
-                side.manager.lookup(key, asked)
-            side.step()
-            assert time.monotonic() < until
-    return [call.args[0] for call in kept.call_args_list]
-
-
-@test
-def a_reset_ends_reads_in_flight() -> None:
-    """It waits for their end, and no byte lands after it."""
-    with sides() as (a, b):
-        own = keys(CHUNKS)
-        a.store(own)
-        pool = b.tier._pool
-        loads = _found_and_not_loaded(b, own)
-        poll, late = pool._poll, iter(range(5))
-        with mock.patch.object(
-            pool, "_poll", lambda: next(late, None) is None and poll()
-        ):
-            for load in loads:
-                b.tier.submit_load(load)
-            assert b.tier._reads
-            b.manager.reset_cache()
-        assert not b.tier._reads and not b.manager.has_pending_work()
-        before = b.view.tobytes()
-        time.sleep(0.05)
-        assert b.view.tobytes() == before
-        assert a.load(own) == [HIT] * CHUNKS, "A's own"
-
-
-@test
 def an_end_ends_reads_in_flight() -> None:
     """Closed in the middle of them: each job ends, and a reset waits for none."""
     with sides() as (a, b):
         own = keys(CHUNKS)
         a.store(own)
-        loads = _found_and_not_loaded(b, own)
+        loads = found_and_not_loaded(b, own)
         with mock.patch.object(b.tier._pool, "_poll", lambda: None):
             for load in loads:
                 b.tier.submit_load(load)
@@ -402,73 +280,6 @@ def who_is_not_named_any_more_is_let_go() -> None:
         a.tier._peers.withdraw()
         b.meets(0)
         assert len(a.tier._peers.ready) == 1
-
-
-@test
-def new_weights_are_another_namespace() -> None:
-    """In a running engine; those who have them alike meet again.
-
-    Whatever a client of vLLM's control names them.
-    """
-    with sides() as (a, b):
-        a.store(keys(2))
-        for side in (a, b):
-            side.reset()
-            side.name_weights("2\n\0")
-            if side is a:  # B has the old ones yet
-                a.store(keys(2, 30))
-                assert b.load(keys(2, 30)) == [MISS] * 2
-        a.meets(1)
-        b.meets(1)
-        assert b.load(keys(2)) == [MISS] * 2
-        a.store(keys(2), fill=99)
-        assert b.load(keys(2)) == [HIT] * 2
-        assert b.bytes_of(keys(1)[0]) == page(b"", 99)
-
-
-@test
-def new_weights_without_a_reset_share_nothing() -> None:
-    """vLLM keeps its caches then; they are the old weights'."""
-    with sides() as (a, b):
-        a.store(keys(2))
-        for side in (a, b):
-            side.name_weights("2")
-        a.meets(1)
-        b.meets(1)
-        a.store(keys(2, 50))
-        assert b.load(keys(2) + keys(2, 50)) == [MISS] * 4
-        a.reset()
-        a.store(keys(2, 60))
-        assert b.load(keys(2, 60)) == [HIT] * 2
-
-
-@test
-def what_workers_alone_have_of_old_weights_is_not_shared() -> None:
-    """Blocks of a prompt that filled no chunk; a reset clears them, too.
-
-    Not while one of them is in use: vLLM resets the chunks all the same.
-    """
-    with sides() as (a, b):
-        for number, ends_late in enumerate((False, True)):
-            block = a.computes()
-            if not ends_late:
-                a.has_computed(block)
-            for side in (a, b):
-                side.name_weights(f"{number}")
-            a.meets(1)
-            b.meets(1)
-            # The first blocks are those of the short request, of old weights.
-            a.store(keys(2, 50))
-            if ends_late:
-                a.reset()
-                a.has_computed(block)
-                a.store(keys(2, 55))
-            assert b.load(keys(2, 50) + keys(2, 55)) == [MISS] * 4, ends_late
-            a.reset()
-            a.store(keys(2, 60))
-            assert b.load(keys(2, 60)) == [HIT] * 2
-            for side in (a, b):
-                side.reset()
 
 
 @test

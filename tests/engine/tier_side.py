@@ -297,3 +297,16 @@ def sides(*names: str, **more: Any) -> Iterator[list[Side]]:
         finally:
             for one in found:
                 one.close()
+
+
+def found_and_not_loaded(side: Side, own: list[bytes]) -> list[Any]:
+    """Return the jobs that vLLM has begun for keys, before they are read."""
+    asked = side.request()
+    until = time.monotonic() + 5
+    with mock.patch.object(side.tier, "submit_load") as kept:
+        while not kept.called:
+            for key in own:
+                side.manager.lookup(key, asked)
+            side.step()
+            assert time.monotonic() < until
+    return [call.args[0] for call in kept.call_args_list]
