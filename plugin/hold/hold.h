@@ -32,7 +32,7 @@
 #include "plugin/bytes/ticket.h"
 #include "plugin/counters/counters.h"
 #include "plugin/hold/missed.h"
-#include "plugin/status/record.h"
+#include "plugin/shown/record.h"
 
 #define KVPULL_CLAIMS_MAX 4u  /* instances a hold keeps */
 #define KVPULL_EXPIRE_MAX 64u /* due heap roots a sweep handles */

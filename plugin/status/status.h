@@ -9,7 +9,7 @@
 
 #include "plugin/config/config.h"
 #include "plugin/counters/counters.h"
-#include "plugin/status/record.h"
+#include "plugin/shown/record.h"
 
 #define KVPULL_STATUS_KEPT 8u                /* files of the dead */
 #define KVPULL_STATUS_KEPT_S UINT64_C(86400) /* and for so long */

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "plugin/status/layout.h"
+#include "plugin/shown/layout.h"
 
 /*
  * In memory it has the status files of who was there: they stay for a day. 0;

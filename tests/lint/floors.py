@@ -22,7 +22,7 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.M)
 # place: most upward arrows and circles; a limit only goes down
 LIMITS = {
     ".": (0, 0),
-    "plugin": (1, 0),
+    "plugin": (0, 0),
     "plugin/hold": (1, 0),
     "plugin/progress": (1, 0),
     "plugin/scheduler": (1, 0),

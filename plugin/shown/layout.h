@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The status file as it lies in memory: README.md draws it. Written by one
- * worker, or one handle of kvpull_reader_v1(), read by whoever may open the
+ * The status file as it lies in memory; status/README.md draws it. Written by
+ * one worker, or one handle of kvpull_reader_v1(), read by whoever may open the
  * file, alive or after a kill -9.
  *
  * Every word has one writer, one of the worker's two threads, and is stored and
@@ -11,8 +11,8 @@
  *
  * A change of this file's layout is a new KVPULL_STATUS_VERSION.
  */
-#ifndef KVPULL_PLUGIN_STATUS_LAYOUT_H
-#define KVPULL_PLUGIN_STATUS_LAYOUT_H
+#ifndef KVPULL_PLUGIN_SHOWN_LAYOUT_H
+#define KVPULL_PLUGIN_SHOWN_LAYOUT_H
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -302,6 +302,6 @@ _Static_assert(sizeof(struct kvpull_status_event) == 32 &&
 		       sizeof(struct kvpull_status_thread) % 64 == 0 &&
 		       sizeof(struct kvpull_status_counter) == 64 &&
 		       KVPULL_TIMES_COUNT <= 8,
-	       "as README.md draws them");
+	       "as status/README.md draws them");
 
-#endif /* KVPULL_PLUGIN_STATUS_LAYOUT_H */
+#endif /* KVPULL_PLUGIN_SHOWN_LAYOUT_H */

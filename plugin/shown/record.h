@@ -4,12 +4,12 @@
  * nothing else. Pure: no clock and no system call, so that pure rooms can use
  * them. Each side belongs to one thread.
  */
-#ifndef KVPULL_PLUGIN_STATUS_RECORD_H
-#define KVPULL_PLUGIN_STATUS_RECORD_H
+#ifndef KVPULL_PLUGIN_SHOWN_RECORD_H
+#define KVPULL_PLUGIN_SHOWN_RECORD_H
 
 #include <string.h>
 
-#include "plugin/status/layout.h"
+#include "plugin/shown/layout.h"
 
 struct kvpull_status_side {
 	struct kvpull_status_thread *thread;
@@ -148,4 +148,4 @@ static inline void kvpull_status_label_get(const _Atomic uint64_t *words,
 	label[KVPULL_STATUS_LABEL_BYTES - 1] = '\0';
 }
 
-#endif /* KVPULL_PLUGIN_STATUS_RECORD_H */
+#endif /* KVPULL_PLUGIN_SHOWN_RECORD_H */
