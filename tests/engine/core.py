@@ -4,11 +4,14 @@
 What a model would compute of a token is a number that names the token and all
 before it. It is written where the scheduler says, in each layer, and each of a
 step's tokens reads it of all tokens that it looks at: a block that is missing,
-another request's, or of other weights is found at once.
+another request's, or of other weights is found at once. With drafts, a step
+computes some more tokens that are drawn: those behind the first wrong one were
+written for nothing, and are never to be seen.
 """
 
 from __future__ import annotations
 
+import random
 import time
 import zlib
 from collections.abc import Callable
@@ -41,7 +44,11 @@ from vllm.v1.kv_cache_interface import (
     SlidingWindowSpec,
 )
 from vllm.v1.kv_cache_layout import KVCacheLayout
-from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
+from vllm.v1.outputs import (
+    DraftTokenIds,
+    KVConnectorOutput,
+    ModelRunnerOutput,
+)
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 from vllm.v1.worker.utils import allocate_kv_cache
@@ -91,6 +98,17 @@ def _planned(config: Any, specs: dict[str, Any], size: int) -> list[Any]:
     return made
 
 
+def ngrams(drafts: int) -> dict[str, Any] | None:
+    """Return the configuration of so many drafts of a step."""
+    if not drafts:
+        return None
+    return {
+        "method": "ngram",
+        "num_speculative_tokens": drafts,
+        "prompt_lookup_max": 2,
+    }
+
+
 def first_seen(spec: Any, token: int) -> int:
     """Return the first token that a token looks at."""
     if isinstance(spec, SlidingWindowSpec):
@@ -118,9 +136,13 @@ class Core(EngineDouble):
         adapters: bool = False,
         caches: bool = True,
         policy: str = "recompute",
+        drafts: int = 0,
     ) -> None:
         super().__init__(adapters=adapters)
         self._block = block
+        self._drafts = drafts  # of a step, for each request that decodes
+        self._draw = random.Random(1)
+        self.kept = self.refused = 0  # drafts
         # So many steps are computed before the scheduler hears of the first:
         # vLLM's asynchronous scheduling, which its CPU platform turns off.
         self._ahead = ahead
@@ -139,6 +161,7 @@ class Core(EngineDouble):
             enable_prefix_caching=caches,
             max_num_seqs=8,
             kv_transfer_config=KVTransferConfig(engine_id=role, **transfer),
+            speculative_config=ngrams(drafts),
         ).create_engine_config()
         made.cache_config.num_gpu_blocks = 0
         made.cache_config.kv_cache_layout = "LBHNC"
@@ -258,18 +281,20 @@ class Core(EngineDouble):
         """End a request as a client that has gone."""
         self.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
 
-    def _compute(self, name: str, count: int) -> None:
+    def _compute(self, name: str, count: int, drafts: list[int]) -> None:
         request = self.scheduler.requests[name]
         end = request.num_computed_tokens
-        self.computed[name] = self.computed.get(name, 0) + count
+        self.computed[name] = self.computed.get(name, 0) + count - len(drafts)
         tokens, names = list(request.all_token_ids), []
-        tokens += [SAMPLED] * (end - len(tokens))  # not heard of yet
+        sampled = end - len(drafts) - len(tokens)  # and not heard of yet
+        tokens += [SAMPLED] * sampled + drafts
         lora = request.lora_request
         adapter = self.workers[0].content[lora.lora_int_id] if lora else 0
         first = zlib.crc32(f"{self.weights} {adapter}".encode())
         for token in tokens[:end]:
             before = names[-1] if names else first
-            names.append(zlib.crc32(token.to_bytes(4, "little"), before))
+            named = token.to_bytes(4, "little", signed=True)
+            names.append(zlib.crc32(named, before))
         tables = self.scheduler.kv_cache_manager.get_block_ids(name)
         groups = self.caches.kv_cache_groups
         for table, group in zip(tables, groups, strict=True):
@@ -305,6 +330,8 @@ class Core(EngineDouble):
             for answer in output.outputs:
                 if answer.finish_reason is not None:
                     self.answers[answer.request_id] = answer
+        if self._drafts:
+            self._draft()
 
     def _execute(self, said: Any) -> ModelRunnerOutput:
         """Do as a worker with a step."""
@@ -312,7 +339,8 @@ class Core(EngineDouble):
         for name, count in said.num_scheduled_tokens.items():
             if adapter := self.scheduler.requests[name].lora_request:
                 self.load(adapter)
-            self._compute(name, count)
+            drafts = said.scheduled_spec_decode_tokens.get(name, [])
+            self._compute(name, count, drafts)
         self.worker.start_load_kv(None)
         moved = self.worker.get_transfer_results(said.finished_req_ids)
         counted = self.worker.get_kv_connector_stats()
@@ -324,7 +352,10 @@ class Core(EngineDouble):
         made = ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: i for i, name in enumerate(names)},
-            sampled_token_ids=[[SAMPLED] if last else [] for last in whole],
+            sampled_token_ids=[
+                self._sampled(said, name) if last else []
+                for name, last in zip(names, whole, strict=True)
+            ],
             logprobs=None,
             prompt_logprobs_dict={},
             pooler_output=[],
@@ -337,6 +368,25 @@ class Core(EngineDouble):
             kv_connector_worker_meta=meta,
         )
         return made
+
+    def _sampled(self, said: Any, name: str) -> list[int]:
+        """Return a request's new tokens: drafts up to a wrong one, and one."""
+        drafts = said.scheduled_spec_decode_tokens.get(name, [])
+        kept = 0
+        while kept < len(drafts) and drafts[kept] == SAMPLED:
+            kept += 1
+        self.kept += kept
+        self.refused += len(drafts) - kept
+        return [SAMPLED] * (kept + 1)
+
+    def _draft(self) -> None:
+        """Draw what may come next of each request that decodes."""
+        names = [r.request_id for r in self.scheduler.running]
+        made = [
+            self._draw.choices((SAMPLED, SAMPLED + 1), (4, 1), k=self._drafts)
+            for _ in names
+        ]
+        self.scheduler.update_draft_token_ids(DraftTokenIds(names, made))
 
     def used(self) -> int:
         """Return the blocks that requests have."""

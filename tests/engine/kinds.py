@@ -11,6 +11,7 @@ import json
 import random
 import time
 from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -69,7 +70,7 @@ def kinds(folder: Path) -> World:
     return World(folder, *made)
 
 
-def few_blocks(folder: Path) -> World:
+def few_blocks(folder: Path, options: Iterable[str] = ()) -> World:
     """Return a pair that has to preempt, not started."""
     return World(
         folder,
@@ -81,6 +82,7 @@ def few_blocks(folder: Path) -> World:
                     "--num-gpu-blocks-override", str(FEW_BLOCKS),
                     "--max-num-seqs", "64",
                     "--scheduling-policy", "priority",
+                    *options,
                 ],
             )
             for name, role in ROLES

@@ -18,6 +18,7 @@ from pathlib import Path
 import beside
 import chaos
 import fleet
+import guesses
 import kinds
 import latent
 import model
@@ -135,6 +136,8 @@ def groups(smoke: bool, nixl: Path | None) -> list[Group]:
     long: list[Group] = [
         ("media", rollout.media, rollout.MEDIA),
         ("crowd", kinds.few_blocks, kinds.CROWDS),
+        ("guesses", guesses.guesses, guesses.GUESSES),
+        ("guessing", guesses.guessing_crowd, kinds.CROWDS),
         ("fleet", fleet.fleet, fleet.FLEET),
         ("sliding", fleet.sliding, fleet.SLIDING),
         ("sinks", kinds.sinks, kinds.SINKS),

@@ -57,6 +57,7 @@ REACHED = {
         "pipeline_parallel_size prefill_context_parallel_size rank "
         "tensor_parallel_size world_size"
     ),
+    "vllm.config.speculative.SpeculativeConfig": "method",
     "vllm.config.vllm.VllmConfig": (
         "attention_config cache_config device_config ec_transfer_config "
         "kv_transfer_config "

@@ -115,9 +115,15 @@ def local_rank(parallel: Any) -> int:
     return int(here * size + parallel.rank % size)
 
 
+# Ways to speculate whose drafts are looked up, not computed: the KV cache has
+# the model's layers alone.
+_LOOKED_UP = ("ngram",)
+
+
 def check_engine(vllm_config: Any) -> None:
     """Refuse, by name, what this version does not do."""
     parallel = vllm_config.parallel_config
+    speculative = vllm_config.speculative_config
     refused = {
         "--pipeline-parallel-size > 1": parallel.pipeline_parallel_size > 1,
         "--decode-context-parallel-size > 1": inside.option(
@@ -131,7 +137,9 @@ def check_engine(vllm_config: Any) -> None:
         "--enable-sleep-mode": inside.option(
             vllm_config.model_config, "enable_sleep_mode", False
         ),
-        "--speculative-config": vllm_config.speculative_config is not None,
+        f"--speculative-config of method {speculative and speculative.method}": (
+            speculative is not None and speculative.method not in _LOOKED_UP
+        ),
         "enable_permute_local_kv": inside.option(
             vllm_config.kv_transfer_config, "enable_permute_local_kv", False
         ),
