@@ -122,7 +122,7 @@ static uint32_t device_find(const struct kvpull_verbs_shared *shared,
 	return found;
 }
 
-/* A place for one more rail in its bundle, or NULL and it is refused. */
+/* A place for one more lane in its bundle, or NULL and it is refused. */
 static struct kvpull_verbs_end *
 join_take(struct kvpull_verbs_connect *connect,
 	  const struct kvpull_verbs_cm_event *event)
@@ -140,21 +140,23 @@ join_take(struct kvpull_verbs_connect *connect,
 	if (!bundle) {
 		/* Another process had this address before. */
 		call_reject(connect, event->id, KVPULL_VERBS_UNKNOWN,
-			    "it has one more rail of no connection here");
+			    "it has one more queue pair of no connection here");
 		return NULL;
 	}
-	for (at = 0; at < connect->shared->rail_count; at++) {
+	for (at = 0; at < connect->shared->lane_count; at++) {
 		struct kvpull_verbs_end *end = &bundle->ends[at];
 
 		if (end->state == KVPULL_VERBS_FREE)
 			found = end;
-		else if (end->rail_there == event->greeting.rail)
+		else if (end->rail_there == event->greeting.rail &&
+			 end->lane_there == event->greeting.lane)
 			kvpull_verbs_end_lose(end, KVPULL_EPEER,
-					      "its rail was built again");
+					      "it was built again");
 	}
 	/* The consumer tries again; what was lost is gone by then. */
 	if (!found)
-		call_reject(connect, event->id, 0, "no room for one more rail");
+		call_reject(connect, event->id, 0,
+			    "no room for one more queue pair");
 	return found;
 }
 
@@ -234,6 +236,7 @@ void kvpull_verbs_accept_call(struct kvpull_verbs_connect *connect,
 	end->id->context = end;
 	end->device = device;
 	end->rail_there = event->greeting.rail;
+	end->lane_there = event->greeting.lane;
 	end->joins = event->greeting.kind == KVPULL_VERBS_JOIN;
 	end->mtu = kvpull_verbs_device_mtu(&shared->devices[end->device]);
 	kvpull_verbs_connect_agree(end, &event->greeting);
@@ -244,6 +247,8 @@ void kvpull_verbs_accept_call(struct kvpull_verbs_connect *connect,
 
 static void join_admit(struct kvpull_verbs_end *end)
 {
+	char name[KVPULL_VERBS_LANE_BYTES];
+
 	if (end->bundle->state != KVPULL_BUNDLE_IN ||
 	    kvpull_verbs_bundle_open(end->bundle, end)) {
 		kvpull_verbs_end_lose(end, KVPULL_EPEER, NULL);
@@ -251,8 +256,9 @@ static void join_admit(struct kvpull_verbs_end *end)
 	}
 	end->state = KVPULL_VERBS_IN;
 	end->deadline_ns = 0;
-	kvpull_info(end->shared->log, "caller %s: rail %u is up", end->name,
-		    end->rail_there);
+	kvpull_info(end->shared->log, "caller %s: %s is up", end->name,
+		    kvpull_verbs_lane_print(end->rail_there, end->lane_there,
+					    name));
 }
 
 void kvpull_verbs_accept_established(struct kvpull_verbs_end *end)

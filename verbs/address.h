@@ -58,6 +58,8 @@ kvpull_verbs_address_parse_ip(const char *text,
 			      struct kvpull_verbs_address *address);
 /* "ADDRESS,ADDRESS": where one process is reached, a rail each. */
 #define KVPULL_VERBS_RAILS_MAX 8u
+#define KVPULL_VERBS_QPS_MAX 4u /* lanes of a rail, a queue pair each */
+#define KVPULL_VERBS_LANES_MAX (KVPULL_VERBS_RAILS_MAX * KVPULL_VERBS_QPS_MAX)
 
 struct kvpull_verbs_addresses {
 	uint32_t count; /* 1 .. KVPULL_VERBS_RAILS_MAX */

@@ -32,7 +32,7 @@ static int is_about(const struct match *match,
 {
 	if (match->event->event_type == IBV_EVENT_PORT_ERR)
 		return is_of_port(match, &match->devices[end->device]) &&
-		       kvpull_verbs_bundle_rails_in(end->bundle) > 1;
+		       kvpull_verbs_bundle_has_other(end->bundle, end->device);
 	if (match->event->event_type == IBV_EVENT_CQ_ERR)
 		return end->cq && end->cq == match->event->element.cq;
 	return end->qp && end->qp == match->event->element.qp;

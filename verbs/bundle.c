@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Invariants: notes_posted <= note_count <= notify_credits, and what is posted
- * by the first rail and not acknowledged is the oldest of what is kept; a
- * bundle that is MEETING has one rail at most that is not lost.
+ * by the first lane and not acknowledged is the oldest of what is kept; a
+ * bundle that is MEETING has one lane at most that is not lost.
  */
 #include "verbs/bundle.h"
 
@@ -17,7 +17,15 @@
 static void bundle_clear(struct kvpull_verbs_bundle *bundle)
 {
 	const size_t at = offsetof(struct kvpull_verbs_bundle, state);
+	uint32_t place;
 
+	for (place = 0; place < bundle->shared->lane_count; place++) {
+		struct kvpull_verbs_end *end = &bundle->ends[place];
+
+		end->attempts = 0;
+		end->retry_ns = end->in_ns = 0;
+		end->pace = (struct kvpull_pace){ 0 };
+	}
 	memset((uint8_t *)bundle + at, 0, sizeof(*bundle) - at);
 	bundle->note_number = bundle->note_next = KVPULL_WRAP_START;
 	bundle->turn_first = bundle->turn_last = KVPULL_NONE;
@@ -27,7 +35,7 @@ int kvpull_verbs_bundle_init(struct kvpull_verbs_bundle *bundle,
 			     struct kvpull_arena *arena)
 {
 	const struct kvpull_verbs_shared *shared = bundle->shared;
-	uint32_t rail;
+	uint32_t place;
 
 	if (bundle->role == KVPULL_VERBS_PEER)
 		bundle->notes = (struct kvpull_record *)kvpull_arena_take(
@@ -38,15 +46,17 @@ int kvpull_verbs_bundle_init(struct kvpull_verbs_bundle *bundle,
 			arena, 1,
 			kvpull_ring_bytes(shared->params.ring_records));
 	bundle_clear(bundle);
-	for (rail = 0; rail < shared->rail_count; rail++) {
-		struct kvpull_verbs_end *end = &bundle->ends[rail];
+	for (place = 0; place < shared->lane_count; place++) {
+		struct kvpull_verbs_end *end = &bundle->ends[place];
 		int code;
 
 		end->shared = bundle->shared;
 		end->bundle = bundle;
 		end->role = bundle->role;
 		end->index = bundle->index;
-		end->rail = rail;
+		end->place = place;
+		end->rail = place % shared->rail_count;
+		end->lane = place / shared->rail_count;
 		code = kvpull_verbs_end_init(end, arena);
 		if (code)
 			return code;
@@ -56,26 +66,26 @@ int kvpull_verbs_bundle_init(struct kvpull_verbs_bundle *bundle,
 
 void kvpull_verbs_bundle_unmake(struct kvpull_verbs_bundle *bundle)
 {
-	uint32_t rail;
+	uint32_t place;
 
-	for (rail = 0; rail < bundle->shared->rail_count; rail++)
-		if (bundle->ends[rail].state != KVPULL_VERBS_FREE)
-			kvpull_verbs_end_unmake(&bundle->ends[rail]);
+	for (place = 0; place < bundle->shared->lane_count; place++)
+		if (bundle->ends[place].state != KVPULL_VERBS_FREE)
+			kvpull_verbs_end_unmake(&bundle->ends[place]);
 	bundle_clear(bundle);
 }
 
 void kvpull_verbs_bundle_lose(struct kvpull_verbs_bundle *bundle, int code,
 			      const char *why)
 {
-	uint32_t rail;
+	uint32_t place;
 
 	if (bundle->state != KVPULL_BUNDLE_MEETING &&
 	    bundle->state != KVPULL_BUNDLE_IN)
 		return;
 	bundle->state = KVPULL_BUNDLE_ENDING;
 	bundle->code = code;
-	for (rail = 0; rail < bundle->shared->rail_count; rail++)
-		kvpull_verbs_end_lose(&bundle->ends[rail], code, why);
+	for (place = 0; place < bundle->shared->lane_count; place++)
+		kvpull_verbs_end_lose(&bundle->ends[place], code, why);
 }
 
 static uint32_t notes_acked(const struct kvpull_verbs_bundle *bundle)
@@ -84,7 +94,7 @@ static uint32_t notes_acked(const struct kvpull_verbs_bundle *bundle)
 	       kvpull_verbs_bundle_first(bundle)->note_open;
 }
 
-/* Forget those that the first rail's other side has taken. */
+/* Forget those that the first lane's other side has taken. */
 static void notes_drop(struct kvpull_verbs_bundle *bundle)
 {
 	const uint32_t acked = notes_acked(bundle);
@@ -98,53 +108,63 @@ static void notes_drop(struct kvpull_verbs_bundle *bundle)
 
 int kvpull_verbs_bundle_turn(struct kvpull_verbs_bundle *bundle)
 {
-	uint32_t rail;
+	char name[KVPULL_VERBS_LANE_BYTES];
+	uint32_t place;
 
 	if (kvpull_verbs_bundle_first(bundle)->state == KVPULL_VERBS_IN)
 		return 0;
-	for (rail = 0; rail < bundle->shared->rail_count; rail++) {
-		struct kvpull_verbs_end *end = &bundle->ends[rail];
+	for (place = 0; place < bundle->shared->lane_count; place++) {
+		struct kvpull_verbs_end *end = &bundle->ends[place];
 
 		if (end->state != KVPULL_VERBS_IN)
 			continue;
 		notes_drop(bundle);
 		bundle->note_posted = 0;
-		bundle->first = rail;
+		bundle->first = place;
 		/*
-		 * The last heartbeat may have been lost with the old rail: send
-		 * one on the new rail.
+		 * The last heartbeat may have been lost with the old lane: send
+		 * one on the new lane.
 		 */
 		end->beat_wanted = bundle->role == KVPULL_VERBS_PEER;
 		if (bundle->role == KVPULL_VERBS_PEER)
 			kvpull_info(bundle->shared->log,
-				    "peer %s: notifications go by rail %u now",
-				    end->name, rail);
+				    "peer %s: notifications go by %s now",
+				    end->name,
+				    kvpull_verbs_lane_print(end->rail,
+							    end->lane, name));
 		return 0;
 	}
 	return KVPULL_EPEER;
 }
 
-uint32_t kvpull_verbs_bundle_rails_in(const struct kvpull_verbs_bundle *bundle)
+int kvpull_verbs_bundle_has_other(const struct kvpull_verbs_bundle *bundle,
+				  uint32_t device)
 {
-	uint32_t count = 0;
-	uint32_t rail;
+	uint32_t place;
 
 	if (bundle->state != KVPULL_BUNDLE_IN)
 		return 0;
-	for (rail = 0; rail < bundle->shared->rail_count; rail++)
-		count += bundle->ends[rail].state == KVPULL_VERBS_IN;
-	return count;
+	for (place = 0; place < bundle->shared->lane_count; place++)
+		if (bundle->ends[place].state == KVPULL_VERBS_IN &&
+		    bundle->ends[place].device != device)
+			return 1;
+	return 0;
+}
+
+int kvpull_verbs_bundle_is_in(const struct kvpull_verbs_bundle *bundle)
+{
+	return kvpull_verbs_bundle_has_other(bundle, KVPULL_NONE);
 }
 
 int kvpull_verbs_bundle_is_quiet(const struct kvpull_verbs_bundle *bundle)
 {
-	uint32_t rail;
+	uint32_t place;
 
 	if (bundle->state != KVPULL_BUNDLE_ENDING)
 		return 0;
-	for (rail = 0; rail < bundle->shared->rail_count; rail++)
-		if (bundle->ends[rail].state != KVPULL_VERBS_FREE &&
-		    bundle->ends[rail].state != KVPULL_VERBS_QUIET)
+	for (place = 0; place < bundle->shared->lane_count; place++)
+		if (bundle->ends[place].state != KVPULL_VERBS_FREE &&
+		    bundle->ends[place].state != KVPULL_VERBS_QUIET)
 			return 0;
 	return 1;
 }
@@ -158,6 +178,7 @@ int kvpull_verbs_bundle_open(const struct kvpull_verbs_bundle *bundle,
 
 	/* Access is given last, so that a caller that is refused never had it. */
 	memcpy(keys->token, bundle->token, sizeof(keys->token));
+	keys->qps = bundle->shared->params.qps;
 	code = kvpull_verbs_end_say(end, &end->keys_out, bytes,
 				    kvpull_keys_put(bytes, keys));
 	return code ? code : kvpull_verbs_pair_open(end);
@@ -165,13 +186,14 @@ int kvpull_verbs_bundle_open(const struct kvpull_verbs_bundle *bundle,
 
 void kvpull_verbs_bundle_draw(struct kvpull_verbs_bundle *bundle)
 {
-	if (bundle->shared->rail_count < 2)
+	if (bundle->shared->lane_count < 2)
 		return;
 	if (getrandom(bundle->token, sizeof(bundle->token), 0) ==
 	    (ssize_t)sizeof(bundle->token))
 		return;
 	bundle->token[0] = bundle->token[1] = 0;
-	kvpull_warn(bundle->shared->log, "verbs: one rail only: no token: %s",
+	kvpull_warn(bundle->shared->log,
+		    "verbs: one queue pair only: no token: %s",
 		    kvpull_why(OTHER, errno));
 }
 
@@ -189,7 +211,7 @@ int kvpull_verbs_bundle_knows(const struct kvpull_verbs_bundle *bundle,
 void kvpull_verbs_bundle_keys(struct kvpull_verbs_bundle *bundle,
 			      struct kvpull_verbs_end *end)
 {
-	struct kvpull_verbs_way *way = &bundle->ways[end->rail];
+	char name[KVPULL_VERBS_LANE_BYTES];
 
 	if (bundle->state != KVPULL_BUNDLE_IN)
 		return;
@@ -197,13 +219,13 @@ void kvpull_verbs_bundle_keys(struct kvpull_verbs_bundle *bundle,
 			       &kvpull_verbs_bundle_first(bundle)->keys)) {
 		kvpull_verbs_bundle_lose(
 			bundle, KVPULL_EPEER,
-			"one of its rails leads to other memory");
+			"one of its queue pairs leads to other memory");
 		return;
 	}
 	end->state = KVPULL_VERBS_IN;
-	way->in_ns = bundle->shared->now_ns;
-	kvpull_info(bundle->shared->log, "peer %s: rail %u is up", end->name,
-		    end->rail);
+	end->in_ns = bundle->shared->now_ns;
+	kvpull_info(bundle->shared->log, "peer %s: %s is up", end->name,
+		    kvpull_verbs_lane_print(end->rail, end->lane, name));
 }
 
 /* The nth of those that are kept. */

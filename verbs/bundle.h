@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A bundle is the connection to one other process: a queue pair on each rail. The
- * owner of the seam sees bundles only.
+ * A bundle is the connection to one other process: by each rail there are lanes,
+ * a queue pair each, as many as both sides allow. The owner of the seam sees
+ * bundles only.
  *
  * state    peer (consumer's side)              caller (producer's side)
  * FREE     -                                   -
- * MEETING  connect(): one rail; another is     a request was accepted;
- *          tried if it fails before it spoke   CALLER_UP, handshake
- * IN       attach(): the other rails join,     admit(): rails that show its
+ * MEETING  connect(): one lane; another rail's a request was accepted;
+ *          is tried if it fails before it spoke CALLER_UP, handshake
+ * IN       attach(): the other lanes join,     admit(): lanes that show its
  *          and join again when they were lost  token join
- * ENDING   no rail is left, or all are given up; each is flushed; reads end,
+ * ENDING   no lane is left, or all are given up; each is flushed; reads end,
  *          then PEER_DOWN                      CALLER_DOWN
  * DOWN     -                                   admitted, reported: forget()
  * GONE     reported, or the owner never knew: free at next poll
  *
- * Frames go by one rail, the first; when it is lost, by another that is in.
+ * Frames go by one lane, the first; when it is lost, by another that is in.
  * Notifications are numbered, and kept until they are acknowledged. The new first
- * rail repeats the others, and the receiver takes each number once, from
- * whichever rail it comes.
+ * lane repeats the others, and the receiver takes each number once, from
+ * whichever lane it comes.
  *
- * A rail joins by the token of its bundle, which the producer drew when it let
- * the consumer in: so a rail that is rebuilt leads to the same incarnation. If
+ * A lane joins by the token of its bundle, which the producer drew when it let
+ * the consumer in: so a lane that is rebuilt leads to the same incarnation. If
  * it does not, all of the bundle ends.
  */
 #ifndef KVPULL_VERBS_BUNDLE_H
@@ -28,7 +29,6 @@
 
 #include "base/ring.h"
 #include "verbs/endpoint.h"
-#include "verbs/pace.h"
 
 enum kvpull_verbs_bundle_state {
 	KVPULL_BUNDLE_FREE = 0,
@@ -43,17 +43,13 @@ enum kvpull_verbs_bundle_state {
 struct kvpull_verbs_way {
 	struct kvpull_verbs_address address;
 	uint32_t known;
-	uint32_t attempts; /* to join, since it was in for long */
-	uint64_t retry_ns;
-	uint64_t in_ns;          /* when it came in; 0: never */
-	struct kvpull_pace pace; /* of reads; outlives a lost rail */
 };
 
 struct kvpull_verbs_bundle {
 	struct kvpull_verbs_shared *shared;
 	enum kvpull_verbs_role role;
 	uint32_t index;                /* the seam's handle */
-	struct kvpull_verbs_end *ends; /* [shared->rail_count] */
+	struct kvpull_verbs_end *ends; /* [shared->lane_count] */
 	struct kvpull_record *notes;   /* peers: [notify_credits] */
 	void *ring_memory;             /* callers */
 
@@ -64,10 +60,11 @@ struct kvpull_verbs_bundle {
 	struct kvpull_verbs_give give; /* peers: what its only call is for */
 	uint32_t greeted;   /* peers: the other side said something */
 	uint32_t active_at; /* position among the active ones */
-	uint32_t first;     /* rail that frames go by */
+	uint32_t first;     /* place of the lane that frames go by */
 	struct kvpull_verbs_way ways[KVPULL_VERBS_RAILS_MAX]; /* peers */
 	struct kvpull_verbs_addresses addresses; /* peers: the other side's */
 	uint64_t token[2]; /* callers: drawn; peers: as it was told */
+	uint32_t qps; /* peers: lanes that it has places for, a rail of ours */
 	/* callers: where they call from, and since when */
 	struct kvpull_verbs_address from;
 	uint64_t since_ns;
@@ -83,32 +80,35 @@ struct kvpull_verbs_bundle {
 	uint32_t note_at;     /* the oldest that is not acknowledged */
 	uint32_t note_number; /* its number */
 	uint32_t note_count;
-	uint32_t note_posted; /* of them, by the first rail */
+	uint32_t note_posted; /* of them, by the first lane */
 	uint32_t note_next;   /* callers: the next one to take */
 
 	/* peers: reads */
 	uint32_t reads_open; /* not reported yet */
 	uint32_t turn_first; /* reads with something to post; NONE while FREE */
 	uint32_t turn_last;
-	uint32_t turn_rail; /* that may post next */
-	uint32_t redo_open; /* batches of lost rails, to be posted by others */
+	uint32_t turn_place; /* of the lane that may post next */
+	uint32_t redo_open;  /* batches of lost lanes, to be posted by others */
 };
 
 /* Takes the bundle's memory, once; shared, role, index and ends are set. */
 int KVPULL_MUST_CHECK
 kvpull_verbs_bundle_init(struct kvpull_verbs_bundle *bundle,
 			 struct kvpull_arena *arena);
-/* All its rails' objects; it is FREE after. */
+/* All its lanes' objects; it is FREE after. */
 void kvpull_verbs_bundle_unmake(struct kvpull_verbs_bundle *bundle);
 
 /* Ends the bundle; the first reason counts. why NULL: no log line. */
 void kvpull_verbs_bundle_lose(struct kvpull_verbs_bundle *bundle, int code,
 			      const char *why);
-/* Frames go by a rail that is in. KVPULL_EPEER: there is none. */
+/* Frames go by a lane that is in. KVPULL_EPEER: there is none. */
 int KVPULL_MUST_CHECK
 kvpull_verbs_bundle_turn(struct kvpull_verbs_bundle *bundle);
-/* Rails that reads may be posted to. */
-uint32_t kvpull_verbs_bundle_rails_in(const struct kvpull_verbs_bundle *bundle);
+/* May reads be posted to one of its lanes? */
+int kvpull_verbs_bundle_is_in(const struct kvpull_verbs_bundle *bundle);
+/* Likewise, without this device. */
+int kvpull_verbs_bundle_has_other(const struct kvpull_verbs_bundle *bundle,
+				  uint32_t device);
 /* ENDING, and nothing can land any more. */
 int kvpull_verbs_bundle_is_quiet(const struct kvpull_verbs_bundle *bundle);
 
@@ -116,12 +116,12 @@ int kvpull_verbs_bundle_is_quiet(const struct kvpull_verbs_bundle *bundle);
 int KVPULL_MUST_CHECK
 kvpull_verbs_bundle_open(const struct kvpull_verbs_bundle *bundle,
 			 struct kvpull_verbs_end *end);
-/* The token that more rails may join by, if there can be any. */
+/* The token that more lanes may join by, if there can be any. */
 void kvpull_verbs_bundle_draw(struct kvpull_verbs_bundle *bundle);
 /* The bundle of a token is this one. */
 int kvpull_verbs_bundle_knows(const struct kvpull_verbs_bundle *bundle,
 			      const uint64_t token[2]);
-/* Keys came by one more rail of a bundle that is in. */
+/* Keys came by one more lane of a bundle that is in. */
 void kvpull_verbs_bundle_keys(struct kvpull_verbs_bundle *bundle,
 			      struct kvpull_verbs_end *end);
 
@@ -131,7 +131,7 @@ kvpull_verbs_bundle_note(struct kvpull_verbs_bundle *bundle,
 			 const struct kvpull_record *record);
 uint32_t
 kvpull_verbs_bundle_notes_open(const struct kvpull_verbs_bundle *bundle);
-/* Say again by the first rail what a lost one may have swallowed. */
+/* Say again by the first lane what a lost one may have swallowed. */
 void kvpull_verbs_bundle_notes_pump(struct kvpull_verbs_bundle *bundle);
 
 static inline struct kvpull_verbs_end *

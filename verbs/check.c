@@ -48,7 +48,7 @@ void kvpull_verbs_check_fill(struct kvpull_verbs_reads *reads,
 	struct kvpull_revocation_value *entry =
 		&entries_of(reads, read->index)[number];
 
-	/* Again, too, if a lost rail was at it. */
+	/* Again, too, if a lost lane was at it. */
 	*entry = (struct kvpull_revocation_value){ .revoked = UINT64_MAX };
 	reads->parts[at][0] = (struct ibv_sge){
 		.addr = (uintptr_t)entry,

@@ -91,6 +91,7 @@ kvpull_verbs_connect_param(const struct kvpull_verbs_end *end,
 						KVPULL_VERBS_CALL,
 		.credits = params->notify_credits,
 		.rail = end->rail,
+		.lane = end->lane,
 		.mtu = end->mtu,
 	};
 	struct rdma_conn_param param = {

@@ -78,7 +78,7 @@ void kvpull_verbs_connect_devices_lost(struct kvpull_verbs_connect *connect,
 				       const struct ibv_context *context,
 				       const char *why);
 
-/* The active bundles, and the rails of all of them, in a row. */
+/* The active bundles, and the lanes of all of them, in a row. */
 static inline struct kvpull_verbs_bundle *
 kvpull_verbs_connect_bundle(const struct kvpull_verbs_connect *connect,
 			    uint32_t at)
@@ -89,17 +89,17 @@ kvpull_verbs_connect_bundle(const struct kvpull_verbs_connect *connect,
 static inline uint32_t
 kvpull_verbs_connect_ends(const struct kvpull_verbs_connect *connect)
 {
-	return connect->active_count * connect->shared->rail_count;
+	return connect->active_count * connect->shared->lane_count;
 }
 
 static inline struct kvpull_verbs_end *
 kvpull_verbs_connect_end(const struct kvpull_verbs_connect *connect,
 			 uint32_t at)
 {
-	const uint32_t rail_count = connect->shared->rail_count;
+	const uint32_t lane_count = connect->shared->lane_count;
 
-	return &kvpull_verbs_connect_bundle(connect, at / rail_count)
-			->ends[at % rail_count];
+	return &kvpull_verbs_connect_bundle(connect, at / lane_count)
+			->ends[at % lane_count];
 }
 
 #endif /* KVPULL_VERBS_CONNECT_H */

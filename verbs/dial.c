@@ -13,7 +13,7 @@
 /* Limit for resolving; the handshake's deadline bounds the rest. */
 #define RESOLVE_MS 2000
 #define WHY_BYTES_MAX (KVPULL_ADDRESS_BYTES_MAX + 64u) /* of a rejection */
-/* A rail that was lost: how often it is tried, and when it is a good one. */
+/* A lane that was lost: how often it is tried, and when it is a good one. */
 #define JOIN_NS (KVPULL_NS_PER_S / 4)
 #define JOIN_DOUBLINGS_MAX 6u
 #define STEADY_NS (10 * KVPULL_NS_PER_S)
@@ -28,8 +28,8 @@ static uint32_t ways_count(const struct kvpull_verbs_end *end)
 	return count ? count : 1;
 }
 
-/* Begins the connection of one rail. 0 or KVPULL_EPEER. */
-static int rail_call(struct kvpull_verbs_connect *connect,
+/* Begins the connection of one lane. 0 or KVPULL_EPEER. */
+static int lane_call(struct kvpull_verbs_connect *connect,
 		     struct kvpull_verbs_end *end)
 {
 	const struct kvpull_verbs_shared *shared = connect->shared;
@@ -151,12 +151,13 @@ int kvpull_verbs_dial_next(struct kvpull_verbs_connect *connect,
 	uint32_t rail;
 
 	for (rail = 0; rail < shared->rail_count; rail++) {
-		struct kvpull_verbs_way *way = &bundle->ways[rail];
+		struct kvpull_verbs_end *end = &bundle->ends[rail];
 
-		if (!way->known || way->attempts || shared->devices[rail].gone)
+		if (!bundle->ways[rail].known || end->attempts ||
+		    shared->devices[rail].gone)
 			continue;
-		way->attempts++;
-		if (rail_call(connect, &bundle->ends[rail]))
+		end->attempts++;
+		if (lane_call(connect, end))
 			continue;
 		bundle->first = rail;
 		return 0;
@@ -194,52 +195,56 @@ int kvpull_verbs_dial_start(struct kvpull_verbs_connect *connect,
 	return 0;
 }
 
-static int may_join(const struct kvpull_verbs_bundle *bundle, uint32_t rail)
+static int may_join(const struct kvpull_verbs_end *end)
 {
+	const struct kvpull_verbs_bundle *bundle = end->bundle;
+
 	return bundle->role == KVPULL_VERBS_PEER &&
 	       bundle->state == KVPULL_BUNDLE_IN &&
 	       (bundle->token[0] | bundle->token[1]) &&
-	       bundle->ways[rail].known &&
-	       !bundle->shared->devices[rail].gone &&
-	       bundle->ends[rail].state == KVPULL_VERBS_FREE;
+	       end->lane < bundle->qps && bundle->ways[end->rail].known &&
+	       !bundle->shared->devices[end->rail].gone &&
+	       end->state == KVPULL_VERBS_FREE;
 }
 
 void kvpull_verbs_dial_join(struct kvpull_verbs_connect *connect,
 			    struct kvpull_verbs_bundle *bundle)
 {
 	const uint64_t now_ns = connect->shared->now_ns;
-	uint32_t rail;
+	uint32_t place;
 
-	for (rail = 0; rail < connect->shared->rail_count; rail++) {
-		struct kvpull_verbs_way *way = &bundle->ways[rail];
+	for (place = 0; place < connect->shared->lane_count; place++) {
+		struct kvpull_verbs_end *end = &bundle->ends[place];
 		uint32_t doublings;
 
-		if (now_ns < way->retry_ns || !may_join(bundle, rail))
+		if (now_ns < end->retry_ns || !may_join(end))
 			continue;
 		/*
-		 * A rail that fails again soon is retried less and less often.
+		 * A lane that fails again soon is retried less and less often.
 		 */
-		if (way->in_ns && now_ns - way->in_ns > STEADY_NS)
-			way->attempts = 0;
-		way->in_ns = 0;
-		doublings = way->attempts < JOIN_DOUBLINGS_MAX ?
-				    way->attempts :
+		if (end->in_ns && now_ns - end->in_ns > STEADY_NS)
+			end->attempts = 0;
+		end->in_ns = 0;
+		doublings = end->attempts < JOIN_DOUBLINGS_MAX ?
+				    end->attempts :
 				    JOIN_DOUBLINGS_MAX;
-		way->retry_ns = now_ns + (JOIN_NS << doublings);
-		way->attempts++;
-		(void)rail_call(connect, &bundle->ends[rail]);
+		end->retry_ns = now_ns + (JOIN_NS << doublings);
+		end->attempts++;
+		(void)lane_call(connect, end);
 	}
 }
 
 uint64_t kvpull_verbs_dial_join_ns(const struct kvpull_verbs_bundle *bundle)
 {
 	uint64_t due_ns = UINT64_MAX;
-	uint32_t rail;
+	uint32_t place;
 
-	for (rail = 0; rail < bundle->shared->rail_count; rail++)
-		if (may_join(bundle, rail) &&
-		    bundle->ways[rail].retry_ns < due_ns)
-			due_ns = bundle->ways[rail].retry_ns;
+	for (place = 0; place < bundle->shared->lane_count; place++) {
+		const struct kvpull_verbs_end *end = &bundle->ends[place];
+
+		if (may_join(end) && end->retry_ns < due_ns)
+			due_ns = end->retry_ns;
+	}
 	return due_ns;
 }
 
@@ -347,7 +352,7 @@ void kvpull_verbs_dial_rejected(struct kvpull_verbs_end *end,
 	if (end->joins && kind == KVPULL_VERBS_UNKNOWN) {
 		kvpull_verbs_bundle_lose(
 			end->bundle, KVPULL_EPEER,
-			"one of its rails leads to another incarnation");
+			"one of its queue pairs leads to another incarnation");
 		return;
 	}
 	end->connected = 0;

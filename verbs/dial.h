@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The consumer's side of connecting: which own rail calls which address of a
- * peer, the first rail and those that join it, and what the CM says of a call.
+ * peer, the first lane and those that join it, and what the CM says of a call.
  */
 #ifndef KVPULL_VERBS_DIAL_H
 #define KVPULL_VERBS_DIAL_H
@@ -25,7 +25,7 @@ kvpull_verbs_dial_next(struct kvpull_verbs_connect *connect,
 		       struct kvpull_verbs_bundle *bundle);
 /* A device came: its rail may lead to an address that no other rail goes to. */
 void kvpull_verbs_dial_again(struct kvpull_verbs_connect *connect);
-/* IN: let rails join that are not there, when their time has come. */
+/* IN: let lanes join that are not there, when their time has come. */
 void kvpull_verbs_dial_join(struct kvpull_verbs_connect *connect,
 			    struct kvpull_verbs_bundle *bundle);
 /* When that is, next; UINT64_MAX: never. */

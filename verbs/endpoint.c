@@ -32,7 +32,7 @@ static void end_clear(struct kvpull_verbs_end *end)
 
 	memset((uint8_t *)end + at, 0, sizeof(*end) - at);
 	end->rail_there = end->held = KVPULL_NONE;
-	end->device = end->rail;
+	end->device = end->rail; /* of a peer's call; a caller's is found */
 	end->sent = end->acked = end->beat_sent = KVPULL_WRAP_START;
 	end->received = end->told_acked = KVPULL_WRAP_START;
 	end->inbox.total = end->inbox.used = 0;
@@ -66,6 +66,17 @@ int kvpull_verbs_end_init(struct kvpull_verbs_end *end,
 		(uint8_t *)kvpull_arena_take(arena, end->keys_out.capacity, 1);
 	end_clear(end);
 	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
+}
+
+const char *kvpull_verbs_lane_print(uint32_t rail, uint32_t lane,
+				    char text[KVPULL_VERBS_LANE_BYTES])
+{
+	if (lane)
+		(void)snprintf(text, KVPULL_VERBS_LANE_BYTES,
+			       "queue pair %u of rail %u", lane, rail);
+	else
+		(void)snprintf(text, KVPULL_VERBS_LANE_BYTES, "rail %u", rail);
+	return text;
 }
 
 static uint8_t *buffer_at(const struct kvpull_verbs_end *end, uint32_t index)

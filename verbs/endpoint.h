@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An endpoint is a queue pair to one other process, on either side: its objects,
- * its send queue, its frames and their credits. It is a rail of a bundle
- * (bundle.h).
+ * its send queue, its frames and their credits. It is a lane of a rail of a
+ * bundle (bundle.h).
  *
  * state       peer (consumer's side)            caller (producer's side)
  * FREE        -                                 -
  * CONNECTING  CM is at work                     a request was accepted
  * OPEN        established: handshake, or the    likewise; CALLER_UP
- *             keys of one more rail
+ *             keys of one more lane
  * IN          attach(), or its keys came        admit(), or it joined
  * LINGER      disconnect(): why is on its way   refuse(): likewise
  * LOST        the end was seen; the queue pair is in ERR and its completions
  *             are polled, for at most flush_ns
  * QUIET       the queue pair is destroyed: nothing can land any more; what it
- *             had not read goes by other rails, or its reads end
+ *             had not read goes by other lanes, or its reads end
  *
  * Work requests are numbered; the completion of one means the end of all
  * before it, which is how a send queue works. Each post (a batch) asks for the
@@ -29,6 +29,7 @@
 #include "verbs/cursor.h"
 #include "verbs/device.h"
 #include "verbs/frame.h"
+#include "verbs/pace.h"
 #include "verbs/region.h"
 
 enum kvpull_verbs_role {
@@ -85,6 +86,7 @@ struct kvpull_verbs_shared {
 	/* Where reads land beside that; no peer is told of it. */
 	struct kvpull_verbs_regions locals[KVPULL_VERBS_RAILS_MAX];
 	uint32_t rail_count;
+	uint32_t lane_count; /* of a bundle: params.qps a rail */
 	struct kvpull_networks networks;
 	struct kvpull_verbs_counts counts;
 	uint64_t now_ns; /* of the last poll */
@@ -109,7 +111,9 @@ struct kvpull_verbs_end {
 	struct kvpull_verbs_bundle *bundle;
 	enum kvpull_verbs_role role;
 	uint32_t index; /* the bundle's */
-	uint32_t rail;  /* place in the bundle */
+	uint32_t place; /* in the bundle; lanes 0 of all rails come first */
+	uint32_t rail;  /* of the own ones; peers go by it */
+	uint32_t lane;  /* of that rail: below params.qps */
 	uint32_t queue_max;
 	uint32_t frame_max; /* receives, and sends: 2 x notify_credits */
 	uint32_t note_mask; /* a power of two, less 1: numbers wrap */
@@ -121,11 +125,18 @@ struct kvpull_verbs_end {
 	struct kvpull_verbs_outbox keys_out;
 	struct kvpull_keys keys; /* peers: the other side's memory */
 
+	/* peers: of the bundle's connection, so they outlive a lost lane */
+	uint32_t attempts; /* to join, since it was in for long */
+	uint64_t retry_ns;
+	uint64_t in_ns;          /* when it came in; 0: never */
+	struct kvpull_pace pace; /* of reads */
+
 	/* From here on all is of one connection, and zero while it is FREE. */
 	enum kvpull_verbs_end_state state;
-	uint32_t rail_there; /* callers: in the consumer's bundle; NONE */
+	uint32_t rail_there; /* callers: the consumer's own; NONE */
+	uint32_t lane_there; /* callers: of that rail */
 	uint32_t device;     /* index of the own one: of the rail while FREE */
-	uint32_t joins;      /* one more rail: its bundle is in already */
+	uint32_t joins;      /* one more lane: its bundle is in already */
 	int32_t code;        /* LOST, QUIET: why */
 	uint32_t hung_up;    /* by the other side, and not LOST yet */
 	uint32_t connected;  /* CM has told us so, and nothing else since */
@@ -236,6 +247,10 @@ int KVPULL_MUST_CHECK kvpull_verbs_end_say(struct kvpull_verbs_end *end,
 int KVPULL_MUST_CHECK kvpull_verbs_end_note(struct kvpull_verbs_end *end,
 					    const struct kvpull_record *record,
 					    uint32_t number);
+#define KVPULL_VERBS_LANE_BYTES 48u
+/* "rail 1" or, of a further lane, "queue pair 2 of rail 1". Returns text. */
+const char *kvpull_verbs_lane_print(uint32_t rail, uint32_t lane,
+				    char text[KVPULL_VERBS_LANE_BYTES]);
 /* Send what waits: pieces, a heartbeat, an acknowledgement. */
 void kvpull_verbs_end_pump(struct kvpull_verbs_end *end);
 
@@ -245,7 +260,7 @@ void kvpull_verbs_id_destroy(const struct kvpull_verbs_shared *shared,
 
 /*
  * Credited frames that the other side may forget. A notification that waits for
- * room is not one of them: it is to come by another rail, too, if this one is
+ * room is not one of them: it is to come by another lane, too, if this one is
  * lost, for what follows it would have a gap before it there.
  */
 static inline uint32_t

@@ -5,6 +5,8 @@
  */
 #include "verbs/frame.h"
 
+#include "verbs/address.h"
+
 #define FRAME_MAGIC 0x564bu
 #define GREETING_MAGIC 0x4c50564bu /* "KVPL" */
 
@@ -83,6 +85,8 @@ static const struct kvpull_field keys_fields[] = {
 	KVPULL_FIELD_OF(U32, struct kvpull_keys, entries_key, .min = 0),
 	KVPULL_FIELD_OF(U8, struct kvpull_keys, mr_shift,
 			.min = KVPULL_MR_SHIFT_MIN, .max = KVPULL_MR_SHIFT_MAX),
+	KVPULL_FIELD_OF(U8, struct kvpull_keys, qps,
+			.min = 1, .max = KVPULL_VERBS_QPS_MAX),
 	KVPULL_ROWS_OF(ROWS16, struct kvpull_keys, regions, region_count,
 		       &range_table, .min = 1, .max = KVPULL_REGIONS_MAX),
 	KVPULL_ROWS_OF(ROWS16, struct kvpull_keys, mr_keys, mr_count,
@@ -98,7 +102,10 @@ static const struct kvpull_field greeting_fields[] = {
 	KVPULL_FIELD_OF(U16, struct kvpull_verbs_greeting, credits, .min = 1),
 	KVPULL_FIELD_OF(U16, struct kvpull_verbs_greeting, kind,
 			.min = KVPULL_VERBS_CALL, .max = KVPULL_VERBS_OTHER),
-	KVPULL_FIELD_OF(U16, struct kvpull_verbs_greeting, rail, .min = 0),
+	KVPULL_FIELD_OF(U8, struct kvpull_verbs_greeting, rail,
+			.min = 0, .max = KVPULL_VERBS_RAILS_MAX - 1),
+	KVPULL_FIELD_OF(U8, struct kvpull_verbs_greeting, lane,
+			.min = 0, .max = KVPULL_VERBS_QPS_MAX - 1),
 	KVPULL_FIELD_OF(U16, struct kvpull_verbs_greeting, mtu, .min = 1),
 	KVPULL_FIELD_OF(BYTES, struct kvpull_verbs_greeting, token, .min = 0),
 };

@@ -93,13 +93,13 @@ struct kvpull_range {
 };
 
 struct kvpull_keys {
-	/* The same by each rail. */
+	/* The same by each rail and lane. */
 	uint32_t region_count;
 	uint32_t slot_count;
-	/* A caller that shows it may add rails; zero: none may. */
+	/* A caller that shows it may add rails and lanes; zero: none may. */
 	uint64_t token[2];
 	uint32_t mr_shift;
-	uint32_t reserved;
+	uint32_t qps; /* lanes that a caller may have by each of its rails */
 	struct kvpull_range entries;
 	struct kvpull_range regions[KVPULL_REGIONS_MAX];
 	/* Each rail's own. */
@@ -148,7 +148,7 @@ int KVPULL_MUST_CHECK kvpull_keys_get(const uint8_t *bytes, size_t byte_count,
 int KVPULL_MUST_CHECK kvpull_keys_check(const struct kvpull_keys *keys,
 					const struct kvpull_serve *welcome);
 
-/* The same memory by another rail: all is alike but the keys. */
+/* The same memory by another lane: all is alike but the keys. */
 int kvpull_keys_alike(const struct kvpull_keys *one,
 		      const struct kvpull_keys *other);
 
@@ -156,8 +156,8 @@ int kvpull_keys_alike(const struct kvpull_keys *one,
 #define KVPULL_VERBS_PRIVATE_BYTES 30u
 
 enum kvpull_verbs_greeting_kind {
-	KVPULL_VERBS_CALL = 1, /* a first rail, and the answer to any */
-	KVPULL_VERBS_JOIN,     /* one more rail, with the token of its bundle */
+	KVPULL_VERBS_CALL = 1, /* a first lane, and the answer to any */
+	KVPULL_VERBS_JOIN,     /* one more lane, with the token of its bundle */
 	KVPULL_VERBS_UNKNOWN,  /* refused: no bundle has that token */
 	KVPULL_VERBS_FULL,     /* refused: no room, which passes */
 	KVPULL_VERBS_OUTSIDE,  /* refused: its address is in none of networks */
@@ -169,8 +169,10 @@ struct kvpull_verbs_greeting {
 	uint32_t version;
 	uint32_t kind;
 	uint32_t credits;
-	uint32_t rail;     /* the caller's own */
-	uint32_t mtu;      /* enum ibv_mtu */
+	uint32_t rail; /* the caller's own */
+	uint32_t lane; /* of that rail */
+	uint32_t mtu;  /* enum ibv_mtu */
+	uint32_t reserved;
 	uint64_t token[2]; /* of the bundle */
 };
 

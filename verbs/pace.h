@@ -3,6 +3,8 @@
  * How fast the rails of a peer finish what is read by them, which rail takes
  * the next batch, and when a rail is late. Pure: time comes as an argument.
  *
+ * Each lane of a rail (bundle.h) is a rail here.
+ *
  * A rail's pace is the time that KVPULL_PACE_BYTES take. It is measured over a
  * busy period: from the first post to an idle rail until nothing is in flight
  * there. Small periods measure latency and large ones the rate, so each size

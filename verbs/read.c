@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Invariants: a read with batch_open > 0 may still be written to by a device,
- * or has parts that no rail has read yet, so it is neither ended nor checked;
+ * or has parts that no lane has read yet, so it is neither ended nor checked;
  * it is in its peer's turn exactly while something of it is to be posted for
  * the first time; a bundle's redo_open counts the batches that wait in its lost
- * rails; its reads_open counts its reads that the owner was not told the end
+ * lanes; its reads_open counts its reads that the owner was not told the end
  * of.
  *
  * An entry is read into a place that says "revoked" until a device has written
  * it. It is posted, by a work request of its own in a chain of them, only after the owner was told that all the data came (by all
- * rails, of all peers of the pull), and judged after its own completion.
+ * lanes, of all peers of the pull), and judged after its own completion.
  */
 #include "verbs/read.h"
 
 #include "verbs/check.h"
 #include "verbs/spread.h"
+
+_Static_assert(KVPULL_VERBS_LANES_MAX <= 32, "a word has a bit for each lane");
 
 static struct kvpull_verbs_read *read_at(const struct kvpull_verbs_reads *reads,
 					 uint32_t index)
@@ -110,7 +112,7 @@ static int read_begin(struct kvpull_verbs_reads *reads, uint32_t peer,
 	struct kvpull_verbs_read *own = read_at(reads, read->index);
 
 	kvpull_check(reads->shared->log, own->state == KVPULL_VERBS_READ_IDLE);
-	if (!kvpull_verbs_bundle_rails_in(&reads->peers[peer]))
+	if (!kvpull_verbs_bundle_is_in(&reads->peers[peer]))
 		return lost_code(&reads->peers[peer]);
 	*own = (struct kvpull_verbs_read){ .read = read,
 					   .state = state,
@@ -143,7 +145,7 @@ int kvpull_verbs_read_start(struct kvpull_verbs_reads *reads, uint32_t peer,
 	return 0;
 }
 
-/* A batch that waits in a lost rail, and is not wanted any more. */
+/* A batch that waits in a lost lane, and is not wanted any more. */
 static void batch_drop(struct kvpull_verbs_reads *reads,
 		       struct kvpull_verbs_batch *batch)
 {
@@ -179,17 +181,17 @@ static struct kvpull_verbs_batch *batch_at(const struct kvpull_verbs_end *end,
 }
 
 /*
- * Slices of a cancelled read that wait in lost rails are dropped, not read by
- * other rails.
+ * Slices of a cancelled read that wait in lost lanes are dropped, not read by
+ * other lanes.
  */
 static void redo_drop(struct kvpull_verbs_reads *reads,
 		      struct kvpull_verbs_bundle *bundle, uint32_t index)
 {
-	uint32_t rail;
+	uint32_t place;
 	uint32_t at;
 
-	for (rail = 0; rail < reads->shared->rail_count; rail++) {
-		struct kvpull_verbs_end *end = &bundle->ends[rail];
+	for (place = 0; place < reads->shared->lane_count; place++) {
+		struct kvpull_verbs_end *end = &bundle->ends[place];
 
 		if (end->state != KVPULL_VERBS_QUIET)
 			continue;
@@ -205,7 +207,7 @@ static void redo_drop(struct kvpull_verbs_reads *reads,
 	}
 }
 
-/* Cancelled while this rail reads for it: it has so long. */
+/* Cancelled while this lane reads for it: it has so long. */
 static void cancel_time(struct kvpull_verbs_end *end)
 {
 	const struct kvpull_verbs_shared *shared = end->shared;
@@ -223,7 +225,7 @@ void kvpull_verbs_read_cancel(struct kvpull_verbs_reads *reads,
 {
 	struct kvpull_verbs_read *own = read_at(reads, read->index);
 	struct kvpull_verbs_bundle *bundle = &reads->peers[own->peer];
-	uint32_t rail;
+	uint32_t place;
 
 	if (!is_open(own) || own->cancelled)
 		return;
@@ -236,16 +238,16 @@ void kvpull_verbs_read_cancel(struct kvpull_verbs_reads *reads,
 		read_end(reads, own, KVPULL_EABORTED);
 		return;
 	}
-	for (rail = 0; rail < reads->shared->rail_count; rail++)
-		if (own->rail_open[rail])
-			cancel_time(&bundle->ends[rail]);
+	for (place = 0; place < reads->shared->lane_count; place++)
+		if (own->lane_open[place])
+			cancel_time(&bundle->ends[place]);
 }
 
 int kvpull_verbs_read_check(struct kvpull_verbs_reads *reads, uint32_t peer,
 			    struct kvpull_read *read)
 {
 	struct kvpull_verbs_bundle *bundle = &reads->peers[peer];
-	const int is_in = kvpull_verbs_bundle_rails_in(bundle) != 0;
+	const int is_in = kvpull_verbs_bundle_is_in(bundle);
 	uint32_t at;
 	int code;
 
@@ -376,7 +378,7 @@ static int data_post(struct kvpull_verbs_reads *reads,
 
 	if (*posted) {
 		own->batch_open++;
-		own->rail_open[end->rail]++;
+		own->lane_open[end->place]++;
 		counts->doorbells++;
 		counts->work_requests += *posted;
 		counts->read_bytes += end->bytes_open - before;
@@ -417,7 +419,7 @@ static int check_post(struct kvpull_verbs_reads *reads,
 	cursor->id += *posted;
 	if (*posted) {
 		own->batch_open++;
-		own->rail_open[end->rail]++;
+		own->lane_open[end->place]++;
 		reads->shared->counts.checks++;
 	}
 	return !code;
@@ -444,7 +446,7 @@ static int turn_post(struct kvpull_verbs_reads *reads,
 	return more;
 }
 
-/* The oldest batch that waits in a lost rail; NULL: none. */
+/* The oldest batch that waits in a lost lane; NULL: none. */
 static struct kvpull_verbs_batch *redo_first(struct kvpull_verbs_end *end)
 {
 	while (end->batch_count) {
@@ -465,7 +467,7 @@ int kvpull_verbs_reads_moved(struct kvpull_verbs_end *end)
 	return end->role == KVPULL_VERBS_CALLER || !redo_first(end);
 }
 
-/* Post by this rail what waits in a lost one. */
+/* Post by this lane what waits in a lost one. */
 static int redo_post(struct kvpull_verbs_reads *reads,
 		     struct kvpull_verbs_bundle *bundle,
 		     struct kvpull_verbs_end *end)
@@ -473,12 +475,12 @@ static int redo_post(struct kvpull_verbs_reads *reads,
 	struct kvpull_verbs_batch *batch = NULL;
 	struct kvpull_verbs_read *own;
 	uint32_t posted;
-	uint32_t rail;
+	uint32_t place;
 	int more;
 
-	for (rail = 0; !batch && rail < reads->shared->rail_count; rail++)
-		if (bundle->ends[rail].state == KVPULL_VERBS_QUIET)
-			batch = redo_first(&bundle->ends[rail]);
+	for (place = 0; !batch && place < reads->shared->lane_count; place++)
+		if (bundle->ends[place].state == KVPULL_VERBS_QUIET)
+			batch = redo_first(&bundle->ends[place]);
 	kvpull_check(reads->shared->log, batch != NULL);
 	own = read_at(reads, batch->read);
 	posted = batch->count;
@@ -519,7 +521,7 @@ static uint64_t next_bytes(const struct kvpull_verbs_reads *reads,
 void kvpull_verbs_reads_pump(struct kvpull_verbs_reads *reads,
 			     struct kvpull_verbs_bundle *bundle)
 {
-	uint32_t stuck = 0; /* rails that take no more now, by bit */
+	uint32_t stuck = 0; /* lanes that take no more now, by bit */
 
 	while (bundle->redo_open || bundle->turn_first != KVPULL_NONE) {
 		struct kvpull_verbs_end *end = kvpull_verbs_spread_pick(
@@ -528,12 +530,13 @@ void kvpull_verbs_reads_pump(struct kvpull_verbs_reads *reads,
 
 		if (!end)
 			return;
-		bundle->turn_rail = (end->rail + 1) % reads->shared->rail_count;
+		bundle->turn_place =
+			(end->place + 1) % reads->shared->lane_count;
 		kvpull_verbs_spread_post(end);
 		more = bundle->redo_open ? redo_post(reads, bundle, end) :
 					   turn_post(reads, bundle, end);
 		if (!more)
-			stuck |= 1u << end->rail;
+			stuck |= 1u << end->place;
 	}
 }
 
@@ -545,13 +548,13 @@ void kvpull_verbs_read_over(struct kvpull_verbs_reads *reads,
 	int32_t code = 0;
 
 	kvpull_check(reads->shared->log,
-		     own->batch_open > 0 && own->rail_open[end->rail] > 0);
+		     own->batch_open > 0 && own->lane_open[end->place] > 0);
 	own->batch_open--;
-	own->rail_open[end->rail]--;
+	own->lane_open[end->place]--;
 	kvpull_verbs_spread_done(end, batch->bytes);
 	if (batch->kind == KVPULL_VERBS_READ)
 		reads->shared->counts.completions++;
-	if (own->cancelled && !own->rail_open[end->rail]) {
+	if (own->cancelled && !own->lane_open[end->place]) {
 		end->cancels_open--;
 		/* The cancelled reads behind it began later: their time begins now. */
 		end->cancel_max_ns =
@@ -580,7 +583,7 @@ void kvpull_verbs_reads_move(struct kvpull_verbs_reads *reads,
 		if (batch->kind == KVPULL_VERBS_SEND)
 			continue;
 		own = read_at(reads, batch->read);
-		own->rail_open[end->rail]--;
+		own->lane_open[end->place]--;
 		if (!own->cancelled) {
 			end->bundle->redo_open++;
 			continue;
@@ -596,7 +599,7 @@ static void done_count(struct kvpull_verbs_reads *reads,
 		       const struct kvpull_verbs_bundle *bundle)
 {
 	uint32_t index;
-	uint32_t rail;
+	uint32_t place;
 
 	for (index = 0; index < reads->shared->params.reads_max; index++) {
 		const struct kvpull_verbs_read *own = &reads->reads[index];
@@ -606,8 +609,8 @@ static void done_count(struct kvpull_verbs_reads *reads,
 			own->read->done_bytes =
 				kvpull_cursor_tell(&own->cursor, own->read);
 	}
-	for (rail = 0; rail < reads->shared->rail_count; rail++) {
-		const struct kvpull_verbs_end *end = &bundle->ends[rail];
+	for (place = 0; place < reads->shared->lane_count; place++) {
+		const struct kvpull_verbs_end *end = &bundle->ends[place];
 
 		for (index = 0; index < end->batch_count; index++) {
 			const struct kvpull_verbs_batch *batch =
@@ -632,7 +635,7 @@ void kvpull_verbs_reads_lose(struct kvpull_verbs_reads *reads,
 
 	if (bundle->code == KVPULL_EABORTED)
 		done_count(reads, bundle);
-	for (index = 0; index < reads->shared->rail_count; index++)
+	for (index = 0; index < reads->shared->lane_count; index++)
 		bundle->ends[index].batch_count = 0;
 	bundle->redo_open = 0;
 	bundle->turn_first = KVPULL_NONE;

@@ -3,14 +3,14 @@
  * Reads of a peer's blocks and of its revocation entries: work requests made
  * on the fly, posted in batches with one doorbell each, the last of a batch
  * signalled, as many as the windows allow. Reads of one peer take turns, a
- * batch each; the rail of each is picked by pace (spread.h).
+ * batch each; the lane of each is picked by pace (spread.h).
  *
- * What a lost rail had not read is read again by another one, once nothing can
+ * What a lost lane had not read is read again by another one, once nothing can
  * land through the lost one any more; its batches wait in it until then.
  *
  * state   goes on when
  * IDLE    start() -> DATA
- * DATA    all is posted and complete on all rails, or cancelled and quiet, or
+ * DATA    all is posted and complete on all lanes, or cancelled and quiet, or
  *         its bundle is no more -> ENDED
  * ENDED   reported: READ_DONE -> IDLE
  * CHECK   the entries came, or the bundle is no more: CHECK_DONE -> IDLE
@@ -47,11 +47,11 @@ struct kvpull_verbs_read {
 	enum kvpull_verbs_read_state state;
 	uint32_t peer;
 	uint32_t batch_open; /* posts that are not complete and good */
-	uint32_t rail_open[KVPULL_VERBS_RAILS_MAX]; /* of them, in flight */
+	uint32_t lane_open[KVPULL_VERBS_LANES_MAX]; /* of them, in flight */
 	uint32_t in_turn;
 	uint32_t next;      /* in the peer's turn, or among the ended */
 	uint32_t cancelled; /* nothing more is posted */
-	uint32_t dropped;   /* cancelled, and a lost rail's part was not read */
+	uint32_t dropped;   /* cancelled, and a lost lane's part was not read */
 	uint32_t is_check;  /* ENDED */
 	int32_t code;       /* ENDED */
 	struct kvpull_cursor cursor; /* CHECK: id is the next of its slots */
@@ -93,10 +93,10 @@ void kvpull_verbs_read_over(struct kvpull_verbs_reads *reads,
 /* Post what is to be posted to this peer. */
 void kvpull_verbs_reads_pump(struct kvpull_verbs_reads *reads,
 			     struct kvpull_verbs_bundle *bundle);
-/* A rail that is QUIET while its bundle is in: what it owes goes by others. */
+/* A lane that is QUIET while its bundle is in: what it owes goes by others. */
 void kvpull_verbs_reads_move(struct kvpull_verbs_reads *reads,
 			     struct kvpull_verbs_end *end);
-/* A rail that is QUIET has nothing left for others. */
+/* A lane that is QUIET has nothing left for others. */
 int kvpull_verbs_reads_moved(struct kvpull_verbs_end *end);
 /* A peer that is quiet: all of its reads are over. */
 void kvpull_verbs_reads_lose(struct kvpull_verbs_reads *reads,

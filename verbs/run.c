@@ -19,7 +19,7 @@
 #define PROBE_NS (2 * KVPULL_NS_PER_S)
 #define ANSWER_NS (60 * KVPULL_NS_PER_S) /* to a frame that arrived */
 #define STALL_NS KVPULL_NS_PER_MS        /* before a full ring is tried again */
-#define GIVE_UP_NS (10 * KVPULL_NS_PER_S) /* a note for it, of a lost rail */
+#define GIVE_UP_NS (10 * KVPULL_NS_PER_S) /* a note for it, of a lost lane */
 
 static void bad_frame(struct kvpull_verbs_end *end, const char *why)
 {
@@ -103,9 +103,9 @@ static int ring_push(const struct kvpull_verbs_end *end)
 }
 
 /*
- * A note is taken from the rail that brings its number first. When the ring is
+ * A note is taken from the lane that brings its number first. When the ring is
  * full it is offered again at the next poll, and nothing else is taken from that
- * rail until then.
+ * lane until then.
  */
 static void note_offer(struct kvpull_verbs_end *end)
 {
@@ -135,7 +135,7 @@ static void frame_take(struct kvpull_verbs_end *end,
 		       const struct kvpull_frame *frame,
 		       struct kvpull_verbs_events *events)
 {
-	/* NULL until the caller was admitted, in whatever state the rail is. */
+	/* NULL until the caller was admitted, in whatever state the lane is. */
 	struct kvpull_ring_writer *ring = end->bundle->ring;
 
 	end->heard_ns = end->shared->now_ns;
@@ -203,7 +203,7 @@ static int end_poll(struct kvpull_verbs_reads *reads,
 		if (seen == KVPULL_VERBS_FRAME)
 			frame_take(end, &frame, events);
 		/*
-		 * Batches of a lost rail end when it is quiet: see
+		 * Batches of a lost lane end when it is quiet: see
 		 * kvpull_verbs_reads_move().
 		 */
 		if (end->state < KVPULL_VERBS_LOST)
@@ -304,7 +304,7 @@ static void bundle_down(struct kvpull_verbs_bundle *bundle,
 	bundle->state = is_peer ? KVPULL_BUNDLE_GONE : KVPULL_BUNDLE_DOWN;
 }
 
-/* Does it go on without the rail that frames went by? */
+/* Does it go on without the lane that frames went by? */
 static void bundle_watch(struct kvpull_verbs_connect *connect,
 			 struct kvpull_verbs_bundle *bundle)
 {
@@ -324,20 +324,20 @@ static void bundle_watch(struct kvpull_verbs_connect *connect,
 	kvpull_verbs_bundle_lose(bundle, first->code, NULL);
 }
 
-/* A lost rail that is not needed any more makes room for a new one. */
-static void rail_free(struct kvpull_verbs_end *end)
+/* A lost lane that is not needed any more makes room for a new one. */
+static void lane_free(struct kvpull_verbs_end *end)
 {
 	const struct kvpull_verbs_bundle *bundle = end->bundle;
 
 	if (end->state == KVPULL_VERBS_QUIET &&
 	    (bundle->state == KVPULL_BUNDLE_IN ||
 	     bundle->state == KVPULL_BUNDLE_MEETING) &&
-	    end->rail != bundle->first && kvpull_verbs_reads_moved(end))
+	    end->place != bundle->first && kvpull_verbs_reads_moved(end))
 		kvpull_verbs_end_unmake(end);
 }
 
 /*
- * A lost rail has a note for a full ring. A slow engine hears it yet; but some
+ * A lost lane has a note for a full ring. A slow engine hears it yet; but some
  * look at no ring, as of a caller that they dropped, and its place must come
  * free. Nothing acknowledged it, so a consumer that lives says it again.
  */
@@ -359,7 +359,7 @@ static int waits_for_room(struct kvpull_verbs_end *end)
 	return 0;
 }
 
-static void rail_settle(const struct kvpull_verbs_run *run,
+static void lane_settle(const struct kvpull_verbs_run *run,
 			struct kvpull_verbs_end *end)
 {
 	if (end->state != KVPULL_VERBS_LOST || waits_for_room(end))
@@ -371,7 +371,7 @@ static void rail_settle(const struct kvpull_verbs_run *run,
 		kvpull_verbs_reads_move(run->reads, end);
 }
 
-static int rail_run(const struct kvpull_verbs_run *run,
+static int lane_run(const struct kvpull_verbs_run *run,
 		    struct kvpull_verbs_end *end)
 {
 	int more = 0;
@@ -387,7 +387,7 @@ static int rail_run(const struct kvpull_verbs_run *run,
  * Notes are acknowledged in the next poll, after the owner has heard of them; at
  * once when the other side has used half of its credits.
  */
-static void rail_pump(struct kvpull_verbs_end *end,
+static void lane_pump(struct kvpull_verbs_end *end,
 		      struct kvpull_verbs_events *events)
 {
 	const uint32_t owed = kvpull_verbs_end_taken(end) - end->told_acked;
@@ -402,28 +402,28 @@ static void rail_pump(struct kvpull_verbs_end *end,
 int kvpull_verbs_bundle_run(const struct kvpull_verbs_run *run,
 			    struct kvpull_verbs_bundle *bundle)
 {
-	const uint32_t rail_count = bundle->shared->rail_count;
+	const uint32_t lane_count = bundle->shared->lane_count;
 	const int is_peer = bundle->role == KVPULL_VERBS_PEER;
-	uint32_t rail;
+	uint32_t place;
 	int more = 0;
 
 	call_tell(bundle, run->events);
-	for (rail = 0; rail < rail_count; rail++) {
-		rail_free(&bundle->ends[rail]);
-		more |= rail_run(run, &bundle->ends[rail]);
+	for (place = 0; place < lane_count; place++) {
+		lane_free(&bundle->ends[place]);
+		more |= lane_run(run, &bundle->ends[place]);
 	}
 	if (is_peer)
 		kvpull_verbs_spread_cut(bundle);
 	bundle_watch(run->connect, bundle);
-	for (rail = 0; rail < rail_count; rail++)
-		rail_settle(run, &bundle->ends[rail]);
+	for (place = 0; place < lane_count; place++)
+		lane_settle(run, &bundle->ends[place]);
 	if (is_peer) {
 		kvpull_verbs_dial_join(run->connect, bundle);
 		kvpull_verbs_bundle_notes_pump(bundle);
 		kvpull_verbs_reads_pump(run->reads, bundle);
 	}
-	for (rail = 0; rail < rail_count; rail++)
-		rail_pump(&bundle->ends[rail], run->events);
+	for (place = 0; place < lane_count; place++)
+		lane_pump(&bundle->ends[place], run->events);
 	if (is_peer && kvpull_verbs_bundle_is_quiet(bundle))
 		kvpull_verbs_reads_lose(run->reads, bundle);
 	if (is_peer)
@@ -463,12 +463,12 @@ uint64_t kvpull_verbs_bundle_due_ns(const struct kvpull_verbs_bundle *bundle)
 {
 	const uint64_t late_ns = kvpull_verbs_spread_due_ns(bundle);
 	uint64_t due_ns = kvpull_verbs_dial_join_ns(bundle);
-	uint32_t rail;
+	uint32_t place;
 
 	if (late_ns < due_ns)
 		due_ns = late_ns;
-	for (rail = 0; rail < bundle->shared->rail_count; rail++) {
-		const uint64_t end_ns = end_due_ns(&bundle->ends[rail]);
+	for (place = 0; place < bundle->shared->lane_count; place++) {
+		const uint64_t end_ns = end_due_ns(&bundle->ends[place]);
 
 		if (end_ns < due_ns)
 			due_ns = end_ns;
@@ -485,8 +485,8 @@ static int end_arm(struct kvpull_verbs_end *end)
 	if (end->stalled)
 		return 0;
 	/*
-	 * Slices that wait in this rail go by other rails when those have room.
-	 * The rail is freed when none waits, or with its bundle.
+	 * Slices that wait in this lane go by other lanes when those have room.
+	 * The lane is freed when none waits, or with its bundle.
 	 */
 	if (end->state == KVPULL_VERBS_QUIET)
 		return end->bundle->state != KVPULL_BUNDLE_ENDING &&
@@ -507,21 +507,21 @@ int kvpull_verbs_bundle_arm(struct kvpull_verbs_bundle *bundle)
 {
 	int more = bundle->state == KVPULL_BUNDLE_GONE ||
 		   kvpull_verbs_bundle_is_quiet(bundle);
-	uint32_t rail;
+	uint32_t place;
 
 	if (bundle->state == KVPULL_BUNDLE_DOWN)
 		return 0;
-	for (rail = 0; rail < bundle->shared->rail_count; rail++)
-		more |= end_arm(&bundle->ends[rail]);
+	for (place = 0; place < bundle->shared->lane_count; place++)
+		more |= end_arm(&bundle->ends[place]);
 	return more;
 }
 
 int kvpull_verbs_bundle_rings(const struct kvpull_verbs_bundle *bundle)
 {
-	uint32_t rail;
+	uint32_t place;
 
-	for (rail = 0; rail < bundle->shared->rail_count; rail++)
-		if (bundle->ends[rail].bell == KVPULL_BELL_RANG)
+	for (place = 0; place < bundle->shared->lane_count; place++)
+		if (bundle->ends[place].bell == KVPULL_BELL_RANG)
 			return 1;
 	return 0;
 }

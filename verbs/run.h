@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One bundle's share of a poll: completions, frames, deadlines and ends of its
- * rails.
+ * lanes.
  */
 #ifndef KVPULL_VERBS_RUN_H
 #define KVPULL_VERBS_RUN_H

@@ -34,6 +34,8 @@ void kvpull_verbs_setup_defaults(struct kvpull_verbs_params *params)
 {
 	set_u32(&params->notify_credits, KVPULL_VERBS_CREDITS_DEFAULT);
 	set_u32(&params->slots_max, 1);
+	set_u32(&params->qps, 1);
+	least_u32(&params->qps, KVPULL_VERBS_QPS_MAX);
 	set_u32(&params->depth, 256);
 	set_u32(&params->batch, KVPULL_VERBS_BATCH_MAX);
 	set_u32(&params->rd_atomic, 16);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Invariant: a rail is given up for being late only in a poll that found its
+ * Invariant: a lane is given up for being late only in a poll that found its
  * completion queue empty, so a consumer that slept does not take its own delay
- * for the rail's.
+ * for the lane's.
  */
 #include "verbs/spread.h"
 
-/* A peer's rails, and the memory that they are described in. */
+/* A peer's lanes, and the memory that they are described in. */
 struct view {
 	struct kvpull_pace_rails rails;
-	struct kvpull_pace_rail each[KVPULL_VERBS_RAILS_MAX];
+	struct kvpull_pace_rail each[KVPULL_VERBS_LANES_MAX];
 };
 
 /* Batches are a quarter of the window: the next one is posted while three run. */
@@ -34,17 +34,16 @@ static void view_init(struct view *view,
 
 	view->rails = (struct kvpull_pace_rails){
 		.now_ns = bundle->shared->now_ns,
-		.count = bundle->shared->rail_count,
-		.turn = bundle->turn_rail,
+		.count = bundle->shared->lane_count,
+		.turn = bundle->turn_place,
 		.rails = view->each,
 	};
 	for (at = 0; at < view->rails.count; at++) {
 		const struct kvpull_verbs_end *end = &bundle->ends[at];
 
 		view->each[at] = (struct kvpull_pace_rail){
-			.pace = end->state == KVPULL_VERBS_IN ?
-					&bundle->ways[at].pace :
-					NULL,
+			.pace = end->state == KVPULL_VERBS_IN ? &end->pace :
+								NULL,
 			.open_bytes = end->bytes_open,
 			.open_count = end->requests_open,
 			.has_room = has_room(end) && !(stuck >> at & 1),
@@ -74,35 +73,30 @@ uint64_t kvpull_verbs_spread_share(const struct kvpull_verbs_bundle *bundle,
 	uint64_t bytes;
 	uint32_t at;
 
-	if (bundle->shared->rail_count < 2)
+	if (bundle->shared->lane_count < 2)
 		return bytes_max;
 	view_init(&view, bundle, 0);
 	for (at = 0; at < view.rails.count; at++)
 		fast += view.each[at].pace &&
 			!kvpull_pace_is_slow(&view.rails, at, byte_count);
 	bytes = fast ? byte_count / fast : byte_count;
-	if (end && kvpull_pace_is_slow(&view.rails, end->rail, byte_count))
+	if (end && kvpull_pace_is_slow(&view.rails, end->place, byte_count))
 		bytes = KVPULL_PACE_BYTES;
 	if (bytes < KVPULL_PACE_BYTES)
 		bytes = KVPULL_PACE_BYTES;
 	return bytes < bytes_max ? bytes : bytes_max;
 }
 
-static struct kvpull_pace *pace_of(const struct kvpull_verbs_end *end)
-{
-	return &end->bundle->ways[end->rail].pace;
-}
-
 void kvpull_verbs_spread_post(struct kvpull_verbs_end *end)
 {
-	kvpull_pace_post(pace_of(end), end->requests_open, end->shared->now_ns);
+	kvpull_pace_post(&end->pace, end->requests_open, end->shared->now_ns);
 }
 
 void kvpull_verbs_spread_done(struct kvpull_verbs_end *end, uint64_t bytes)
 {
-	/* A rail that is given up completes early all that is flushed. */
+	/* A lane that is given up completes early all that is flushed. */
 	if (end->state < KVPULL_VERBS_LOST)
-		kvpull_pace_done(pace_of(end), bytes, end->requests_open,
+		kvpull_pace_done(&end->pace, bytes, end->requests_open,
 				 end->shared->now_ns);
 }
 
@@ -113,7 +107,7 @@ void kvpull_verbs_spread_cut(struct kvpull_verbs_bundle *bundle)
 
 	if (bundle->state != KVPULL_BUNDLE_IN)
 		return;
-	for (at = 0; at < bundle->shared->rail_count; at++) {
+	for (at = 0; at < bundle->shared->lane_count; at++) {
 		struct kvpull_verbs_end *end = &bundle->ends[at];
 		struct view view;
 
@@ -122,10 +116,10 @@ void kvpull_verbs_spread_cut(struct kvpull_verbs_bundle *bundle)
 		view_init(&view, bundle, 0);
 		if (kvpull_pace_late_ns(&view.rails, at) > now_ns)
 			continue;
-		kvpull_pace_lost(pace_of(end), end->bytes_open, now_ns);
+		kvpull_pace_lost(&end->pace, end->bytes_open, now_ns);
 		kvpull_verbs_end_lose(
 			end, KVPULL_EPEER,
-			"its reads are late, and another rail is idle");
+			"its reads are late, and another queue pair is idle");
 	}
 }
 

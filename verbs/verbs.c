@@ -201,7 +201,7 @@ static int verbs_give(struct kvpull_transport *transport, const char *text,
 	return kvpull_verbs_dial_start(&verbs->connect, text, &give, peer);
 }
 
-/* The handshake's message, by the one rail that there is until it is over. */
+/* The handshake's message, by the one lane that there is until it is over. */
 static int say(const struct kvpull_verbs_bundle *bundle, const void *bytes,
 	       size_t byte_count)
 {
@@ -228,9 +228,10 @@ static int verbs_attach(struct kvpull_transport *transport, uint32_t peer,
 	if (!end->keys_known || kvpull_keys_check(&end->keys, remote))
 		return KVPULL_EPROTO;
 	memcpy(bundle->token, end->keys.token, sizeof(bundle->token));
+	bundle->qps = end->keys.qps;
 	end->state = KVPULL_VERBS_IN;
 	bundle->state = KVPULL_BUNDLE_IN;
-	bundle->ways[end->rail].in_ns = bundle->shared->now_ns;
+	end->in_ns = bundle->shared->now_ns;
 	return 0;
 }
 
@@ -496,7 +497,7 @@ static void counts_say(const struct verbs *verbs)
 		return;
 	kvpull_info(
 		verbs->shared.log,
-		"verbs: read %llu bytes by %llu work requests, %llu doorbells, %llu completions; %llu checks, %llu frames, %llu bad, %llu queues full, %llu flushes, %llu calls refused, %llu work requests moved to another rail",
+		"verbs: read %llu bytes by %llu work requests, %llu doorbells, %llu completions; %llu checks, %llu frames, %llu bad, %llu queues full, %llu flushes, %llu calls refused, %llu work requests moved to another queue pair",
 		(unsigned long long)counts->read_bytes,
 		(unsigned long long)counts->work_requests,
 		(unsigned long long)counts->doorbells,
@@ -576,7 +577,7 @@ static const struct kvpull_transport_ops verbs_ops = {
 static int bundles_take(struct verbs *verbs, struct kvpull_arena *arena)
 {
 	const struct kvpull_verbs_params *params = &verbs->shared.params;
-	const uint32_t rail_count = verbs->shared.rail_count;
+	const uint32_t lane_count = verbs->shared.rail_count * params->qps;
 	const uint32_t count = params->peers_max + kvpull_verbs_callers(params);
 	struct kvpull_verbs_end *ends;
 	uint32_t at;
@@ -585,11 +586,12 @@ static int bundles_take(struct verbs *verbs, struct kvpull_arena *arena)
 	verbs->peers = (struct kvpull_verbs_bundle *)kvpull_arena_take(
 		arena, count, sizeof(*verbs->peers));
 	ends = (struct kvpull_verbs_end *)kvpull_arena_take(
-		arena, (size_t)count * rail_count, sizeof(*ends));
+		arena, (size_t)count * lane_count, sizeof(*ends));
 	verbs->connect.active =
 		(uint32_t *)kvpull_arena_take(arena, count, sizeof(uint32_t));
 	if (!verbs->peers || !ends || !verbs->connect.active)
 		return KVPULL_ENOMEM;
+	verbs->shared.lane_count = lane_count;
 	verbs->callers = verbs->peers + params->peers_max;
 	verbs->connect.bundles = verbs->peers;
 	verbs->connect.bundle_count = count;
@@ -601,7 +603,7 @@ static int bundles_take(struct verbs *verbs, struct kvpull_arena *arena)
 		bundle->role =
 			is_peer ? KVPULL_VERBS_PEER : KVPULL_VERBS_CALLER;
 		bundle->index = is_peer ? at : at - params->peers_max;
-		bundle->ends = ends + (size_t)at * rail_count;
+		bundle->ends = ends + (size_t)at * lane_count;
 		code = kvpull_verbs_bundle_init(bundle, arena);
 		if (code)
 			return code;

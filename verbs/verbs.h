@@ -2,8 +2,8 @@
 /*
  * The route between machines: implements the seam (base/transport.h) over
  * librdmacm and RC queue pairs. Data and revocation entries come by RDMA READ,
- * everything else by small SENDs. One queue pair a (consumer rank, producer
- * rank) and rail.
+ * everything else by small SENDs. To each producer rank a consumer rank has
+ * queue pairs by each rail, as many as both sides allow.
  */
 #ifndef KVPULL_VERBS_VERBS_H
 #define KVPULL_VERBS_VERBS_H
@@ -22,6 +22,7 @@ struct kvpull_verbs_params {
 	const char *networks;  /* peers and callers allowed; the own subnet */
 	uint32_t required;     /* a host without RDMA is an error, said so */
 	uint32_t rails;        /* as many as are named above, or 1 */
+	uint32_t qps;          /* 1; queue pairs to a peer by each rail */
 	uint32_t port;         /* of the device, from 1; chosen */
 	uint32_t gid_index;    /* + 1; chosen */
 	uint32_t listen_port;  /* any */
@@ -35,7 +36,7 @@ struct kvpull_verbs_params {
 	uint32_t slots_max;    /* of one read's check; 0: 1 */
 	int engine_wake_fd; /* eventfd, written when a ring's reader sleeps; -1: none */
 	uint32_t notify_credits; /* 32; unacknowledged SENDs a direction */
-	uint32_t depth;          /* 256; READ work requests in flight a rail */
+	uint32_t depth;          /* 256; READ work requests in flight a lane */
 	uint32_t batch;          /* 128; work requests a doorbell */
 	uint32_t rd_atomic;      /* 16; READs that the wire carries at once */
 	uint32_t parts_max;      /* 16; local ranges a work request */
@@ -44,7 +45,7 @@ struct kvpull_verbs_params {
 	uint32_t traffic_class;  /* 0; RoCE takes the service level from it */
 	uint32_t mr_shift;       /* 30; 1 << it is registered at once */
 	uint64_t slice_bytes;    /* 1 MiB; of a work request */
-	uint64_t window_bytes;   /* 16 MiB in flight a rail, in four batches */
+	uint64_t window_bytes;   /* 16 MiB in flight a lane, in four batches */
 	struct kvpull_give_sink given; /* nobody; tickets of any caller */
 	uint64_t connect_ns;           /* 5 s; handshake must end within this */
 	uint64_t flush_ns; /* 100 ms; a cancelled read's last chance */
@@ -64,7 +65,7 @@ struct kvpull_verbs_counts {
 	uint64_t post_busy;      /* a post found the queue full */
 	uint64_t flushes;        /* queue pairs broken to end a read */
 	uint64_t calls_refused;  /* no room, or not of an allowed network */
-	uint64_t requests_moved; /* from lost rails to others */
+	uint64_t requests_moved; /* from lost lanes to others */
 };
 
 #define KVPULL_VERBS_CREDITS_DEFAULT 32u

@@ -51,7 +51,8 @@ struct fake_verbs_knobs {
 	uint32_t modify_at;
 	uint32_t held;   /* work requests are taken, and not carried out */
 	uint32_t budget; /* of them, so many more are; then held is set */
-	uint32_t held_devices; /* held, by bit */
+	uint32_t held_devices;  /* held, by bit */
+	const void *held_owner; /* whose queue pair is held; NULL: nobody's */
 	enum fake_verbs_answer answer;
 	uint8_t rejection[30];  /* private data of FAKE_VERBS_REJECTED_SAID */
 	uint32_t answer_device; /* of calls by this one, from 1; 0: of any */
@@ -153,6 +154,8 @@ void fake_verbs_tell(struct rdma_cm_id *id, enum rdma_cm_event_type type,
 void fake_verbs_cut(void);
 /* Likewise, of one device. */
 void fake_verbs_cut_device(uint32_t device);
+/* Likewise, of both ends of the owner's queue pair. */
+void fake_verbs_cut_owner(const void *owner);
 /*
  * As if the other side had sent these bytes on every queue pair of a peer
  * (initiator 0: to who accepted, 1: to who connected). Returns how many.

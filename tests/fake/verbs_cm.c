@@ -607,6 +607,23 @@ void fake_verbs_cut_device(uint32_t device)
 				   NULL, 0);
 }
 
+static int is_owned(const struct fake_id *id, const void *owner)
+{
+	return id && id->qp && id->qp->qp.qp_context == owner;
+}
+
+void fake_verbs_cut_owner(const void *owner)
+{
+	uint32_t i;
+
+	for (i = 0; i < IDS_MAX; i++)
+		if (fake.ids[i] && fake.ids[i]->connected &&
+		    (is_owned(fake.ids[i], owner) ||
+		     is_owned(fake.ids[i]->other, owner)))
+			(void)tell(fake.ids[i], RDMA_CM_EVENT_DISCONNECTED,
+				   NULL, 0);
+}
+
 int fake_verbs_stranger(const char *address, const void *private_data,
 			uint8_t private_bytes)
 {

@@ -188,6 +188,8 @@ static enum fake_verbs_kind kind_of(const struct fake_send *send)
 static int is_held(const struct fake_qp *qp)
 {
 	return fake_verbs_knobs.held ||
+	       (fake_verbs_knobs.held_owner &&
+		fake_verbs_knobs.held_owner == qp->qp.qp_context) ||
 	       fake_verbs_knobs.held_devices >>
 			       fake_verbs_index(qp->qp.context) &
 		       1;

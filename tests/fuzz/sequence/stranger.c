@@ -169,6 +169,7 @@ static uint32_t private_data_put(struct seq_world *world,
 		greeting.kind = seq_below(dice, 6);
 		greeting.credits = credits[seq_below(dice, 5)];
 		greeting.rail = seq_below(dice, 6);
+		greeting.lane = greeting.rail / 2;
 		greeting.mtu = seq_below(dice, 7);
 		memcpy(greeting.token, other->token, sizeof(greeting.token));
 	}

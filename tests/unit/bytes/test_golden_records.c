@@ -260,6 +260,7 @@ static const struct golden_member keys_members[] = {
 	  offsetof(struct frame_values, keys.entries.bytes), 8, 0, NULL },
 	GOLDEN_OF(GOLDEN_U32, struct frame_values, keys, entries_key),
 	GOLDEN_OF(GOLDEN_U32, struct frame_values, keys, mr_shift),
+	GOLDEN_OF(GOLDEN_U32, struct frame_values, keys, qps),
 	GOLDEN_ROWS_OF(struct frame_values, keys, regions, keys.region_count,
 		       range_members),
 	GOLDEN_IDS_OF(struct frame_values, keys.mr_keys, keys.mr_count),
@@ -270,6 +271,7 @@ static const struct golden_member greeting_members[] = {
 	GOLDEN_OF(GOLDEN_U32, struct frame_values, greeting, kind),
 	GOLDEN_OF(GOLDEN_U32, struct frame_values, greeting, credits),
 	GOLDEN_OF(GOLDEN_U32, struct frame_values, greeting, rail),
+	GOLDEN_OF(GOLDEN_U32, struct frame_values, greeting, lane),
 	GOLDEN_OF(GOLDEN_U32, struct frame_values, greeting, mtu),
 	GOLDEN_OF(GOLDEN_BYTES, struct frame_values, greeting, token),
 	GOLDEN_END

@@ -57,13 +57,13 @@ static const struct {
 	  "Worker to the scheduler half, likewise, before its results." },
 	{ &kvpull_result_table, "Kinds: 1 rank, 2 hold ended, 3 pull ended." },
 	{ &kvpull_greeting_table,
-	  "Over a fabric: private data of the CM, either side to the other. Kind 1 is a call and its answer, 2 one more rail. Kinds 3 to 6 refuse: the token is unknown, there is no room, the caller is in none of the networks, its greeting is of another version or none." },
+	  "Over a fabric: private data of the CM, either side to the other. Kind 1 is a call and its answer, 2 one more queue pair: lane counts those of the rail. Kinds 3 to 6 refuse: the token is unknown, there is no room, the caller is in none of the networks, its greeting is of another version or none." },
 	{ &kvpull_frame_table,
 	  "Before each payload of a SEND. Kinds: 1 a piece of the handshake, 2 of keys, 3 a note, 4 a heartbeat, 5 an acknowledgement alone. A note's offset is its number." },
 	{ &kvpull_record_table,
 	  "Payload of one frame. Kind 1 is a claim, 2 a release, 3 says that its sender makes room for others." },
 	{ &kvpull_keys_table,
-	  "P to D that was let in, by each rail: where it may read. A key is of one slice, which ends where an address is a multiple of 1 << mr_shift; slices follow each other as the regions do." },
+	  "P to D that was let in, by each queue pair: where it may read, and how many queue pairs it may have by each of its rails. A key is of one slice, which ends where an address is a multiple of 1 << mr_shift; slices follow each other as the regions do." },
 };
 
 static char page[PAGE_BYTES_MAX];

@@ -472,6 +472,7 @@ UNIT_TEST(nothing_but_messages_is_taken_before_admission)
 	const struct kvpull_keys keys = { .region_count = 1,
 					  .slot_count = 1,
 					  .mr_shift = 30,
+					  .qps = 1,
 					  .entries = { 4096, 32 },
 					  .entries_key = 1,
 					  .regions = { { 8192, 64 } },

@@ -292,7 +292,7 @@ UNIT_TEST(descriptor_that_fails_wakes_nobody_again)
 TEST_RAILS(sleeper_is_woken_to_build_a_rail_again)
 {
 	const struct kvpull_verbs_bundle *bundle = end_of(1)->bundle;
-	const struct kvpull_verbs_way *way = &bundle->ways[1];
+	const struct kvpull_verbs_end *end = &bundle->ends[1];
 	uint32_t calls;
 
 	fake_verbs_knobs.answer = FAKE_VERBS_REJECTED;
@@ -300,14 +300,14 @@ TEST_RAILS(sleeper_is_woken_to_build_a_rail_again)
 	fake_verbs_cut_device(1);
 	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(bundle->ends[1].state, KVPULL_VERBS_FREE);
-	assert_in_range(way->retry_ns, world.now_ns,
+	assert_in_range(end->retry_ns, world.now_ns,
 			world.now_ns + KVPULL_NS_PER_S);
-	assert_int_equal(kvpull_verbs_bundle_due_ns(bundle), way->retry_ns);
+	assert_int_equal(kvpull_verbs_bundle_due_ns(bundle), end->retry_ns);
 	calls = fake_verbs_calls();
-	world_run((uint32_t)((way->retry_ns - world.now_ns) / WORLD_STEP_NS) -
+	world_run((uint32_t)((end->retry_ns - world.now_ns) / WORLD_STEP_NS) -
 		  1);
 	assert_int_equal(fake_verbs_calls(), calls);
-	assert_int_equal(world.now_ns + WORLD_STEP_NS, way->retry_ns);
+	assert_int_equal(world.now_ns + WORLD_STEP_NS, end->retry_ns);
 	assert_int_equal(bundle->ends[1].state, KVPULL_VERBS_FREE);
 	world_run(1);
 	assert_int_equal(fake_verbs_calls(), calls + 1);

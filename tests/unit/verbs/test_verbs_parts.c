@@ -155,6 +155,7 @@ UNIT_TEST(greeting_comes_back_as_it_went)
 	const struct kvpull_verbs_greeting sent = { .kind = KVPULL_VERBS_JOIN,
 						    .credits = 32,
 						    .rail = 3,
+						    .lane = 2,
 						    .mtu = IBV_MTU_1024,
 						    .token = { 5,
 							       1ull << 63 } };
@@ -167,6 +168,7 @@ UNIT_TEST(greeting_comes_back_as_it_went)
 	assert_int_equal(got.kind, sent.kind);
 	assert_int_equal(got.credits, sent.credits);
 	assert_int_equal(got.rail, sent.rail);
+	assert_int_equal(got.lane, sent.lane);
 	assert_int_equal(got.mtu, sent.mtu);
 	assert_memory_equal(got.token, sent.token, sizeof(got.token));
 }
@@ -405,6 +407,7 @@ UNIT_TEST(keys_that_do_not_add_up_are_refused)
 		.region_count = 2,
 		.slot_count = 4,
 		.mr_shift = 12,
+		.qps = KVPULL_VERBS_QPS_MAX,
 		.entries = { 4096, 128 },
 		.entries_key = 7,
 		.regions = { { 8192, 100 }, { 16380, 4100 } },
@@ -452,6 +455,11 @@ UNIT_TEST(keys_that_do_not_add_up_are_refused)
 	bad.mr_shift = KVPULL_MR_SHIFT_MIN - 1;
 	assert_int_equal(keys_code(&bad), KVPULL_EPROTO);
 	bad.mr_shift = KVPULL_MR_SHIFT_MAX + 1;
+	assert_int_equal(keys_code(&bad), KVPULL_EPROTO);
+	bad = keys;
+	bad.qps = 0;
+	assert_int_equal(keys_code(&bad), KVPULL_EPROTO);
+	bad.qps = KVPULL_VERBS_QPS_MAX + 1;
 	assert_int_equal(keys_code(&bad), KVPULL_EPROTO);
 }
 

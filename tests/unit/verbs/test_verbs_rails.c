@@ -586,10 +586,10 @@ UNIT_TEST(token_is_known_as_a_whole_and_only_when_in)
 UNIT_TEST(rail_to_other_memory_ends_the_bundle)
 {
 	struct kvpull_log log = { 0 };
-	struct kvpull_verbs_shared shared = { .log = &log, .rail_count = 2 };
+	struct kvpull_verbs_shared shared = { .log = &log, .lane_count = 2 };
 	uint32_t differ;
 
-	for (differ = 0; differ < 8; differ++) {
+	for (differ = 0; differ < 9; differ++) {
 		struct kvpull_verbs_bundle bundle = {
 			.shared = &shared, .state = KVPULL_BUNDLE_IN
 		};
@@ -602,7 +602,7 @@ UNIT_TEST(rail_to_other_memory_ends_the_bundle)
 		ends[0].shared = ends[1].shared = &shared;
 		ends[0].state = KVPULL_VERBS_IN;
 		ends[1].state = KVPULL_VERBS_OPEN;
-		ends[1].rail = 1;
+		ends[1].place = 1;
 		ends[0].keys.region_count = 2;
 		*keys = ends[0].keys;
 		keys->mr_keys[1] = 9; /* each rail's own */
@@ -614,6 +614,7 @@ UNIT_TEST(rail_to_other_memory_ends_the_bundle)
 		keys->regions[1].address += differ == 5;
 		keys->regions[0].bytes += differ == 6;
 		keys->mr_shift += differ == 7;
+		keys->qps += differ == 8;
 		kvpull_verbs_bundle_keys(&bundle, &ends[1]);
 		assert_int_equal(bundle.state, differ ? KVPULL_BUNDLE_ENDING :
 							KVPULL_BUNDLE_IN);

@@ -174,7 +174,7 @@ UNIT_TEST_WITH(late_part_that_comes_while_the_rail_is_flushed_is_good,
 	world_run(WORLD_MS_FLUSHED);
 	world_read_is_good();
 	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved, 0);
-	assert_true(bundle->ways[1].pace.ns[KVPULL_PACE_SMALL] >=
+	assert_true(bundle->ends[1].pace.ns[KVPULL_PACE_SMALL] >=
 		    KVPULL_PACE_LATE_NS);
 }
 
@@ -261,17 +261,17 @@ UNIT_TEST_WITH(rail_with_completions_to_look_at_is_not_given_up, world_rails_up,
 
 UNIT_TEST(batches_are_the_fast_rails_shares)
 {
-	struct kvpull_verbs_shared shared = { .rail_count = 2 };
+	struct kvpull_verbs_shared shared = { .lane_count = 2 };
 	struct kvpull_verbs_bundle bundle = { .shared = &shared,
 					      .state = KVPULL_BUNDLE_IN };
 	struct kvpull_verbs_end ends[2];
-	struct kvpull_pace *pace = &bundle.ways[1].pace;
+	struct kvpull_pace *pace = &ends[1].pace;
 
 	memset(ends, 0, sizeof(ends));
 	bundle.ends = ends;
 	ends[0].shared = ends[1].shared = &shared;
 	ends[0].state = ends[1].state = KVPULL_VERBS_IN;
-	ends[1].rail = 1;
+	ends[1].place = 1;
 	shared.params.window_bytes = 16 * MIB;
 	assert_int_equal(kvpull_verbs_spread_share(&bundle, &ends[1], MIB),
 			 MIB / 2);
@@ -279,7 +279,7 @@ UNIT_TEST(batches_are_the_fast_rails_shares)
 			 KVPULL_PACE_BYTES);
 	assert_int_equal(kvpull_verbs_spread_share(&bundle, NULL, 64 * MIB),
 			 4 * MIB);
-	bundle.ways[0].pace.ns[KVPULL_PACE_LARGE] = 1;
+	ends[0].pace.ns[KVPULL_PACE_LARGE] = 1;
 	pace->ns[KVPULL_PACE_LARGE] = KVPULL_PACE_BAND + 1;
 	assert_int_equal(kvpull_verbs_spread_share(&bundle, &ends[1], MIB),
 			 KVPULL_PACE_BYTES);

@@ -143,6 +143,7 @@ struct kvpull_verbs_params world_params(struct world_side *side)
 		.notify_credits = world.credits ? world.credits : 4,
 		.batch = world.batch,
 		.rails = world.rails,
+		.qps = world.qps,
 		.depth = world.depth,
 		.window_bytes = world.window_bytes,
 		.device = world.device,

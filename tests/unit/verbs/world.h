@@ -61,6 +61,7 @@ struct world {
 	const char *networks; /* of who is opened next */
 	uint32_t batch;       /* work requests of one doorbell; 0: as it is */
 	uint32_t rails;
+	uint32_t qps;
 	uint32_t depth;
 	uint64_t window_bytes;
 	uint32_t callers_max;         /* 0: 4 */
