@@ -117,6 +117,8 @@ enum kvpull_route_mode {
 	  "own IP addresses on those devices, one a rail, and a list a local rank likewise; empty: kvpull chooses") \
 	X(verbs_rails, U32, "0", 0, 8, "rails", \
 	  "devices or ports that a peer is read by at once; 0: as many as are named above, or 1") \
+	X(verbs_qps, U32, "1", 1, 4, "queue pairs", \
+	  "queue pairs to a peer by each rail, so that one pull spreads over the links of a bond or the paths of a routed fabric; the lesser of both ends' values counts") \
 	X(verbs_port, U32, "0", 0, 255, "port", \
 	  "port of the device, from 1; 0: kvpull chooses") \
 	X(verbs_gid_index, U32, "65535", 0, 65535, "index", \
@@ -126,7 +128,7 @@ enum kvpull_route_mode {
 	X(verbs_local_rank, U32, "65535", 0, 65535, "rank", \
 	  "place of the worker among those of its node, from 0: it decides which of equal devices the worker takes, and is added to verbs_listen_port; 65535: its tensor-parallel rank") \
 	X(verbs_depth, U32, "256", 4, 16384, "work requests", \
-	  "READs in flight to a peer, a rail") \
+	  "READs in flight to a peer, a queue pair") \
 	X(verbs_batch, U32, "128", 1, 128, "work requests", \
 	  "READs a doorbell; the last one is signalled") \
 	X(verbs_rd_atomic, U32, "16", 1, 255, "READs", \
@@ -142,7 +144,7 @@ enum kvpull_route_mode {
 	X(verbs_slice_bytes, U64, "1048576", 4096, 1073741824, "bytes", \
 	  "largest READ") \
 	X(verbs_window_bytes, U64, "16777216", 65536, 4294967296, "bytes", \
-	  "bytes in flight to a peer, a rail, in four batches")
+	  "bytes in flight to a peer, a queue pair, in four batches")
 /* clang-format on */
 
 #define KVPULL_KEY_MEMBER_U32(name, max) uint32_t name;

@@ -93,6 +93,7 @@ static int verbs_open_way(const struct kvpull_route_params *params,
 		.networks = config->networks,
 		.required = config->route == KVPULL_ROUTE_PIN_VERBS,
 		.rails = config->verbs_rails,
+		.qps = config->verbs_qps,
 		.port = config->verbs_port,
 		.gid_index = config->verbs_gid_index == UINT16_MAX ?
 				     0 :

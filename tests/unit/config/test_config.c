@@ -52,6 +52,7 @@ static const struct number numbers[] = {
 	NUMBER(grace_ms, 0, 0, 3600000),
 	NUMBER(connect_ms, 5000, 10, 600000),
 	NUMBER(verbs_rails, 0, 0, 8),
+	NUMBER(verbs_qps, 1, 1, 4),
 	NUMBER(verbs_port, 0, 0, 255),
 	NUMBER(verbs_gid_index, 65535, 0, 65535),
 	NUMBER(verbs_listen_port, 0, 0, 65535),
@@ -128,6 +129,7 @@ UNIT_TEST(defaults_of_verbs_are_those_of_its_keys)
 	assert_int_equal(load(&config, NULL), 0);
 	kvpull_verbs_setup_defaults(&params);
 	assert_int_equal(params.notify_credits, config.verbs_credits);
+	assert_int_equal(params.qps, config.verbs_qps);
 	assert_int_equal(params.depth, config.verbs_depth);
 	assert_int_equal(params.batch, config.verbs_batch);
 	assert_int_equal(params.rd_atomic, config.verbs_rd_atomic);

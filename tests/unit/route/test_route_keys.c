@@ -160,6 +160,7 @@ UNIT_TEST(verbs_is_opened_as_the_keys_say)
 	OPENED(verbs, CALLER, gid_index, 0);
 	OPENED(verbs, "\"verbs_gid_index\":0", gid_index, 1);
 	OPENED(verbs, "\"verbs_rails\":2", rails, 2);
+	OPENED(verbs, "\"verbs_qps\":4", qps, 4);
 	OPENED(verbs, "\"verbs_port\":3", port, 3);
 	OPENED(verbs, "\"verbs_depth\":99", depth, 99);
 	OPENED(verbs, "\"verbs_batch\":98", batch, 98);
