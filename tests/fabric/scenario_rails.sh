@@ -9,7 +9,7 @@ FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	2:2:full:rails_both 2:2:full:rails_cut 2:2:full:rails_cut_first
 	2:2:full:rails_late 2:2:full:rails_restarted
 	2:2:smoke:rails_named 2:2:full:rails_new 2:2:full:rails_down
-	2:2:full:rails_slow"
+	2:2:full:rails_slow 2:2:full:rails_qps"
 
 # 4 MiB a request; blocks come back last in, first out.
 rails_tool='export KVPULL_ROUTE=verbs KVPULL_VERBS_DEVICE=rxe0,rxe1
@@ -45,9 +45,9 @@ rails_is_lost() {
 	grep -q 'qp 0x[0-9a-f]* lost: ' "$(fabric_output "$pull_consumer")"
 }
 
-# Work requests that went to another rail than at first.
+# Work requests that went by another queue pair than at first.
 rails_moved() {
-	sed -n 's/.* \([0-9]*\) work requests moved to another rail.*/\1/p' \
+	sed -n 's/.* \([0-9]*\) work requests moved to another queue pair.*/\1/p' \
 		"$(fabric_output "$pull_consumer")"
 }
 
@@ -76,7 +76,7 @@ scenario_rails_both() {
 
 # Cut in mid-pull, and back after a while: nothing fails, what was on its way
 # goes by the other rail, and the rail that was cut is used again.
-rails_cut() { # rail, rail of the control
+rails_cut() { # rail, rail of the control, times that a queue pair joined; 2
 	rails_serve && rails_start 100000 "$2" '--duration 25' || return
 	fabric_until 60 rails_is_up 1 || pull_says "no second rail" || return
 	rails_flows "$1" 2000 || return
@@ -85,10 +85,11 @@ rails_cut() { # rail, rail of the control
 	fabric_until 60 rails_is_lost || pull_says "no rail was lost" || return
 	rails_flows "$2" 4000 || return
 	fabric_switch link "2.$1" on >/dev/null || return
-	fabric_until 60 rails_is_up 2 || pull_says "no rail came back" || return
+	fabric_until 60 rails_is_up "${3:-2}" ||
+		pull_says "no rail came back" || return
 	rails_flows "$1" 2000 || return
 	pull_ends 120 10 0 || return
-	echo "fabric: $(rails_moved) work requests moved to another rail"
+	echo "fabric: $(rails_moved) work requests moved to another queue pair"
 	[ "$(rails_moved)" -gt 0 ] || pull_says "nothing was moved" || return
 	pull_settles 10000 && pull_stop
 }
@@ -100,6 +101,25 @@ scenario_rails_cut() {
 # The one that claims and releases go by.
 scenario_rails_cut_first() {
 	rails_cut 0 1
+}
+
+# Two queue pairs by each rail: both of the rail that was cut are built again.
+scenario_rails_qps() {
+	rails_tool_one=$rails_tool
+	rails_tool="export KVPULL_VERBS_QPS=2
+		$rails_tool"
+	rails_cut 1 0 5
+	rails_code=$?
+	rails_tool=$rails_tool_one
+	[ $rails_code -eq 0 ] || return
+	for rails_words in 'queue pair 1 of rail 0' 'rail 1' \
+		'queue pair 1 of rail 1'; do
+		rails_count=$(grep -c ": $rails_words is up" \
+			"$(fabric_output "$pull_consumer")")
+		echo "fabric: $rails_words was up $rails_count times"
+		[ "$rails_count" -gt 0 ] ||
+			pull_says "$rails_words was never up" || return
+	done
 }
 
 # Rail 1 is as late as retries wait, so it is given up while its READs' answers
@@ -115,7 +135,7 @@ scenario_rails_late() {
 		fabric_switch clear 1.1/tx >/dev/null || return
 	done
 	pull_ends 120 10 0 || return
-	echo "fabric: $(rails_moved) work requests moved to another rail, rails up $(rails_up_count) times"
+	echo "fabric: $(rails_moved) work requests moved to another queue pair, rails up $(rails_up_count) times"
 	pull_settles 10000 && pull_stop
 }
 
