@@ -47,7 +47,7 @@ static void refusal_say(struct kvpull_verbs_connect *connect,
 		    (unsigned long long)shared->counts.calls_refused);
 }
 
-/* kind: what the caller is told by the rejection; 0: nothing. */
+/* kind: what the caller is told by the rejection. */
 static void call_reject(struct kvpull_verbs_connect *connect,
 			struct rdma_cm_id *id, uint32_t kind, const char *why)
 {
@@ -61,8 +61,7 @@ static void call_reject(struct kvpull_verbs_connect *connect,
 
 	refusal_say(connect, id, why);
 	kvpull_verbs_greeting_put(bytes, &greeting);
-	(void)shared->fabric->cm.reject(id, kind ? bytes : NULL,
-					kind ? sizeof(bytes) : 0);
+	(void)shared->fabric->cm.reject(id, bytes, sizeof(bytes));
 	kvpull_verbs_id_destroy(shared, id);
 }
 
@@ -155,7 +154,7 @@ join_take(struct kvpull_verbs_connect *connect,
 	}
 	/* The consumer tries again; what was lost is gone by then. */
 	if (!found)
-		call_reject(connect, event->id, 0,
+		call_reject(connect, event->id, KVPULL_VERBS_FULL,
 			    "no room for one more queue pair");
 	return found;
 }

@@ -256,11 +256,14 @@ UNIT_TEST(queue_pair_that_is_built_again_replaces_itself)
 	lanes_up(1, 2);
 	bundle = peer_bundle();
 	openings = fake_verbs_openings();
+	side_hear(&world.d, KVPULL_LOG_WARN);
 	fake_verbs_knobs.mute = 1;
 	kvpull_verbs_end_lose(&bundle->ends[1], KVPULL_EPEER, "in a test");
 	/* The first try tells P that the old one is gone. */
 	world_run(8 * WORLD_MS_FLUSHED);
 	fake_verbs_knobs.mute = 0;
+	assert_true(world_heard("no room there"));
+	assert_false(world_heard("it rejects us"));
 	assert_int_equal(lanes_in(bundle), 2);
 	assert_int_equal(bundle->first, 0);
 	assert_int_equal(fake_verbs_openings(), openings + 1);
