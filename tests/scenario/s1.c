@@ -18,6 +18,7 @@
 #include "tests/scenario/top.h"
 
 #define BLOCKS 8u /* of a request */
+#define CROWD 38u
 #define LIMIT_NS (10 * SCENARIO_NS_PER_S * patience())
 
 static void open_node(const struct scenario *scenario, struct node *node,
@@ -340,6 +341,56 @@ static void s1_leak(const struct scenario *scenario)
 	top_folder_close(&folder);
 }
 
+/* Each of these consumers is well: it pulls once. */
+static void crowd_open(const struct scenario *scenario, const char *folder,
+		       const char *config, struct node *p, struct node *crowd)
+{
+	static char ids[CROWD][16];
+	static struct node_message message;
+	struct node_message event;
+	uint32_t at;
+
+	for (at = 0; at < CROWD; at++) {
+		(void)snprintf(ids[at], sizeof(ids[at]), "decode-%02u", at);
+		open_node(scenario, &crowd[at], ids[at], folder, config);
+		node_prefill(p, &message, BLOCKS, 100 + at);
+		node_await(&crowd[at], node_pull(&crowd[at], &message), &event,
+			   LIMIT_NS);
+		scenario_check(event.kind == KVPULL_POLL_LOADED && !event.wrong,
+			       "%s: error %d", ids[at], event.reason);
+	}
+}
+
+/* Forty engines fill the screen: findings, with their culprits, stand first. */
+static void s1_forty(const struct scenario *scenario)
+{
+	const char *config = "\"lease_ms\":600,\"max_holds\":32";
+	static struct node crowd[CROWD];
+	struct top_folder folder;
+	struct node p, d;
+	json_t *top;
+	uint32_t at;
+
+	top_folder_open(&folder);
+	open_node(scenario, &p, "prefill-a", folder.path, config);
+	crowd_open(scenario, folder.path, config, &p, crowd);
+	open_node(scenario, &d, "decode-leaks", folder.path, config);
+	claim_some(&p, &d, 32);
+	top = shown_with(&folder, "holds-kept", d.pid);
+	named(top, "holds-kept", &d, 32, 0.5);
+	scenario_check(json_array_size(json_object_get(top, "workers")) ==
+			       CROWD + 2,
+		       "the engines are not forty");
+	json_decref(top);
+	captured(&folder, &d);
+	node_kill(&p);
+	captured(&folder, &p);
+	node_kill(&d);
+	for (at = 0; at < CROWD; at++)
+		node_kill(&crowd[at]);
+	top_folder_close(&folder);
+}
+
 static void s1_screens(const struct scenario *scenario)
 {
 	const char *config = "\"lease_ms\":600,\"max_holds\":32";
@@ -629,5 +680,7 @@ const struct scenario_case scenario_s1[] = {
 	{ "S1f",
 	  "a pool's owner and reader are named, also hung, refused or gone",
 	  s1_pool, 30, 60 },
+	{ "S1g", "who filled the table stands first among forty engines",
+	  s1_forty, 60, 60 },
 	{ 0 },
 };
