@@ -51,8 +51,8 @@ says() { # line
 	grep -qF "$1" "$work/said"
 }
 
-boots_once() { # each of two guests
-	[ "$(wc -l <"$FABRIC_UML.runs")" -eq 2 ]
+boots_once() { # each of two guests, unless the second is ended before it begins
+	[ "$(wc -l <"$FABRIC_UML.runs")" -le 2 ]
 }
 
 claim guests_of_qemu_are_taken opens auto

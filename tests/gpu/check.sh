@@ -69,7 +69,9 @@ cp "$packed/probe" "$work/packed/probe"
 apart='^step share_apart: '
 ! may 1 'namespaces of its own' -- unshare --pid --ipc --mount --fork --mount-proc true ||
 	apart='^step share_apart: ok'
-claim card_prints_one_table 0 '^card fake, 1024 MiB, driver 13000, Linux .*, kvpull [0-9a-f]{12}' \
+commit='[0-9a-f]{12}'
+git rev-parse HEAD >"$work/commit" 2>&1 || commit=unknown # the sources of a release
+claim card_prints_one_table 0 "^card fake, 1024 MiB, driver 13000, Linux .*, kvpull $commit" \
 	'^step facts: ok' '^step share: ok' "$apart" '^step copy: ok' \
 	'^copy +copy\.batch\.1048576x4 +[0-9.]+ GB/s' -- \
 	env OUT="$work/answers" GPU_REPEATS=1 "$work/packed/card.sh" 8
