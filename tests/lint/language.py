@@ -93,11 +93,19 @@ def prose(path):
             at, lines = block.line, block.text.split("\n")
             paragraphs += split_paragraphs(lines, at, r"^(?:@|\.\w|\s*[-*|]|\s*$)")
     elif path.endswith(".md"):
-        paragraphs = split_paragraphs(markdown_lines(text), 1,
-                                      r"^\s*(?:[-*|#>]|\d+\.|$)")
+        paragraphs = markdown_paragraphs(text)
     else:
         lines = list(mdoc_lines(text))
         paragraphs = split_paragraphs(lines, 1, r"^\s*$")
+    yield from sentences(paragraphs)
+
+
+def markdown_paragraphs(text):
+    return split_paragraphs(markdown_lines(text), 1, r"^\s*(?:[-*|#>]|\d+\.|$)")
+
+
+def sentences(paragraphs):
+    """Split paragraphs, and cells of a table's row, into sentences."""
     for line, paragraph in paragraphs:
         for cell in re.split(r"\s\|\s|\s·\s", paragraph):
             for sentence in re.split(r"(?<=[.!?])[\"')*`]*\s+", cell):
