@@ -468,6 +468,10 @@ check-packages: ## wheel, sdist, deb: built twice, installed in bare roots, used
 	$(Q)tests/deps.sh packages aarch64
 	$(Q)tests/package/check.sh $(VERSION)
 
+check-newcomer: ## README's two commands, whole, on bare Debian 12 and 13, in chroots and containers; SUITE=bookworm
+	$(Q)tests/deps.sh packages
+	$(Q)tests/package/newcomer.sh $(VERSION) $(SUITE)
+
 release-check: ## what is missing before this commit can be released
 	$(Q)tools/release.sh check $(VERSION)
 
@@ -485,6 +489,6 @@ clean: ## remove build/ and .gpu/
 	stress stress-programs asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants draw-mutants coverage bench bench-disk \
 	bench-engine check-engine check-engine-fabric signatures check-fabric bench-fabric fabric-uml headers layers rooms banned \
 	symbols probes check-probes compat lint format abi abi-bless deps pages sequences sequences-run api-fuzz api-fuzz-run \
-	docs install uninstall help clean always aarch64 dist wheel deb sbom check-packages release-check release
+	docs install uninstall help clean always aarch64 dist wheel deb sbom check-packages check-newcomer release-check release
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

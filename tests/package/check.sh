@@ -56,15 +56,14 @@ readme_names() {
 
 # As a newcomer runs it. A chroot may make no namespace: what needs one is
 # skipped there. An engine would be gigabytes; this script is a target itself.
-bare_makes() { # root, target
-	case $2 in
+# All of demo and check, on Debian 13, too, is newcomer.sh's.
+bare_makes() { # inside or contained, root, target
+	case $3 in
 	check) words='check STAGES="symbols probes doctor hosts examples"' ;;
 	install) words='install PREFIX=/tmp/kvpull' ;;
-	*) words=$2 ;;
+	*) words=$3 ;;
 	esac
-	inside "$1" "cd /kvpull && exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
-		MAKEFLAGS=-j$(nproc) SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) \
-		PIP_NO_INDEX=1 PIP_FIND_LINKS=/wheels make $words"
+	bare_make "$1" "$2" "SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) PIP_NO_INDEX=1 PIP_FIND_LINKS=/wheels make $words"
 }
 
 another() { # what tools/package.sh builds, in another folder by another's make
@@ -316,7 +315,11 @@ check built
 check readme_names
 check bare_root "$work/bare"
 for target in $targets; do
-	check bare_makes "$work/bare" "$target"
+	check bare_makes inside "$work/bare" "$target"
+done
+check contained_is_denied "$work/bare"
+for target in demo check; do
+	check bare_makes contained "$work/bare" "$target"
 done
 if may 1 'the compiler of Debian 12' -- is_bookworm; then
 	check built_alike "$work/bare"
