@@ -39,7 +39,8 @@ def sentences():
         if path.startswith("tools/") and path.endswith((".1", ".3", ".5", ".7")):
             paragraphs = manual_paragraphs(path)
         elif path.startswith(PAGES):
-            paragraphs = language.markdown_paragraphs((language.ROOT / path).read_text())
+            text = re.sub("^#.*", "", (language.ROOT / path).read_text(), flags=re.MULTILINE)
+            paragraphs = language.markdown_paragraphs(text)
         else:
             continue
         for _, sentence in language.sentences(paragraphs):
