@@ -61,3 +61,9 @@ check() { # function and its arguments
 	failed=$((failed + 1))
 	failed_say "$*" <"$work/checked"
 }
+
+# What the command prints has carriage returns, too.
+on_a_terminal() { # command
+	python3 -c 'import pty, sys
+sys.exit(pty.spawn(sys.argv[1:]) >> 8)' "$@"
+}

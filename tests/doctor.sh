@@ -257,6 +257,14 @@ claim unmeasured_cpu_has_a_default 0 '^ok +copy +.*by default' -- \
 	"$doctor" --no-probe --socket-dir "$work/copy"
 claim calibration_is_remembered 0 '^ok +copy +.*remembered' -- \
 	"$doctor" --no-probe --socket-dir "$work/copy" --calibrate
+# Some seconds, of which a person at a terminal sees the rounds.
+rounds='calibrating: [1-9][0-9]* of at most 63 rounds'
+claim calibration_shows_its_progress 0 "$rounds" '^ok +copy +.*remembered' -- \
+	on_a_terminal "$doctor" --no-probe --socket-dir "$work/copy" --calibrate
+calibration_is_silent_elsewhere() {
+	"$doctor" --no-probe --socket-dir "$work/copy" --calibrate >"$work/out" 2>&1 && ! grep "$rounds" "$work/out"
+}
+check calibration_is_silent_elsewhere
 claim later_ones_use_what_is_remembered 0 '^ok +copy +.*remembered' -- \
 	"$doctor" --no-probe --socket-dir "$work/copy"
 chmod 666 "$work/copy/copy-routines"

@@ -477,10 +477,6 @@ reals_are_short() {
 claim 'reals of JSON' 0 '"latency_us_p50": ' -- "$tool" $small --requests 50 --json "$sockets"
 check reals_are_short
 # Progress is for terminals: one line for all consumers there, nothing elsewhere.
-on_a_terminal() {
-	python3 -c 'import pty, sys
-sys.exit(pty.spawn(sys.argv[1:]) >> 8)' "$@"
-}
 demo_shows_its_progress() {
 	on_a_terminal "$tool" --demo --duration 1 --blocks 256 --count 16 </dev/null >"$work/seen"
 	tr '\r' '\n' <"$work/seen" >"$work/lines"
@@ -489,6 +485,16 @@ demo_shows_its_progress() {
 		! grep -E '^consumer-[0-9x]: ' "$work/lines" && grep -q '^demo: ok$' "$work/lines"
 }
 check demo_shows_its_progress
+# shellcheck disable=SC2086 # words
+sweep_shows_its_progress() {
+	sweep="$tool --sweep --duration 2 --blocks 256 --count 1 $sockets"
+	$sweep >"$work/lines" 2>&1 && ! grep ' requests, ' "$work/lines" || return 1
+	on_a_terminal $sweep </dev/null >"$work/seen"
+	tr '\r' '\n' <"$work/seen" >"$work/lines"
+	cat "$work/lines"
+	grep -qE '^consumer: [0-9]+ requests, [0-9]+ pulls, 0 failed $' "$work/lines"
+}
+check sweep_shows_its_progress
 claim 'progress elsewhere' 0 'demo: ok' -- "$tool" --demo --requests 20 --blocks 256 --count 16
 shows_no_progress() { ! grep 'consumers, ' "$work/error"; }
 check shows_no_progress

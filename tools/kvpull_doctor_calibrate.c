@@ -16,6 +16,7 @@
  */
 #include "tools/kvpull_doctor_calibrate.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -68,7 +69,7 @@ struct bench {
 	uint64_t serial;
 	uint64_t until_ns; /* then it is given up */
 	uint32_t candidate_count;
-	uint32_t reserved;
+	uint32_t is_watched; /* at a terminal, by a person */
 	struct candidate candidates[ROUTINES_MAX];
 	uint32_t remote_ids[SAMPLE_BLOCKS_MAX];
 	uint32_t local_ids[SAMPLE_BLOCKS_MAX];
@@ -216,6 +217,20 @@ static void all_sift(struct bench *bench, uint32_t round_count,
 		sift(bench, class, round_count, percent);
 }
 
+/* The next line of the doctor takes the place of this one. */
+static void progress_show(const struct bench *bench, uint32_t round)
+{
+	if (bench->is_watched)
+		(void)fprintf(stderr, "\rcalibrating: %u of at most %u rounds ",
+			      round, ROUNDS_MAX);
+}
+
+static void progress_clear(const struct bench *bench)
+{
+	if (bench->is_watched)
+		(void)fputs("\r\033[K", stderr);
+}
+
 /* 0, or -1: given up. */
 static int measure(struct bench *bench)
 {
@@ -226,6 +241,7 @@ static int measure(struct bench *bench)
 				      kvpull_clock_ns() - start_ns < TIME_NS)) {
 		if (round_run(bench, round++))
 			return -1;
+		progress_show(bench, round);
 		if (round == ROUNDS_FIRST)
 			all_sift(bench, round, FIRST_PERCENT);
 		else if (round == ROUNDS_SECOND)
@@ -309,7 +325,9 @@ int doctor_calibrate(struct kvpull_copy_choices *choices)
 		return KVPULL_ENOMEM;
 	bench->side_bytes = side_bytes;
 	bench->until_ns = kvpull_clock_ns() + GIVE_UP_NS;
+	bench->is_watched = isatty(STDERR_FILENO) == 1;
 	code = calibrate(bench, choices);
+	progress_clear(bench);
 	kvpull_segment_unmake(&bench->from);
 	kvpull_segment_unmake(&bench->to);
 	(void)munmap(bench, sizeof(*bench));

@@ -9,7 +9,7 @@
 #include "shm/copy_plan.h"
 
 /*
- * Takes 1 GiB for about a second; less where four times as much is not free, and
+ * Takes 1 GiB for some seconds; less where four times as much is not free, and
  * 128 MiB at least. Return: 0; KVPULL_ENOMEM: there are no 256 MiB; KVPULL_EDEVICE:
  * not as shared memory (ulimit -f); KVPULL_EAGAIN: this machine is too busy, try
  * again later.
