@@ -39,7 +39,7 @@ UNIT_TEST_WITH(each_message_is_told_by_a_poll_of_its_own, NULL, world_down)
 							  8),
 				 1);
 		assert_int_equal(events[0].kind, KVPULL_EVENT_PEER_MESSAGE);
-		assert_string_equal(events[0].data, text);
+		assert_string_equal((const char *)events[0].data, text);
 	}
 }
 
