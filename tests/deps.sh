@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Install what is missing to build and test kvpull on Debian 12 or Ubuntu; say
+# Install what is missing to build and test kvpull on Debian 12 or 13, or Ubuntu; say
 # what is needed elsewhere. deps.sh [lint] [clang] [fabric] [fabric-uml] [engine]
 # [wheel] [deb] [packages] [aarch64] [probes] [bench] [docs]: their tools as well.
 # setarch (thread sanitizer) and setpriv are in util-linux.
