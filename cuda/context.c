@@ -35,6 +35,8 @@ static int ends_device(int code)
 
 int kvpull_cuda_error(int code, enum kvpull_cuda_scope scope)
 {
+	if (code == GPU_OK)
+		return 0;
 	if (scope == KVPULL_CUDA_DEVICE || ends_device(code))
 		return KVPULL_EDEVICE;
 	if (scope == KVPULL_CUDA_PEER)
@@ -44,11 +46,13 @@ int kvpull_cuda_error(int code, enum kvpull_cuda_scope scope)
 	return code == GPU_EOUT_OF_MEMORY ? KVPULL_ENOMEM : KVPULL_EUNSUPPORTED;
 }
 
-int kvpull_cuda_failed(struct kvpull_cuda *cuda, const char *call, int code,
-		       enum kvpull_cuda_scope scope)
+int kvpull_cuda_check(struct kvpull_cuda *cuda, const char *call, int code,
+		      enum kvpull_cuda_scope scope)
 {
 	const int error = kvpull_cuda_error(code, scope);
 
+	if (!error)
+		return 0;
 	if (error != KVPULL_EDEVICE) {
 		kvpull_warn(cuda->device.log, "cuda: device %d: %s: %d %s",
 			    cuda->index, call, code,
@@ -74,20 +78,20 @@ int kvpull_cuda_is_lost(const struct kvpull_cuda *cuda)
 
 int kvpull_cuda_enter(struct kvpull_cuda *cuda, int *mode)
 {
-	int code;
+	int error;
 
 	if (kvpull_cuda_is_lost(cuda))
 		return KVPULL_EDEVICE;
-	code = cuda->calls.cuCtxPushCurrent(cuda->context);
-	if (code)
-		return kvpull_cuda_failed(cuda, "cuCtxPushCurrent", code,
-					  KVPULL_CUDA_DEVICE);
+	error = kvpull_cuda_check(cuda, "cuCtxPushCurrent",
+				  cuda->calls.cuCtxPushCurrent(cuda->context),
+				  KVPULL_CUDA_DEVICE);
+	if (error)
+		return error;
 	*mode = GPU_CAPTURE_RELAXED;
-	code = cuda->calls.cuThreadExchangeStreamCaptureMode(mode);
-	if (!code)
-		return 0;
-	return kvpull_cuda_failed(cuda, "cuThreadExchangeStreamCaptureMode",
-				  code, KVPULL_CUDA_DEVICE);
+	return kvpull_cuda_check(
+		cuda, "cuThreadExchangeStreamCaptureMode",
+		cuda->calls.cuThreadExchangeStreamCaptureMode(mode),
+		KVPULL_CUDA_DEVICE);
 }
 
 void kvpull_cuda_leave(struct kvpull_cuda *cuda, int mode)
@@ -98,9 +102,10 @@ void kvpull_cuda_leave(struct kvpull_cuda *cuda, int mode)
 	if (kvpull_cuda_is_lost(cuda))
 		return;
 	code = cuda->calls.cuThreadExchangeStreamCaptureMode(&mode);
-	if (!code)
-		code = cuda->calls.cuCtxPopCurrent(&popped);
-	if (code)
-		(void)kvpull_cuda_failed(cuda, "cuCtxPopCurrent", code,
-					 KVPULL_CUDA_DEVICE);
+	if (kvpull_cuda_check(cuda, "cuThreadExchangeStreamCaptureMode", code,
+			      KVPULL_CUDA_DEVICE))
+		return;
+	code = cuda->calls.cuCtxPopCurrent(&popped);
+	(void)kvpull_cuda_check(cuda, "cuCtxPopCurrent", code,
+				KVPULL_CUDA_DEVICE);
 }

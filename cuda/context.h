@@ -38,15 +38,15 @@ static inline struct kvpull_cuda *kvpull_cuda_of(struct kvpull_device *device)
 	return (struct kvpull_cuda *)(void *)device;
 }
 
-/* The error of a code that is not GPU_OK (pure). */
+/* The error of a code; 0 of GPU_OK (pure). */
 int kvpull_cuda_error(int code, enum kvpull_cuda_scope scope);
 
 /*
- * The same for @call of this device: logs its line, and makes the device lost
- * where the code says so.
+ * The same for what @call of this device returned: logs the line of an error, and
+ * makes the device lost where the code says so.
  */
-int kvpull_cuda_failed(struct kvpull_cuda *cuda, const char *call, int code,
-		       enum kvpull_cuda_scope scope);
+int kvpull_cuda_check(struct kvpull_cuda *cuda, const char *call, int code,
+		      enum kvpull_cuda_scope scope);
 
 int kvpull_cuda_is_lost(const struct kvpull_cuda *cuda);
 

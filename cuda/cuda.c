@@ -23,16 +23,14 @@ static void device_close(struct kvpull_device *device)
 	if (kvpull_cuda_enter(cuda, &mode))
 		return;
 	code = cuda->calls.cuStreamDestroy(cuda->stream);
-	if (code)
-		(void)kvpull_cuda_failed(cuda, "cuStreamDestroy", code,
-					 KVPULL_CUDA_CALL);
+	(void)kvpull_cuda_check(cuda, "cuStreamDestroy", code,
+				KVPULL_CUDA_CALL);
 	kvpull_cuda_leave(cuda, mode);
 	if (is_lost(device))
 		return;
 	code = cuda->calls.cuDevicePrimaryCtxRelease(cuda->index);
-	if (code)
-		(void)kvpull_cuda_failed(cuda, "cuDevicePrimaryCtxRelease",
-					 code, KVPULL_CUDA_CALL);
+	(void)kvpull_cuda_check(cuda, "cuDevicePrimaryCtxRelease", code,
+				KVPULL_CUDA_CALL);
 }
 
 static const struct kvpull_device_ops ops = {
@@ -61,9 +59,8 @@ static int ask(struct kvpull_cuda *cuda, int attribute, uint32_t *answer)
 							  cuda->index);
 
 	*answer = value != 0;
-	return code ? kvpull_cuda_failed(cuda, "cuDeviceGetAttribute", code,
-					 KVPULL_CUDA_CALL) :
-		      0;
+	return kvpull_cuda_check(cuda, "cuDeviceGetAttribute", code,
+				 KVPULL_CUDA_CALL);
 }
 
 /* Memory that other processes can map, by a descriptor. */
@@ -92,32 +89,13 @@ static int device_find(struct kvpull_cuda *cuda, int index)
 
 	if (code) {
 		cuda->index = index;
-		return kvpull_cuda_failed(cuda, "cuDeviceGet", code,
-					  KVPULL_CUDA_CALL);
+		return kvpull_cuda_check(cuda, "cuDeviceGet", code,
+					 KVPULL_CUDA_CALL);
 	}
 	code = cuda->calls.cuDeviceGetUuid(cuda->device.uuid, cuda->index);
-	return code ? kvpull_cuda_failed(cuda, "cuDeviceGetUuid", code,
-					 KVPULL_CUDA_CALL) :
-		      sharing_ask(cuda);
-}
-
-static int granularity_ask(struct kvpull_cuda *cuda)
-{
-	const struct gpu_allocation shared = {
-		.type = GPU_ALLOCATION_PINNED,
-		.handle_types = GPU_HANDLE_POSIX_FD,
-		.location = { GPU_LOCATION_DEVICE, cuda->index },
-		.rdma = (uint8_t)cuda->can_rdma,
-	};
-	size_t bytes = 0;
-	const int code = cuda->calls.cuMemGetAllocationGranularity(
-		&bytes, &shared, GPU_GRANULARITY_RECOMMENDED);
-
-	if (code)
-		return kvpull_cuda_failed(cuda, "cuMemGetAllocationGranularity",
-					  code, KVPULL_CUDA_CALL);
-	cuda->device.granularity = bytes;
-	return 0;
+	code = kvpull_cuda_check(cuda, "cuDeviceGetUuid", code,
+				 KVPULL_CUDA_CALL);
+	return code ? code : sharing_ask(cuda);
 }
 
 /* A stream that does not wait for the default one, which is the engine's. */
@@ -126,9 +104,8 @@ static int stream_open(struct kvpull_cuda *cuda)
 	const int code = cuda->calls.cuStreamCreate(&cuda->stream,
 						    GPU_STREAM_NON_BLOCKING);
 
-	return code ? kvpull_cuda_failed(cuda, "cuStreamCreate", code,
-					 KVPULL_CUDA_CALL) :
-		      0;
+	return kvpull_cuda_check(cuda, "cuStreamCreate", code,
+				 KVPULL_CUDA_CALL);
 }
 
 static int parts_open(struct kvpull_cuda *cuda)
@@ -138,7 +115,7 @@ static int parts_open(struct kvpull_cuda *cuda)
 
 	if (code)
 		return code;
-	code = granularity_ask(cuda);
+	code = kvpull_cuda_granularity_ask(cuda);
 	if (!code)
 		code = stream_open(cuda);
 	kvpull_cuda_leave(cuda, mode);
@@ -150,9 +127,10 @@ static int context_open(struct kvpull_cuda *cuda)
 	int code = cuda->calls.cuDevicePrimaryCtxRetain(&cuda->context,
 							cuda->index);
 
+	code = kvpull_cuda_check(cuda, "cuDevicePrimaryCtxRetain", code,
+				 KVPULL_CUDA_CALL);
 	if (code)
-		return kvpull_cuda_failed(cuda, "cuDevicePrimaryCtxRetain",
-					  code, KVPULL_CUDA_CALL);
+		return code;
 	code = parts_open(cuda);
 	if (code && !kvpull_cuda_is_lost(cuda))
 		(void)cuda->calls.cuDevicePrimaryCtxRelease(cuda->index);

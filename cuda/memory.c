@@ -28,23 +28,19 @@ static int range_map(struct kvpull_cuda *cuda,
 		     enum kvpull_cuda_scope scope)
 {
 	uint64_t address = 0;
-	int error;
-	int code;
+	int code = cuda->calls.cuMemAddressReserve(&address, memory->bytes, 0,
+						   0, 0);
 
-	code = cuda->calls.cuMemAddressReserve(&address, memory->bytes, 0, 0,
-					       0);
+	code = kvpull_cuda_check(cuda, "cuMemAddressReserve", code, scope);
 	if (code)
-		return kvpull_cuda_failed(cuda, "cuMemAddressReserve", code,
-					  scope);
+		return code;
 	code = cuda->calls.cuMemMap(address, memory->bytes, 0, handle, 0);
-	if (!code) {
+	code = kvpull_cuda_check(cuda, "cuMemMap", code, scope);
+	if (!code)
 		memory->address = address;
-		return 0;
-	}
-	error = kvpull_cuda_failed(cuda, "cuMemMap", code, scope);
-	if (!kvpull_cuda_is_lost(cuda))
+	else if (!kvpull_cuda_is_lost(cuda))
 		(void)cuda->calls.cuMemAddressFree(address, memory->bytes);
-	return error;
+	return code;
 }
 
 static void release(struct kvpull_cuda *cuda, uint64_t handle)
@@ -54,27 +50,22 @@ static void release(struct kvpull_cuda *cuda, uint64_t handle)
 	if (kvpull_cuda_is_lost(cuda))
 		return;
 	code = cuda->calls.cuMemRelease(handle);
-	if (code)
-		(void)kvpull_cuda_failed(cuda, "cuMemRelease", code,
-					 KVPULL_CUDA_CALL);
+	(void)kvpull_cuda_check(cuda, "cuMemRelease", code, KVPULL_CUDA_CALL);
 }
 
 static void range_unmap(struct kvpull_cuda *cuda,
 			const struct kvpull_device_memory *memory)
 {
-	const char *call = "cuMemUnmap";
 	int code;
 
 	if (kvpull_cuda_is_lost(cuda))
 		return;
 	code = cuda->calls.cuMemUnmap(memory->address, memory->bytes);
-	if (!code) {
-		call = "cuMemAddressFree";
-		code = cuda->calls.cuMemAddressFree(memory->address,
-						    memory->bytes);
-	}
-	if (code)
-		(void)kvpull_cuda_failed(cuda, call, code, KVPULL_CUDA_CALL);
+	if (kvpull_cuda_check(cuda, "cuMemUnmap", code, KVPULL_CUDA_CALL))
+		return;
+	code = cuda->calls.cuMemAddressFree(memory->address, memory->bytes);
+	(void)kvpull_cuda_check(cuda, "cuMemAddressFree", code,
+				KVPULL_CUDA_CALL);
 }
 
 static void memory_free(struct kvpull_cuda *cuda,
@@ -88,18 +79,36 @@ static void memory_free(struct kvpull_cuda *cuda,
 
 /* ---- own memory ---- */
 
+/* Memory of this device that other processes can map. */
+static struct gpu_allocation shared_of(const struct kvpull_cuda *cuda)
+{
+	return (struct gpu_allocation){
+		.type = GPU_ALLOCATION_PINNED,
+		.handle_types = GPU_HANDLE_POSIX_FD,
+		.location = { GPU_LOCATION_DEVICE, cuda->index },
+		.rdma = (uint8_t)cuda->can_rdma,
+	};
+}
+
+int kvpull_cuda_granularity_ask(struct kvpull_cuda *cuda)
+{
+	const struct gpu_allocation shared = shared_of(cuda);
+	size_t bytes = 0;
+	const int code = cuda->calls.cuMemGetAllocationGranularity(
+		&bytes, &shared, GPU_GRANULARITY_RECOMMENDED);
+
+	cuda->device.granularity = bytes;
+	return kvpull_cuda_check(cuda, "cuMemGetAllocationGranularity", code,
+				 KVPULL_CUDA_CALL);
+}
+
 /*
  * Drivers that can pin device memory for NICs in general may refuse it for this
  * memory: copies between GPUs do without.
  */
 static int create(struct kvpull_cuda *cuda, uint64_t bytes, uint64_t *handle)
 {
-	struct gpu_allocation allocation = {
-		.type = GPU_ALLOCATION_PINNED,
-		.handle_types = GPU_HANDLE_POSIX_FD,
-		.location = { GPU_LOCATION_DEVICE, cuda->index },
-		.rdma = (uint8_t)cuda->can_rdma,
-	};
+	struct gpu_allocation allocation = shared_of(cuda);
 	int code = cuda->calls.cuMemCreate(handle, bytes, &allocation, 0);
 
 	if (allocation.rdma &&
@@ -111,9 +120,7 @@ static int create(struct kvpull_cuda *cuda, uint64_t bytes, uint64_t *handle)
 		allocation.rdma = 0;
 		code = cuda->calls.cuMemCreate(handle, bytes, &allocation, 0);
 	}
-	return code ? kvpull_cuda_failed(cuda, "cuMemCreate", code,
-					 KVPULL_CUDA_CALL) :
-		      0;
+	return kvpull_cuda_check(cuda, "cuMemCreate", code, KVPULL_CUDA_CALL);
 }
 
 /* A wait that fails leaves unknown what may still be stored: the device is lost. */
@@ -125,18 +132,19 @@ static int zero(struct kvpull_cuda *cuda,
 
 	code = cuda->calls.cuMemSetAccess(memory->address, memory->bytes,
 					  &wanted, 1);
+	code = kvpull_cuda_check(cuda, "cuMemSetAccess", code,
+				 KVPULL_CUDA_CALL);
 	if (code)
-		return kvpull_cuda_failed(cuda, "cuMemSetAccess", code,
-					  KVPULL_CUDA_CALL);
+		return code;
 	code = cuda->calls.cuMemsetD8Async(memory->address, 0, memory->bytes,
 					   cuda->stream);
+	code = kvpull_cuda_check(cuda, "cuMemsetD8Async", code,
+				 KVPULL_CUDA_CALL);
 	if (code)
-		return kvpull_cuda_failed(cuda, "cuMemsetD8Async", code,
-					  KVPULL_CUDA_CALL);
+		return code;
 	code = cuda->calls.cuStreamSynchronize(cuda->stream);
-	return code ? kvpull_cuda_failed(cuda, "cuStreamSynchronize", code,
-					 KVPULL_CUDA_DEVICE) :
-		      0;
+	return kvpull_cuda_check(cuda, "cuStreamSynchronize", code,
+				 KVPULL_CUDA_DEVICE);
 }
 
 static int own_take(struct kvpull_cuda *cuda,
@@ -193,9 +201,8 @@ int kvpull_cuda_export_fd(struct kvpull_device *device,
 		return code;
 	code = cuda->calls.cuMemExportToShareableHandle(
 		&exported, memory->handle, GPU_HANDLE_POSIX_FD, 0);
-	if (code)
-		code = kvpull_cuda_failed(cuda, "cuMemExportToShareableHandle",
-					  code, KVPULL_CUDA_CALL);
+	code = kvpull_cuda_check(cuda, "cuMemExportToShareableHandle", code,
+				 KVPULL_CUDA_CALL);
 	kvpull_cuda_leave(cuda, mode);
 	if (code)
 		return code;
@@ -228,34 +235,32 @@ static int access_take(struct kvpull_cuda *cuda,
 		code = cuda->calls.cuMemSetAccess(memory->address,
 						  memory->bytes, &wanted, 1);
 	}
-	return code ? kvpull_cuda_failed(cuda, "cuMemSetAccess", code,
-					 KVPULL_CUDA_PEER) :
-		      0;
+	return kvpull_cuda_check(cuda, "cuMemSetAccess", code,
+				 KVPULL_CUDA_PEER);
 }
 
 static int foreign_take(struct kvpull_cuda *cuda, int fd,
 			struct kvpull_device_memory *memory)
 {
 	uint64_t handle;
-	int error;
 	int code;
 
 	/* The driver wants the descriptor as a pointer's value. */
 	code = cuda->calls.cuMemImportFromShareableHandle(
 		&handle, (void *)(uintptr_t)(unsigned int)fd,
 		GPU_HANDLE_POSIX_FD);
+	code = kvpull_cuda_check(cuda, "cuMemImportFromShareableHandle", code,
+				 KVPULL_CUDA_PEER);
 	if (code)
-		return kvpull_cuda_failed(cuda,
-					  "cuMemImportFromShareableHandle",
-					  code, KVPULL_CUDA_PEER);
-	error = range_map(cuda, memory, handle, KVPULL_CUDA_PEER);
-	if (!error)
-		error = access_take(cuda, memory);
-	if (error)
+		return code;
+	code = range_map(cuda, memory, handle, KVPULL_CUDA_PEER);
+	if (!code)
+		code = access_take(cuda, memory);
+	if (code)
 		memory_free(cuda, memory);
 	/* The mapping keeps the memory from here on. */
 	release(cuda, handle);
-	return error;
+	return code;
 }
 
 int kvpull_cuda_import_fd(struct kvpull_device *device, int fd, uint64_t bytes,

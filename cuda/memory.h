@@ -5,6 +5,11 @@
 
 #include "base/device.h"
 
+struct kvpull_cuda;
+
+/* The driver's unit of such memory, of this device: in device.granularity. */
+int kvpull_cuda_granularity_ask(struct kvpull_cuda *cuda);
+
 int kvpull_cuda_alloc(struct kvpull_device *device, uint64_t bytes,
 		      struct kvpull_device_memory *memory);
 int kvpull_cuda_export_fd(struct kvpull_device *device,

@@ -21,9 +21,7 @@ int kvpull_cuda_event_open(struct kvpull_device *device,
 	if (code)
 		return code;
 	code = cuda->calls.cuEventCreate(&made, GPU_EVENT_DISABLE_TIMING);
-	if (code)
-		code = kvpull_cuda_failed(cuda, "cuEventCreate", code,
-					  KVPULL_CUDA_CALL);
+	code = kvpull_cuda_check(cuda, "cuEventCreate", code, KVPULL_CUDA_CALL);
 	kvpull_cuda_leave(cuda, mode);
 	if (!code)
 		*event = (struct kvpull_device_event *)(void *)made;
@@ -40,9 +38,7 @@ void kvpull_cuda_event_close(struct kvpull_device *device,
 	if (kvpull_cuda_enter(cuda, &mode))
 		return;
 	code = cuda->calls.cuEventDestroy(event_of(event));
-	if (code)
-		(void)kvpull_cuda_failed(cuda, "cuEventDestroy", code,
-					 KVPULL_CUDA_CALL);
+	(void)kvpull_cuda_check(cuda, "cuEventDestroy", code, KVPULL_CUDA_CALL);
 	kvpull_cuda_leave(cuda, mode);
 }
 
@@ -60,9 +56,8 @@ int kvpull_cuda_record(struct kvpull_device *device,
 	if (code)
 		return code;
 	code = cuda->calls.cuEventRecord(event_of(event), cuda->stream);
-	if (code)
-		code = kvpull_cuda_failed(cuda, "cuEventRecord", code,
-					  KVPULL_CUDA_DEVICE);
+	code = kvpull_cuda_check(cuda, "cuEventRecord", code,
+				 KVPULL_CUDA_DEVICE);
 	kvpull_cuda_leave(cuda, mode);
 	return code;
 }
@@ -81,8 +76,8 @@ int kvpull_cuda_query(struct kvpull_device *device,
 	if (!code)
 		answer = 1;
 	else if (code != GPU_ENOT_READY)
-		answer = kvpull_cuda_failed(cuda, "cuEventQuery", code,
-					    KVPULL_CUDA_DEVICE);
+		answer = kvpull_cuda_check(cuda, "cuEventQuery", code,
+					   KVPULL_CUDA_DEVICE);
 	kvpull_cuda_leave(cuda, mode);
 	return answer;
 }
@@ -101,13 +96,13 @@ static int mark_record(struct kvpull_cuda *cuda, struct gpu_stream *stream,
 
 	if (code == GPU_ECAPTURE_IMPLICIT || (!code && is_capturing))
 		return 0;
+	code = kvpull_cuda_check(cuda, "cuStreamIsCapturing", code,
+				 KVPULL_CUDA_CALL);
 	if (code)
-		return kvpull_cuda_failed(cuda, "cuStreamIsCapturing", code,
-					  KVPULL_CUDA_CALL);
+		return code;
 	code = cuda->calls.cuEventRecord(event, stream);
-	return code ? kvpull_cuda_failed(cuda, "cuEventRecord", code,
-					 KVPULL_CUDA_CALL) :
-		      1;
+	code = kvpull_cuda_check(cuda, "cuEventRecord", code, KVPULL_CUDA_CALL);
+	return code ? code : 1;
 }
 
 int kvpull_cuda_mark(struct kvpull_device *device, uint64_t stream,
@@ -135,9 +130,8 @@ int kvpull_cuda_wait(struct kvpull_device *device,
 	if (code)
 		return code;
 	code = cuda->calls.cuStreamWaitEvent(cuda->stream, event_of(event), 0);
-	if (code)
-		code = kvpull_cuda_failed(cuda, "cuStreamWaitEvent", code,
-					  KVPULL_CUDA_CALL);
+	code = kvpull_cuda_check(cuda, "cuStreamWaitEvent", code,
+				 KVPULL_CUDA_CALL);
 	kvpull_cuda_leave(cuda, mode);
 	return code;
 }
@@ -192,11 +186,9 @@ int kvpull_cuda_copy(struct kvpull_device *device,
 	if (code)
 		return code;
 	code = has_batch ? batch_queue(cuda, pieces) : each_queue(cuda, pieces);
-	if (code)
-		code = kvpull_cuda_failed(cuda,
-					  has_batch ? "cuMemcpyBatchAsync" :
-						      "cuMemcpyDtoDAsync",
-					  code, KVPULL_CUDA_COPY);
+	code = kvpull_cuda_check(
+		cuda, has_batch ? "cuMemcpyBatchAsync" : "cuMemcpyDtoDAsync",
+		code, KVPULL_CUDA_COPY);
 	kvpull_cuda_leave(cuda, mode);
 	return code;
 }
