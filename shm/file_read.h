@@ -14,10 +14,10 @@
 
 #include "base/arena.h"
 #include "base/index.h"
+#include "base/rows.h"
 #include "base/transport.h"
 #include "shm/disk.h"
 #include "shm/file.h"
-#include "shm/rows.h"
 #include "shm/uring.h"
 
 #define KVPULL_FILE_DEPTH 32u

@@ -11,8 +11,8 @@
 #ifndef KVPULL_SHM_FOREIGN_H
 #define KVPULL_SHM_FOREIGN_H
 
+#include "base/rows.h"
 #include "base/transport.h"
-#include "shm/rows.h"
 
 struct kvpull_foreign {
 	int32_t pid; /* from SO_PEERCRED, > 0 */

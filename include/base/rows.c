@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "shm/rows.h"
+#include "base/rows.h"
 
 static uint32_t strip_block_count(const struct kvpull_read *read,
 				  const struct kvpull_strip *strip)

@@ -2,7 +2,7 @@
 /* The rows of a read, in their order: each byte once, empty strips not at all. */
 #include <string.h>
 
-#include "shm/rows.h"
+#include "base/rows.h"
 #include "tests/lib/unit.h"
 
 static const uint32_t remote_ids[] = { 5, 3, 9 };

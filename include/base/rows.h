@@ -3,8 +3,8 @@
  * The rows of a read, one after the other: strip by strip, block by block. For
  * the ways of reading that cannot copy from a mapping.
  */
-#ifndef KVPULL_SHM_ROWS_H
-#define KVPULL_SHM_ROWS_H
+#ifndef KVPULL_BASE_ROWS_H
+#define KVPULL_BASE_ROWS_H
 
 #include "base/transport.h"
 
@@ -36,4 +36,4 @@ int KVPULL_MUST_CHECK kvpull_rows_next(const struct kvpull_read *read,
 				       uint64_t byte_max,
 				       struct kvpull_row *row);
 
-#endif /* KVPULL_SHM_ROWS_H */
+#endif /* KVPULL_BASE_ROWS_H */
