@@ -201,6 +201,7 @@ $(Q)$(CC) -o $@ $^ $(ALL_LDFLAGS) $(RPATH) $(1) $(LIBS) -ldl -lm
 endef
 
 UNIT_ALSO_route := tests/unit/verbs/world.c
+UNIT_ALSO_device := tests/unit/cuda/world.c
 UNIT_ALSO_tools := $(addprefix tools/kvpull_doctor_,causes.c findings.c kernel.c networks.c) tools/cli/*.c
 UNIT_ALSO_top := tools/kvpull_top_*.c
 UNIT_ALSO_share := tests/unit/pool/world.c tests/unit/shm/world.c tests/unit/shm/raw.c
@@ -208,6 +209,8 @@ UNIT_ALSO_share := tests/unit/pool/world.c tests/unit/shm/world.c tests/unit/shm
 $(B)/unit/test_share_verbs $(B)/unit/test_route_ports: ALL_LDFLAGS += -Wl,--wrap=kvpull_fabric_load
 # What opens a route is the test's.
 $(B)/unit/test_route_keys: ALL_LDFLAGS += -Wl,--wrap=kvpull_shm_open,--wrap=kvpull_verbs_open
+# Its clock is the test's.
+$(B)/unit/test_device_thread: ALL_LDFLAGS += -Wl,--wrap=clock_gettime
 # The ring's results are the test's.
 $(B)/unit/test_slots: ALL_LDFLAGS += -Wl,--wrap=kvpull_uring_poll
 # Whatever lies in a room of tests/unit beside its tests is linked to all of them.
@@ -218,7 +221,7 @@ $(patsubst $(1)/%.c,$(B)/unit/%,$(wildcard $(1)/test_*.c)): $(B)/unit/%: $(B)/$(
 endef
 # Calls the fake driver itself. The library finds it as another one's libcuda.so.1.
 $(B)/unit/test_fake: $(patsubst %.c,$(B)/%.o,$(wildcard tests/fake/cuda/*.c))
-$(B)/unit/test_cuda $(B)/unit/test_cuda_refused: | $(FAKE_CUDA)
+$(B)/unit/test_cuda $(B)/unit/test_cuda_refused $(B)/unit/test_device_cuda: | $(FAKE_CUDA)
 $(foreach r,$(patsubst %/,%,$(wildcard tests/unit/*/)),$(eval $(call UNIT_ROOM,$(r))))
 $(B)/unit/%: $(B)/tests/abi/%.o $(B)/libunit.a $(TEST_LIBS)
 	$(call LINK_TEST,-lcmocka)

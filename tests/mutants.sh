@@ -22,7 +22,7 @@ cd "$(dirname "$0")/.." || exit 1
 SEEDS=${MUTANT_SEEDS:-200}
 LIMIT=5 # seconds of a test, beside five times what it took without a mutant
 # Tests that the Makefile links with --wrap.
-WRAPPED='^out/unit/(test_route_keys|test_route_ports|test_share_verbs|test_slots)$'
+WRAPPED='^out/unit/(test_device_thread|test_route_keys|test_route_ports|test_share_verbs|test_slots)$'
 root=$PWD
 work=$root/build/mutants
 workers=$(nproc 2>/dev/null || echo 2)

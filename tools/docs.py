@@ -50,7 +50,8 @@ NAV = (
         ("Library", "plugin/README.md"),
         ("One node", "shm/README.md"),
         ("Between machines", "verbs/README.md"),
-        ("Device memory", "cuda/README.md"))),
+        ("Device memory", "cuda/README.md"),
+        ("Device thread", "device/README.md"))),
 )
 PAGES = [path for _, rows in NAV for _, path in rows]
 CONFIG = """site_name: kvpull

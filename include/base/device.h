@@ -30,6 +30,7 @@
 
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/log.h"
 
 #define KVPULL_DEVICE_UUID_BYTES 16u
@@ -137,5 +138,13 @@ struct kvpull_device {
 	uint64_t granularity;                   /* bytes, as the driver says */
 	uint8_t uuid[KVPULL_DEVICE_UUID_BYTES]; /* the same in each process */
 };
+
+/*
+ * A table's open: of the driver's device of that number. Takes memory from the
+ * arena alone; the log outlives the device. 0, or an error and one line.
+ */
+typedef int (*kvpull_device_open_fn)(struct kvpull_arena *arena,
+				     const struct kvpull_log *log, int index,
+				     struct kvpull_device **device);
 
 #endif /* KVPULL_BASE_DEVICE_H */

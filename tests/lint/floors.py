@@ -31,6 +31,7 @@ LIMITS = {
     "shm": (10, 0),
     "verbs": (6, 0),
     "cuda": (0, 0),
+    "device": (0, 0),
     "tools": (0, 0),
 }
 

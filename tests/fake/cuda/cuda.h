@@ -138,7 +138,7 @@ struct fake {
 		sticky; /* the code that ended the context, of all later calls */
 	_Atomic uint64_t calls;
 	int is_capturing; /* some stream is */
-	uint32_t retained;
+	_Atomic uint32_t retained;
 	uint32_t events;
 	uint32_t modules;
 	struct fake_handle handles[FAKE_HANDLES_MAX];

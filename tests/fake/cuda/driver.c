@@ -79,6 +79,12 @@ int fake_call(const char *name)
 	return fake_sticky() ? fake_sticky() : refused;
 }
 
+/* A number, which orders nothing: relaxed. */
+static uint32_t retained(void)
+{
+	return atomic_load_explicit(&fake.retained, memory_order_relaxed);
+}
+
 static int number_of(const char *name, int otherwise)
 {
 	const char *text = getenv(name);
@@ -127,11 +133,11 @@ __attribute__((destructor)) static void end(void)
 		left += fake.hosts[i].address != 0;
 	if (left)
 		fake_wrong("%u pinned allocations are left at exit", left);
-	if (fake.streams || fake.events || fake.modules || fake.retained)
+	if (fake.streams || fake.events || fake.modules || retained())
 		fake_wrong(
 			"%s, %u events, %u modules, %u contexts are left at exit",
 			fake.streams ? "streams" : "no stream", fake.events,
-			fake.modules, fake.retained);
+			fake.modules, retained());
 }
 
 int cuDriverGetVersion(int *version)
@@ -265,7 +271,8 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
 int cuDevicePrimaryCtxRetain(struct gpu_context **context, int device)
 {
 	DEVICE_READY(device);
-	fake.retained++;
+	(void)atomic_fetch_add_explicit(&fake.retained, 1,
+					memory_order_relaxed);
 	*context = (struct gpu_context *)(void *)primary;
 	return GPU_OK;
 }
@@ -273,16 +280,17 @@ int cuDevicePrimaryCtxRetain(struct gpu_context **context, int device)
 int cuDevicePrimaryCtxRelease(int device)
 {
 	DEVICE_READY(device);
-	if (!fake.retained)
+	if (!retained())
 		return GPU_EINVALID_CONTEXT;
-	fake.retained--;
+	(void)atomic_fetch_sub_explicit(&fake.retained, 1,
+					memory_order_relaxed);
 	return GPU_OK;
 }
 
 int cuCtxPushCurrent(struct gpu_context *context)
 {
 	DEVICE_READY(0);
-	if ((void *)context != primary || !fake.retained)
+	if ((void *)context != primary || !retained())
 		return GPU_EINVALID_CONTEXT;
 	pushed++;
 	return GPU_OK;

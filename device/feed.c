@@ -1,0 +1,611 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "device/feed.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* An index has one order and its cancel or unmap on the way, and as many ends. */
+#define RECORDS_AN_INDEX 2u
+
+/* ---- calls and ends ---- */
+
+/* From here to leave() the thread touches nothing of the feed but the device. */
+static void enter(struct kvpull_device_feed *feed)
+{
+	kvpull_device_gate_enter(&feed->gate, feed->now_ns);
+}
+
+/* No call follows. The step ends the jobs, by fail(). */
+static void lost(struct kvpull_device_feed *feed)
+{
+	feed->has_failed = 1;
+	feed->is_lost = 1;
+}
+
+/* @code: of the call that was made since enter(). */
+static int leave(struct kvpull_device_feed *feed, int code)
+{
+	kvpull_device_gate_leave(&feed->gate, feed->now_ns);
+	if (code == KVPULL_EDEVICE)
+		lost(feed);
+	return code;
+}
+
+static void end_push(struct kvpull_device_feed *feed,
+		     enum kvpull_device_kind kind, uint32_t index, int code)
+{
+	const struct kvpull_record record = {
+		.kind = kind,
+		.slot = index,
+		.extra = (uint64_t)(int64_t)code,
+	};
+	const int pushed = kvpull_ring_push(&feed->ends, &record);
+
+	/* The ring has room for the ends of all jobs and mappings. */
+	kvpull_check(feed->log, pushed >= 0);
+	if (pushed && feed->wake_fd >= 0)
+		(void)eventfd_write(feed->wake_fd, 1);
+}
+
+/* ---- mappings ---- */
+
+/* A lost device's memory stays with the process: no call is made. */
+static void unmap(struct kvpull_device_feed *feed,
+		  const struct kvpull_device_memory *memory)
+{
+	struct kvpull_device_memory mapped = *memory;
+
+	if (!mapped.address || feed->is_lost)
+		return;
+	enter(feed);
+	feed->device->ops->unmap(feed->device, &mapped);
+	(void)leave(feed, 0);
+}
+
+/* Unmap what was ordered to be, and has no job left. */
+static void mappings_leave(struct kvpull_device_feed *feed)
+{
+	struct kvpull_device_mapping *mapping;
+	uint32_t at;
+
+	for (at = 0; feed->leaving_count && at < feed->limits.mapping_max;
+	     at++) {
+		mapping = &feed->mappings[at];
+		if (!mapping->is_leaving || mapping->users)
+			continue;
+		unmap(feed, &mapping->memory);
+		*mapping = (struct kvpull_device_mapping){ .fd = -1 };
+		feed->leaving_count--;
+		end_push(feed, KVPULL_DEVICE_UNMAP, at, 0);
+	}
+}
+
+static void import_end(struct kvpull_device_feed *feed, uint32_t index,
+		       int code)
+{
+	struct kvpull_device_mapping *const mapping = &feed->mappings[index];
+
+	mapping->fd = -1;
+	mapping->code = code;
+	if (code)
+		mapping->memory = (struct kvpull_device_memory){ 0 };
+	feed->importing = KVPULL_NONE;
+	end_push(feed, KVPULL_DEVICE_IMPORT, index, code);
+}
+
+static void import(struct kvpull_device_feed *feed, uint32_t index)
+{
+	struct kvpull_device_mapping *const mapping = &feed->mappings[index];
+	const uint64_t bytes = mapping->memory.bytes;
+	const uint32_t is_lost = feed->is_lost;
+	const int fd = mapping->fd;
+	struct kvpull_device_memory taken = { 0 };
+	int code = KVPULL_EDEVICE;
+
+	feed->importing = index;
+	enter(feed);
+	if (!is_lost)
+		code = feed->device->ops->import_fd(feed->device, fd, bytes,
+						    &taken);
+	/* A file of a peer's may make this wait, too. */
+	(void)close(fd);
+	(void)leave(feed, code);
+	mapping->memory = taken;
+	import_end(feed, index, code);
+}
+
+/* ---- jobs ---- */
+
+/* End a job of which nothing is queued, and nothing will be. */
+static void copy_end(struct kvpull_device_feed *feed, uint32_t index)
+{
+	struct kvpull_device_copy *const copy = &feed->copies[index];
+	struct kvpull_device_job *const job = copy->job;
+	uint32_t at;
+
+	if (!copy->is_open || !copy->is_fed || copy->slices)
+		return;
+	for (at = 0; at < job->mapping_count; at++)
+		feed->mappings[job->mappings[at]].users--;
+	copy->is_open = 0;
+	job->code = copy->code;
+	end_push(feed, KVPULL_DEVICE_COPY, index, copy->code);
+	/* From here on the job is the owner's. */
+	mappings_leave(feed);
+}
+
+/* No slice of the job follows. */
+static void copy_stop(struct kvpull_device_feed *feed, uint32_t index, int code)
+{
+	struct kvpull_device_copy *const copy = &feed->copies[index];
+
+	copy->is_fed = 1;
+	copy->code = code;
+	kvpull_index_list_remove(&feed->turns, index);
+	copy_end(feed, index);
+}
+
+static void copy_take(struct kvpull_device_feed *feed, uint32_t index)
+{
+	struct kvpull_device_copy *const copy = &feed->copies[index];
+	struct kvpull_device_job *const job = copy->job;
+	int code = feed->is_lost ? KVPULL_EDEVICE : 0;
+	uint32_t at;
+
+	*copy = (struct kvpull_device_copy){ .job = job, .is_open = 1 };
+	for (at = 0; at < job->mapping_count; at++) {
+		struct kvpull_device_mapping *mapping;
+
+		kvpull_check(feed->log,
+			     job->mappings[at] < feed->limits.mapping_max);
+		mapping = &feed->mappings[job->mappings[at]];
+		mapping->users++;
+		if (!code)
+			code = mapping->code;
+	}
+	kvpull_index_list_push(&feed->turns, index);
+	if (code)
+		copy_stop(feed, index, code);
+}
+
+/* A cancelled job waits for the slices that are queued. */
+static void copy_cancel(struct kvpull_device_feed *feed, uint32_t index)
+{
+	if (!feed->copies[index].is_fed)
+		copy_stop(feed, index, KVPULL_EABORTED);
+}
+
+/* ---- slices ---- */
+
+/* Add a row, next to the last piece or as a piece more: how many there are. */
+static int piece_add(struct kvpull_device_feed *feed,
+		     const struct kvpull_device_job *job,
+		     const struct kvpull_row *row, uint32_t count)
+{
+	const uint64_t target = (uint64_t)(uintptr_t)row->local;
+	const struct kvpull_device_memory *memory;
+	uint64_t source;
+	uint32_t last = count - 1;
+
+	if (row->strip->region_index >= job->mapping_count)
+		return KVPULL_EPROTO;
+	memory =
+		&feed->mappings[job->mappings[row->strip->region_index]].memory;
+	if (row->bytes > memory->bytes ||
+	    row->remote_offset > memory->bytes - row->bytes)
+		return KVPULL_EPROTO;
+	source = memory->address + row->remote_offset;
+	if (count && feed->targets[last] + feed->bytes[last] == target &&
+	    feed->sources[last] + feed->bytes[last] == source) {
+		feed->bytes[last] += row->bytes;
+		return (int)count;
+	}
+	feed->targets[count] = target;
+	feed->sources[count] = source;
+	feed->bytes[count] = row->bytes;
+	return (int)count + 1;
+}
+
+/* The next slice's pieces: how many; KVPULL_EPROTO: a row is not mapped. */
+static int pieces_take(struct kvpull_device_feed *feed,
+		       struct kvpull_device_copy *copy)
+{
+	uint64_t left = feed->slice_bytes;
+	struct kvpull_row row;
+	int count = 0;
+
+	while (left && count >= 0 && count < (int)KVPULL_DEVICE_PIECES_MAX &&
+	       kvpull_rows_next(copy->job->read, &copy->cursor, left, &row)) {
+		left -= row.bytes;
+		count = piece_add(feed, copy->job, &row, (uint32_t)count);
+	}
+	return count;
+}
+
+static int has_rows(const struct kvpull_device_copy *copy)
+{
+	struct kvpull_rows_cursor ahead = copy->cursor;
+	struct kvpull_row row;
+
+	return kvpull_rows_next(copy->job->read, &ahead, 1, &row);
+}
+
+static int pieces_copy(struct kvpull_device_feed *feed, int count)
+{
+	const struct kvpull_device_pieces pieces = {
+		.targets = feed->targets,
+		.sources = feed->sources,
+		.bytes = feed->bytes,
+		.count = (uint32_t)count,
+	};
+
+	if (!count)
+		return 0;
+	enter(feed);
+	return leave(feed, feed->device->ops->copy(feed->device, &pieces));
+}
+
+/*
+ * Queue a copy and its event. The slice is taken before the call: if that hangs,
+ * it may have queued the copy.
+ */
+static int slice_queue(struct kvpull_device_feed *feed, uint32_t index,
+		       int count, struct kvpull_device_event *mark)
+{
+	struct kvpull_device_copy *const copy = &feed->copies[index];
+	struct kvpull_device_slice *const slice =
+		&feed->slices[(feed->slice_first + feed->slice_count) %
+			      KVPULL_DEVICE_SLICES_MAX];
+	int code;
+
+	if (!feed->slice_count)
+		feed->seen_ns = feed->now_ns;
+	slice->job = index;
+	slice->mark = mark;
+	feed->slice_count++;
+	copy->slices++;
+	code = pieces_copy(feed, count);
+	if (feed->has_failed)
+		return code;
+	/* A refused copy, too: parts of it may be queued. */
+	enter(feed);
+	if (leave(feed, feed->device->ops->record(feed->device, slice->event)))
+		lost(feed);
+	return code;
+}
+
+static int mark_wait(struct kvpull_device_feed *feed,
+		     struct kvpull_device_event *mark)
+{
+	if (!mark)
+		return 0;
+	enter(feed);
+	return leave(feed, feed->device->ops->wait(feed->device, mark));
+}
+
+/* The next slice of a job: 0, or the code with which it stops. */
+static int copy_feed(struct kvpull_device_feed *feed, uint32_t index)
+{
+	struct kvpull_device_copy *const copy = &feed->copies[index];
+	struct kvpull_device_event *const mark =
+		copy->has_begun ? NULL : copy->job->after;
+	const int code = mark_wait(feed, mark);
+	int count;
+
+	copy->has_begun = 1;
+	if (code)
+		return code;
+	count = pieces_take(feed, copy);
+	if (count < 0)
+		return count;
+	copy->is_fed = !has_rows(copy);
+	/* A mark is seen by the event behind it. */
+	return count || mark ? slice_queue(feed, index, count, mark) : 0;
+}
+
+static int turn(struct kvpull_device_feed *feed)
+{
+	const uint32_t index = feed->turns.first;
+	int code;
+
+	if (index == KVPULL_NONE ||
+	    feed->slice_count == KVPULL_DEVICE_SLICES_MAX)
+		return 0;
+	code = copy_feed(feed, index);
+	kvpull_index_list_remove(&feed->turns, index);
+	if (code)
+		copy_stop(feed, index, code);
+	else if (feed->copies[index].is_fed)
+		copy_end(feed, index);
+	else
+		kvpull_index_list_push(&feed->turns, index);
+	return 1;
+}
+
+/* ---- the device's end ---- */
+
+/* All jobs end but those of which a slice is queued. */
+static void lose(struct kvpull_device_feed *feed)
+{
+	uint32_t at;
+
+	feed->is_lost = 1;
+	for (at = 0; at < feed->limits.job_max; at++)
+		if (feed->copies[at].is_open)
+			copy_stop(feed, at, KVPULL_EDEVICE);
+	mappings_leave(feed);
+}
+
+/* The table has said so in its line: no copy goes on. */
+static void fail(struct kvpull_device_feed *feed)
+{
+	uint32_t at;
+
+	feed->has_failed = 0;
+	feed->slice_count = 0;
+	for (at = 0; at < feed->limits.job_max; at++)
+		feed->copies[at].slices = 0;
+	lose(feed);
+}
+
+/* Jobs whose slices are queued end once their events are reached, if ever. */
+static void hang(struct kvpull_device_feed *feed)
+{
+	kvpull_error(
+		feed->log,
+		"device: a copy has not ended in %u s: no pull into its memory is made any more: restart the engine, and look for Xid in dmesg",
+		(unsigned int)(KVPULL_DEVICE_HANG_NS / KVPULL_NS_PER_S));
+	lose(feed);
+}
+
+/* The engine's own work may take any time: another rank's may keep it waiting. */
+static int is_behind_mark(struct kvpull_device_feed *feed,
+			  const struct kvpull_device_slice *slice)
+{
+	if (!slice->mark)
+		return 0;
+	enter(feed);
+	return !leave(feed,
+		      feed->device->ops->query(feed->device, slice->mark));
+}
+
+static void hang_look(struct kvpull_device_feed *feed,
+		      const struct kvpull_device_slice *slice)
+{
+	if (feed->is_lost ||
+	    feed->now_ns - feed->seen_ns < KVPULL_DEVICE_HANG_NS)
+		return;
+	if (is_behind_mark(feed, slice))
+		feed->seen_ns = feed->now_ns;
+	else if (!feed->has_failed)
+		hang(feed);
+}
+
+/* Look for the oldest slice's event. */
+static int slice_see(struct kvpull_device_feed *feed)
+{
+	const struct kvpull_device_slice *const slice =
+		&feed->slices[feed->slice_first % KVPULL_DEVICE_SLICES_MAX];
+	int is_reached;
+
+	if (!feed->slice_count)
+		return 0;
+	enter(feed);
+	is_reached = leave(
+		feed, feed->device->ops->query(feed->device, slice->event));
+	if (is_reached < 0) {
+		lost(feed);
+		return 1;
+	}
+	if (!is_reached) {
+		hang_look(feed, slice);
+		return 0;
+	}
+	feed->seen_ns = feed->now_ns;
+	feed->slice_first++;
+	feed->slice_count--;
+	feed->copies[slice->job].slices--;
+	copy_end(feed, slice->job);
+	return 1;
+}
+
+/* ---- orders ---- */
+
+static int order_pop(struct kvpull_device_feed *feed,
+		     struct kvpull_record *order)
+{
+	if (kvpull_ring_ready(&feed->orders) <= 0)
+		return 0;
+	kvpull_ring_pop(&feed->orders, order);
+	kvpull_ring_pop_end(&feed->orders);
+	return 1;
+}
+
+static void order_obey(struct kvpull_device_feed *feed,
+		       const struct kvpull_record *order)
+{
+	switch ((enum kvpull_device_kind)order->kind) {
+	case KVPULL_DEVICE_IMPORT:
+		import(feed, order->slot);
+		break;
+	case KVPULL_DEVICE_UNMAP:
+		feed->mappings[order->slot].is_leaving = 1;
+		feed->leaving_count++;
+		mappings_leave(feed);
+		break;
+	case KVPULL_DEVICE_COPY:
+		copy_take(feed, order->slot);
+		break;
+	case KVPULL_DEVICE_CANCEL:
+		copy_cancel(feed, order->slot);
+		break;
+	}
+}
+
+static int order_take(struct kvpull_device_feed *feed)
+{
+	struct kvpull_record order;
+
+	if (!order_pop(feed, &order))
+		return 0;
+	order_obey(feed, &order);
+	return 1;
+}
+
+int kvpull_device_feed_see(struct kvpull_device_feed *feed, uint64_t now_ns)
+{
+	int has_seen;
+
+	feed->now_ns = now_ns;
+	has_seen = slice_see(feed);
+	if (feed->has_failed)
+		fail(feed);
+	return has_seen;
+}
+
+enum kvpull_device_next kvpull_device_feed_step(struct kvpull_device_feed *feed,
+						uint64_t now_ns)
+{
+	int has_worked = kvpull_device_feed_see(feed, now_ns);
+
+	has_worked |= order_take(feed);
+	if (!feed->has_failed)
+		has_worked |= turn(feed);
+	if (feed->has_failed)
+		fail(feed);
+	if (has_worked)
+		return KVPULL_DEVICE_AGAIN;
+	return feed->slice_count ? KVPULL_DEVICE_SOON : KVPULL_DEVICE_IDLE;
+}
+
+void kvpull_device_feed_abandon(struct kvpull_device_feed *feed)
+{
+	struct kvpull_record order;
+
+	lose(feed);
+	/* The call may still use the descriptor. */
+	if (feed->importing != KVPULL_NONE)
+		import_end(feed, feed->importing, KVPULL_EDEVICE);
+	while (order_pop(feed, &order)) {
+		if (order.kind != KVPULL_DEVICE_IMPORT) {
+			order_obey(feed, &order);
+			continue;
+		}
+		/* Not by import(): the gate is the hanging thread's. */
+		(void)close(feed->mappings[order.slot].fd);
+		import_end(feed, order.slot, KVPULL_EDEVICE);
+	}
+}
+
+/* ---- open and close ---- */
+
+/* A ring for the orders or the ends of all indices. */
+static int ring_take(const struct kvpull_device_limits *limits,
+		     struct kvpull_ring *reader,
+		     struct kvpull_ring_writer *writer,
+		     struct kvpull_arena *arena)
+{
+	const uint32_t least =
+		RECORDS_AN_INDEX * (limits->job_max + limits->mapping_max);
+	uint32_t records = KVPULL_RING_RECORDS_MIN;
+	size_t bytes;
+	void *memory;
+	int code;
+
+	while (records < least)
+		records *= 2;
+	bytes = kvpull_ring_bytes(records);
+	memory = kvpull_arena_take(arena, 1, bytes);
+	if (!memory)
+		return KVPULL_ENOMEM;
+	code = kvpull_ring_init(reader, memory, records);
+	return code ? code : kvpull_ring_writer_init(writer, memory, bytes);
+}
+
+static uint64_t slice_bytes_of(uint64_t bytes_per_ms)
+{
+	if (bytes_per_ms > KVPULL_DEVICE_SLICE_BYTES_MAX)
+		return KVPULL_DEVICE_SLICE_BYTES_MAX;
+	return bytes_per_ms < KVPULL_DEVICE_SLICE_BYTES_MIN ?
+		       KVPULL_DEVICE_SLICE_BYTES_MIN :
+		       bytes_per_ms;
+}
+
+int kvpull_device_feed_init(struct kvpull_device_feed *feed,
+			    const struct kvpull_device_limits *limits,
+			    struct kvpull_ring_writer *orders,
+			    struct kvpull_ring *ends,
+			    struct kvpull_arena *arena)
+{
+	uint32_t at;
+	int code;
+
+	feed->limits = *limits;
+	feed->slice_bytes = slice_bytes_of(limits->bytes_per_ms);
+	feed->importing = KVPULL_NONE;
+	feed->copies = kvpull_arena_take(arena, limits->job_max,
+					 sizeof(*feed->copies));
+	feed->mappings = kvpull_arena_take(arena, limits->mapping_max,
+					   sizeof(*feed->mappings));
+	feed->targets = kvpull_arena_take(arena, KVPULL_DEVICE_PIECES_MAX,
+					  sizeof(*feed->targets));
+	feed->sources = kvpull_arena_take(arena, KVPULL_DEVICE_PIECES_MAX,
+					  sizeof(*feed->sources));
+	feed->bytes = kvpull_arena_take(arena, KVPULL_DEVICE_PIECES_MAX,
+					sizeof(*feed->bytes));
+	kvpull_index_list_init(&feed->turns, limits->job_max, arena);
+	code = ring_take(limits, &feed->orders, orders, arena);
+	if (!code)
+		code = ring_take(limits, ends, &feed->ends, arena);
+	if (code || !kvpull_arena_ok(arena))
+		return KVPULL_ENOMEM;
+	for (at = 0; at < limits->mapping_max; at++)
+		feed->mappings[at].fd = -1;
+	return 0;
+}
+
+int kvpull_device_feed_open(struct kvpull_device_feed *feed, uint64_t now_ns)
+{
+	const struct kvpull_device_ops *const ops = feed->device->ops;
+	uint32_t at;
+	int code = 0;
+
+	feed->now_ns = now_ns;
+	for (at = 0; at < KVPULL_DEVICE_SLICES_MAX && !code; at++) {
+		enter(feed);
+		code = leave(feed, ops->event_open(feed->device,
+						   &feed->slices[at].event));
+	}
+	if (!code)
+		return 0;
+	/* The last one was not opened. */
+	for (at--; at--;) {
+		enter(feed);
+		ops->event_close(feed->device, feed->slices[at].event);
+		(void)leave(feed, 0);
+	}
+	return code;
+}
+
+int kvpull_device_feed_close(struct kvpull_device_feed *feed, uint64_t now_ns)
+{
+	const struct kvpull_device_ops *const ops = feed->device->ops;
+	uint32_t at;
+
+	feed->now_ns = now_ns;
+	enter(feed);
+	for (at = 0; at < feed->limits.mapping_max; at++)
+		if (feed->mappings[at].fd >= 0)
+			(void)close(feed->mappings[at].fd);
+	(void)leave(feed, 0);
+	if (feed->slice_count || feed->is_lost)
+		return 1;
+	for (at = 0; at < feed->limits.mapping_max; at++)
+		unmap(feed, &feed->mappings[at].memory);
+	enter(feed);
+	for (at = 0; at < KVPULL_DEVICE_SLICES_MAX; at++)
+		ops->event_close(feed->device, feed->slices[at].event);
+	ops->close(feed->device);
+	(void)leave(feed, 0);
+	return 0;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Orders to a device's thread, and their ends. */
+#ifndef KVPULL_DEVICE_JOB_H
+#define KVPULL_DEVICE_JOB_H
+
+#include "base/device.h"
+#include "base/transport.h"
+
+/* A slice has at most so many bytes, and what the device copies in 1 ms. */
+#define KVPULL_DEVICE_SLICE_BYTES_MAX (UINT64_C(64) << 20)
+/* But on a slow device at least so many. */
+#define KVPULL_DEVICE_SLICE_BYTES_MIN UINT64_C(65536)
+/* A call, or a queued slice, that takes longer ends the device. */
+#define KVPULL_DEVICE_HANG_NS (10 * KVPULL_NS_PER_S)
+
+struct kvpull_device_limits {
+	uint32_t job_max;      /* >= 1; read->index is below */
+	uint32_t mapping_max;  /* >= 1 */
+	uint64_t bytes_per_ms; /* that the device copies: bounds a slice */
+};
+
+/* Records of both rings: .kind, .slot = index; of an end .extra = code. */
+enum kvpull_device_kind {
+	KVPULL_DEVICE_IMPORT = 1, /* of a mapping */
+	KVPULL_DEVICE_UNMAP,      /* likewise */
+	KVPULL_DEVICE_COPY,       /* of a job */
+	KVPULL_DEVICE_CANCEL      /* likewise; it has no end of its own */
+};
+
+/*
+ * A read, whose strips' `local` are addresses of the device. The owner's, and
+ * unchanged until its end, as the read is.
+ */
+struct kvpull_device_job {
+	const struct kvpull_read *read; /* ->index is the job's */
+	/* Mappings by region_index of the strips: imported before, or ordered. */
+	const uint32_t *mappings; /* [mapping_count] */
+	uint32_t mapping_count;
+	/*
+	 * 0, or KVPULL_EABORTED (cancelled), _EDEVICE, _EPROTO (a row beyond its
+	 * mapping), the import's, or that of a call of the table.
+	 */
+	int32_t code;
+	/*
+	 * The copy begins when this mark of the engine's was reached; it is not
+	 * recorded again until the job's end. NULL: at once. A job of no rows ends
+	 * when the mark was reached.
+	 */
+	struct kvpull_device_event *after;
+};
+
+struct kvpull_device_end {
+	enum kvpull_device_kind kind;  /* _IMPORT, _UNMAP, _COPY */
+	uint32_t index;                /* of the mapping or job, free again */
+	int32_t code;                  /* of an import: it is not mapped */
+	struct kvpull_device_job *job; /* of a copy */
+};
+
+#endif /* KVPULL_DEVICE_JOB_H */

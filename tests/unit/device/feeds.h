@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A feed over the table without a driver, and its owner, in one thread. */
+#ifndef KVPULL_TESTS_UNIT_DEVICE_FEEDS_H
+#define KVPULL_TESTS_UNIT_DEVICE_FEEDS_H
+
+#include "device/feed.h"
+#include "tests/unit/device/reads.h"
+
+#define MIB ((uint64_t)1 << 20)
+#define JOBS 4u
+#define MAPPINGS 3u
+
+struct feeds {
+	struct kvpull_arena arena;
+	struct kvpull_device_feed feed;
+	struct kvpull_ring_writer orders;
+	struct kvpull_ring ends;
+	struct reads_read reads[JOBS];
+	struct kvpull_device_job jobs[JOBS];
+	uint32_t mappings[JOBS][1];
+	uint64_t now_ns;
+};
+
+extern struct feeds feeds;
+
+/* Open it, and everything anew: that of kvpull_device_feed_open(). */
+int feed_begin(uint64_t bytes_per_ms);
+/* Close a device that works; one that is lost. */
+void feed_end(void);
+void feed_lost(void);
+
+void order(enum kvpull_device_kind kind, uint32_t index);
+/* Import /dev/null as so many bytes; wait for its end, too. */
+void mapping_order(uint32_t mapping, uint64_t bytes);
+void mapped(uint32_t mapping, uint64_t bytes);
+/* Copy blocks of @bytes from the mapping. */
+struct kvpull_device_job *job_order(uint32_t index, uint32_t mapping,
+				    uint32_t blocks, uint64_t bytes);
+
+/* Steps, as long as something is done; until all that is ordered has ended. */
+void steps(void);
+void all_reached(void);
+
+/* The next end, which is of that kind and code; KVPULL_NONE: there is none. */
+uint32_t end_take(enum kvpull_device_kind kind, int code);
+int no_end(void);
+
+/* Lines of level error since feed_begin(). */
+uint32_t errors_logged(void);
+
+#endif
