@@ -244,8 +244,7 @@ static const char *phase_of(const struct kvpull_progress *progress,
 	if (pull->order->unstarted)
 		return "for start_loads(), which this engine has not called";
 	if (!phases->connected_ns) {
-		if (!remote || remote->peer.state != KVPULL_PEER_WAIT ||
-		    !remote->peer.code)
+		if (!remote || !remote->peer.code)
 			return "to connect";
 		(void)snprintf(text, PHASE_BYTES, "to connect (last try: %s)",
 			       kvpull_error_name(remote->peer.code));
