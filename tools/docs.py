@@ -51,7 +51,7 @@ NAV = (
         ("One node", "shm/README.md"),
         ("Between machines", "verbs/README.md"),
         ("Device memory", "cuda/README.md"),
-        ("Device thread", "device/README.md"))),
+        ("Device thread", "include/base/device.md"))),
 )
 PAGES = [path for _, rows in NAV for _, path in rows]
 CONFIG = """site_name: kvpull

@@ -31,7 +31,6 @@ LIMITS = {
     "shm": (10, 0),
     "verbs": (6, 0),
     "cuda": (0, 0),
-    "device": (0, 0),
     "tools": (0, 0),
 }
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Includes go one way: include <- shm, verbs <- plugin <- tools; shm, verbs, cuda
-# and device never see each other; tests see all; examples see the public headers. Likewise between the rooms of plugin/: the
+# Includes go one way: include <- shm, verbs <- plugin <- tools; shm, verbs and
+# cuda never see each other; tests see all; examples see the public headers. Likewise between the rooms of plugin/: the
 # table below is the map that plugin/README.md draws, and a room that is not in
 # it is an error. A file of ours is included by its path from the root or from
 # include/, so that this script can see it.
@@ -14,10 +14,9 @@ BEGIN {
 	sees["shm"] = " include shm "
 	sees["verbs"] = " include verbs "
 	sees["cuda"] = " include cuda "
-	sees["device"] = " include device "
 	sees["examples"] = " include "
 	sees["tools"] = " include shm verbs plugin tools "
-	sees["tests"] = " include shm verbs cuda device plugin tools tests "
+	sees["tests"] = " include shm verbs cuda plugin tools tests "
 	room("bytes", "")
 	room("counters", "")
 	room("config", "bytes verbs")

@@ -3,7 +3,7 @@
 #ifndef KVPULL_TESTS_UNIT_DEVICE_FEEDS_H
 #define KVPULL_TESTS_UNIT_DEVICE_FEEDS_H
 
-#include "device/feed.h"
+#include "base/device_feed.h"
 #include "tests/unit/device/reads.h"
 
 #define MIB ((uint64_t)1 << 20)

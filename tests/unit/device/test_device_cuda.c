@@ -6,7 +6,7 @@
 #include <fcntl.h>
 
 #include "base/clock.h"
-#include "device/thread.h"
+#include "base/device_thread.h"
 #include "tests/fake/cuda/cuda.h"
 #include "tests/lib/random.h"
 #include "tests/lib/unit.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The thread of a device: rings both ways, calls that hang, its end. */
-#include "device/thread.h"
+#include "base/device_thread.h"
 
 #include <fcntl.h>
 #include <sched.h>

@@ -10,7 +10,7 @@
  *
  * The rings' words: include/base/ring.c. The gate's: gate.h.
  */
-#include "device/thread.h"
+#include "base/device_thread.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -22,9 +22,9 @@
 
 #include "base/cause.h"
 #include "base/clock.h"
+#include "base/device_feed.h"
 #include "base/fd.h"
 #include "base/thread.h"
-#include "device/feed.h"
 
 /* Between two looks at an event: a pull ends so much later at the most. */
 #define LOOK_NS 20000u

@@ -18,7 +18,7 @@
 #define KVPULL_DEVICE_THREAD_H
 
 #include "base/arena.h"
-#include "device/job.h"
+#include "base/device_job.h"
 
 struct kvpull_device_thread;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "device/feed.h"
+#include "base/device_feed.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>

@@ -11,11 +11,11 @@
 #ifndef KVPULL_DEVICE_FEED_H
 #define KVPULL_DEVICE_FEED_H
 
+#include "base/device_gate.h"
+#include "base/device_job.h"
 #include "base/index.h"
 #include "base/ring.h"
 #include "base/rows.h"
-#include "device/gate.h"
-#include "device/job.h"
 
 /* Queued on the stream at once: a cancelled job ends within two slices. */
 #define KVPULL_DEVICE_SLICES_MAX 2u
