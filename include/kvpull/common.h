@@ -240,7 +240,8 @@ struct kvpull_memory {
  *   vLLM 0.32, a view [blocks][H][T][2 * E] of each layer, K beside V: a cache
  *     a layer, W = 2 * E. LBHNC: block_stride H * T * W, row_count 1,
  *     head_bytes and head_stride T * W. LBNHC: row_count T, row_stride H * W,
- *     head_bytes and head_stride W. Others likewise: the view's own strides.
+ *     head_bytes and head_stride W. Any other layout is given by the strides of
+ *     its view.
  *   vLLM 0.10, [2][blocks][T][H][E] a layer: two caches, V's offset behind K's
  *     by blocks * T * H * E; block_stride T * H * E, row_count T, row_stride H
  *     * E, head_bytes and head_stride E. FlashInfer's [blocks][2][T][H][E]:

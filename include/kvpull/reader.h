@@ -371,7 +371,7 @@ struct kvpull_reader_ops {
 
 	/**
 	 * Adds memory of this process that pieces are read into, as equal
-	 * blocks. It stays mapped until close(). It may be the own chunks.
+	 * blocks. It stays mapped until close(). A share's own chunks will do.
 	 * Return 0, KVPULL_EFULL, KVPULL_EINVAL (empty, or overlaps an earlier
 	 * one). Where there is RDMA also KVPULL_ENOMEM (memlock),
 	 * KVPULL_EDEVICE, KVPULL_EUNSUPPORTED (more than devices take). A device

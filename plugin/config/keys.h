@@ -50,7 +50,7 @@ enum kvpull_route_mode {
 	  "version that tickets and handshakes are written in; keep the old one until every engine reads the new") \
 	/* scheduler half */ \
 	X(families_max, U32, "8192", 1, 1048576, "families", \
-	  "parents of siblings that are remembered; beyond it the oldest ended one is forgotten") \
+	  "parents of siblings that are remembered; for a further one kvpull forgets the parent that ended first") \
 	X(tickets_max, U32, "4096", 1, 65536, "tickets", \
 	  "tickets known at once as a consumer; a request beyond the limit is served locally") \
 	X(requests_max, U32, "16384", 1, 1048576, "requests", \
@@ -87,7 +87,7 @@ enum kvpull_route_mode {
 	X(pull_blocks_max, U32, "32768", 1, 65536, "blocks", \
 	  "blocks of one pull, over all groups") \
 	X(peers_max, U32, "64", 1, 4096, "peers", \
-	  "producer ranks with tickets that wait for blocks. Pulls have as many more connections, 64 at most. For a further one kvpull closes the connection unused for longest, and makes it again when it is wanted") \
+	  "producer ranks with tickets that wait for blocks. Pulls may use as many connections again, up to 64. For a further one kvpull closes the connection unused for longest, and makes it again when it is wanted") \
 	X(consumers_max, U32, "64", 1, 4096, "consumers", \
 	  "consumer ranks that P serves at once; when all places are taken, one without a claim makes room") \
 	X(ring_records, POWER, "4096", 16, 1048576, "records", \

@@ -214,12 +214,16 @@ void kvpull_worker_show_expired(struct kvpull_worker *worker,
 	const uint64_t max_ns =
 		worker->facts.config.hold_max_ms * KVPULL_NS_PER_MS;
 	char label[KVPULL_STATUS_LABEL_BYTES];
+	char claimant[KVPULL_ENGINE_ID_BYTES_MAX + 16] = "nobody";
 	const struct kvpull_consumer_note *consumer;
 	struct kvpull_status_words *words;
 	uint32_t at = 0;
 
 	consumer = consumer_of(worker, kvpull_status_get(&now->joined), &at);
 	words = &worker->status.words[at];
+	if (consumer)
+		(void)snprintf(claimant, sizeof(claimant), "%s pid %u",
+			       consumer->engine_id, consumer->pid);
 	kvpull_status_label_get(row->label, label);
 	KVPULL_PROBE5(expire, end->key, end->slot, end->generation, age_ns,
 		      consumer ? consumer->pid : 0);
@@ -229,18 +233,15 @@ void kvpull_worker_show_expired(struct kvpull_worker *worker,
 			  blocks);
 	kvpull_status_set(consumer ? &words->expired_ns : &thread->expired_ns,
 			  now_ns);
-	kvpull_warn(
-		&worker->facts.log,
-		"hold of request %s key %" PRIu64
-		" expired at its %s: %u blocks after %" PRIu64
-		" ms, claimed last by %s pid %u; slot %u generation %" PRIu64
-		" of %016" PRIx64,
-		kvpull_log_label(label), end->key,
-		age_ns < max_ns ? "lease" : "hold_max", blocks,
-		age_ns / KVPULL_NS_PER_MS,
-		consumer ? consumer->engine_id : "nobody",
-		consumer ? consumer->pid : 0, end->slot, end->generation,
-		worker->facts.incarnation);
+	kvpull_warn(&worker->facts.log,
+		    "hold of request %s key %" PRIu64
+		    " expired at its %s: %u blocks after %" PRIu64
+		    " ms, claimed last by %s; slot %u generation %" PRIu64
+		    " of %016" PRIx64,
+		    kvpull_log_label(label), end->key,
+		    age_ns < max_ns ? "lease" : "hold_max", blocks,
+		    age_ns / KVPULL_NS_PER_MS, claimant, end->slot,
+		    end->generation, worker->facts.incarnation);
 }
 
 void kvpull_worker_show_given(struct kvpull_worker *worker,

@@ -79,6 +79,23 @@ TEST(heartbeat_renews_what_its_consumer_claimed)
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_EXPIRED);
 }
 
+TEST(hold_that_expires_names_who_claimed_it_last)
+{
+	struct world *world = *state;
+	struct world_caller *caller;
+
+	hold(world);
+	pass(world, LEASE_NS + 100 * WORLD_MS);
+	assert_non_null(strstr(world->warning, "expired at its lease"));
+	assert_non_null(strstr(world->warning, "claimed last by nobody; slot"));
+	caller = consumer(world, 0, 0x11);
+	world_hold(world, KEY + 1, SLOT, GENERATION + 1);
+	world_say(world, caller, KVPULL_NOTE_CLAIM, SLOT, GENERATION + 1);
+	pass(world, LEASE_NS + 200 * WORLD_MS);
+	assert_non_null(strstr(world->warning,
+			       "claimed last by consumer pid 0; slot 3 "));
+}
+
 TEST(release_in_the_ring_comes_before_the_end_of_the_lease)
 {
 	struct world *world = *state;
