@@ -265,9 +265,10 @@ UNIT_TEST(batches_are_the_fast_rails_shares)
 	struct kvpull_verbs_bundle bundle = { .shared = &shared,
 					      .state = KVPULL_BUNDLE_IN };
 	struct kvpull_verbs_end ends[2];
-	struct kvpull_pace *pace = &ends[1].pace;
+	struct kvpull_pace *pace;
 
 	memset(ends, 0, sizeof(ends));
+	pace = &ends[1].pace;
 	bundle.ends = ends;
 	ends[0].shared = ends[1].shared = &shared;
 	ends[0].state = ends[1].state = KVPULL_VERBS_IN;
