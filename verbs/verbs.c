@@ -313,16 +313,12 @@ static int verbs_caller_send(struct kvpull_transport *transport,
 static int ring_make(struct kvpull_verbs_bundle *bundle)
 {
 	const uint32_t records = bundle->shared->params.ring_records;
-	const size_t bytes = kvpull_ring_bytes(records);
-	int code;
 
-	memset(bundle->ring_memory, 0, bytes);
-	code = kvpull_ring_init(&bundle->ring_reader, bundle->ring_memory,
-				records);
-	if (!code)
-		code = kvpull_ring_writer_init(&bundle->ring_writer,
-					       bundle->ring_memory, bytes);
-	return code ? KVPULL_ENOMEM : 0;
+	memset(bundle->ring_memory, 0, kvpull_ring_bytes(records));
+	return kvpull_ring_pair(&bundle->ring_reader, &bundle->ring_writer,
+				bundle->ring_memory, records) ?
+		       KVPULL_ENOMEM :
+		       0;
 }
 
 static int verbs_admit(struct kvpull_transport *transport, uint32_t caller,

@@ -505,21 +505,12 @@ static int ring_take(const struct kvpull_device_limits *limits,
 		     struct kvpull_ring_writer *writer,
 		     struct kvpull_arena *arena)
 {
-	const uint32_t least =
-		RECORDS_AN_INDEX * (limits->job_max + limits->mapping_max);
-	uint32_t records = KVPULL_RING_RECORDS_MIN;
-	size_t bytes;
-	void *memory;
-	int code;
+	const uint32_t records = kvpull_ring_records(
+		RECORDS_AN_INDEX * (limits->job_max + limits->mapping_max));
+	void *memory = kvpull_arena_take(arena, 1, kvpull_ring_bytes(records));
 
-	while (records < least)
-		records *= 2;
-	bytes = kvpull_ring_bytes(records);
-	memory = kvpull_arena_take(arena, 1, bytes);
-	if (!memory)
-		return KVPULL_ENOMEM;
-	code = kvpull_ring_init(reader, memory, records);
-	return code ? code : kvpull_ring_writer_init(writer, memory, bytes);
+	return memory ? kvpull_ring_pair(reader, writer, memory, records) :
+			KVPULL_ENOMEM;
 }
 
 static uint64_t slice_bytes_of(uint64_t bytes_per_ms)

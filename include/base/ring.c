@@ -117,6 +117,15 @@ size_t kvpull_ring_bytes(uint32_t record_count)
 	       record_count * sizeof(struct kvpull_record);
 }
 
+uint32_t kvpull_ring_records(uint32_t least)
+{
+	uint32_t records = KVPULL_RING_RECORDS_MIN;
+
+	while (records < least)
+		records *= 2;
+	return records;
+}
+
 int kvpull_ring_init(struct kvpull_ring *ring, void *memory,
 		     uint32_t record_count)
 {
@@ -174,6 +183,17 @@ int kvpull_ring_writer_init(struct kvpull_ring_writer *writer, void *memory,
 		.record_count = header.record_count,
 	};
 	return 0;
+}
+
+int kvpull_ring_pair(struct kvpull_ring *ring,
+		     struct kvpull_ring_writer *writer, void *memory,
+		     uint32_t record_count)
+{
+	const int code = kvpull_ring_init(ring, memory, record_count);
+
+	return code ? code :
+		      kvpull_ring_writer_init(writer, memory,
+					      kvpull_ring_bytes(record_count));
 }
 
 int kvpull_ring_push(struct kvpull_ring_writer *writer,

@@ -57,6 +57,9 @@ struct kvpull_ring_writer {
 /* Bytes of the shared part; record_count is a power of two, 2 .. 2^20; else 0. */
 size_t kvpull_ring_bytes(uint32_t record_count);
 
+/* The record_count of a ring with room for at least so many, at most 2^20. */
+uint32_t kvpull_ring_records(uint32_t least);
+
 /*
  * Fresh, zeroed memory, cache-line aligned: lay out and open the reader.
  * 0 or KVPULL_EINVAL (count, alignment).
@@ -70,6 +73,11 @@ int KVPULL_MUST_CHECK kvpull_ring_init(struct kvpull_ring *ring, void *memory,
  */
 int KVPULL_MUST_CHECK kvpull_ring_writer_init(struct kvpull_ring_writer *writer,
 					      void *memory, size_t byte_count);
+
+/* Both ends in one process, over fresh memory as above. 0 or an error as above. */
+int KVPULL_MUST_CHECK kvpull_ring_pair(struct kvpull_ring *ring,
+				       struct kvpull_ring_writer *writer,
+				       void *memory, uint32_t record_count);
 
 /**
  * Writer: push one record. Wait-free.

@@ -21,14 +21,9 @@
  */
 static uint32_t ring_records(const struct kvpull_config *config)
 {
-	const uint32_t least = 3 * config->pulls_max +
-			       3 * kvpull_config_claims_max(config) +
-			       4 * config->consumers_max + RECORDS_MIN;
-	uint32_t records = RECORDS_MIN;
-
-	while (records < least)
-		records *= 2;
-	return records;
+	return kvpull_ring_records(3 * config->pulls_max +
+				   3 * kvpull_config_claims_max(config) +
+				   4 * config->consumers_max + RECORDS_MIN);
 }
 
 static int ring_take(struct kvpull_handover_end *from,
@@ -37,16 +32,12 @@ static int ring_take(struct kvpull_handover_end *from,
 		     struct kvpull_arena *arena)
 {
 	const uint32_t records = ring_records(&facts->config);
-	const size_t bytes = kvpull_ring_bytes(records);
-	void *memory = kvpull_arena_take(arena, 1, bytes);
-	int code;
+	void *memory = kvpull_arena_take(arena, 1, kvpull_ring_bytes(records));
 
-	if (!memory)
-		return KVPULL_ENOMEM;
 	from->log = &facts->log;
-	code = kvpull_ring_init(&to->reader, memory, records);
-	return code ? code :
-		      kvpull_ring_writer_init(&from->writer, memory, bytes);
+	return memory ? kvpull_ring_pair(&to->reader, &from->writer, memory,
+					 records) :
+			KVPULL_ENOMEM;
 }
 
 int kvpull_handover_open(struct kvpull_handover *handover,
