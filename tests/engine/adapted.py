@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import model
+import test_core
 from core import HOLD, Core, run
+from runner import TESTS, run_all
 from test_core import pair, prompt_of
 from vllm.lora.request import LoRARequest
 
+TESTS.clear()  # test_core's have a program of their own
 # Tokens that D computes of 100, for two more: what was pulled lacks the last.
 PULLED, ALONE = 2, 101
 # Names that people give to updates of their own.
@@ -69,3 +72,11 @@ def loads_unheard(p: Core, d: Core) -> None:
         said = d.scheduler.schedule()
         d._unheard.append((said, d._execute(said)))
         p.step()
+
+
+def main() -> int:
+    """Run the tests of a program beside a model; 0 if all hold."""
+    with tempfile.TemporaryDirectory() as made:
+        test_core.FOLDER = Path(made)
+        model.make(Path(made) / "model", 1)
+        return run_all()

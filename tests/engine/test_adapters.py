@@ -23,8 +23,6 @@ from engine import environment
 os.environ.update(environment())
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
-import model  # noqa: E402
-import test_core  # noqa: E402
 from adapted import (  # noqa: E402
     ALONE,
     PULLED,
@@ -33,15 +31,14 @@ from adapted import (  # noqa: E402
     folders,
     loads_unheard,
     lora,
+    main,
     through,
 )
 from core import HOLD, run  # noqa: E402
 from doubles import Worker  # noqa: E402
 from kvpull_vllm import adapters  # noqa: E402
-from runner import TESTS, run_all, test  # noqa: E402
+from runner import test  # noqa: E402
 from test_core import prompt_of  # noqa: E402
-
-TESTS.clear()  # test_core's have a program of their own
 
 
 @test
@@ -321,14 +318,6 @@ def unseen_workers_know_no_adapter() -> None:
     worker = SimpleNamespace(model_runner=SimpleNamespace())
     assert not adapters.watch(worker, "/dev/null")
     assert not adapters.watch(Worker().made, "/nowhere/at/all")
-
-
-def main() -> int:
-    """Run all; 0 if all hold."""
-    with tempfile.TemporaryDirectory() as made:
-        test_core.FOLDER = Path(made)
-        model.make(Path(made) / "model", 1)
-        return run_all()
 
 
 if __name__ == "__main__":

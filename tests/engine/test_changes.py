@@ -14,8 +14,6 @@ import os
 import random
 import shutil
 import sys
-import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +22,6 @@ from engine import environment
 os.environ.update(environment())
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
-import model  # noqa: E402
-import test_core  # noqa: E402
 from adapted import (  # noqa: E402
     ALONE,
     PULLED,
@@ -34,17 +30,17 @@ from adapted import (  # noqa: E402
     folders,
     loads_unheard,
     lora,
+    main,
 )
 from core import BLOCK, HOLD, SAMPLED, Core, run  # noqa: E402
 from doubles import EngineDouble  # noqa: E402
 from kvpull_vllm import core  # noqa: E402
-from runner import TESTS, run_all, test  # noqa: E402
+from runner import test  # noqa: E402
 from test_core import pair, prefilled, prompt_of  # noqa: E402
 from vllm.v1.core.sched.interface import PauseState  # noqa: E402
 from vllm.v1.worker.cpu_worker import CPUWorker  # noqa: E402
 from vllm.v1.worker.gpu_worker import Worker as GPUWorker  # noqa: E402
 
-TESTS.clear()  # test_core's have a program of their own
 SEEDS, STEPS = int(os.environ.get("SEEDS", "6")), 1200
 
 
@@ -376,14 +372,6 @@ def no_token_sees_kv_of_before_whatever_changes() -> None:
             changed += count(d, "changed") + count(p, "changed")
     assert pulled > 9 * SEEDS and changed > SEEDS, (pulled, changed)
     print(f"  {SEEDS} seeds: {pulled} pulled and used, {changed} changed")
-
-
-def main() -> int:
-    """Run all; 0 if all hold."""
-    with tempfile.TemporaryDirectory() as made:
-        test_core.FOLDER = Path(made)
-        model.make(Path(made) / "model", 1)
-        return run_all()
 
 
 if __name__ == "__main__":

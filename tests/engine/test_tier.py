@@ -25,7 +25,7 @@ from kvpull_vllm import inside, peers, tier
 from kvpull_vllm.halves import KvpullError
 from kvpull_vllm.pool import Pool
 from kvpull_vllm.settings import ConfigError, check_spelling
-from runner import run_all, test
+from runner import test
 from tier_side import (
     CHUNKS,
     HIT,
@@ -36,6 +36,7 @@ from tier_side import (
     config_of,
     found_and_not_loaded,
     keys,
+    main,
     page,
     sides,
 )
@@ -91,13 +92,7 @@ def what_is_reused_between_probe_and_read_is_not_believed() -> None:
         a.store(own)
         asked = b.request()
         until = time.monotonic() + 5
-        with mock.patch.object(b.tier, "submit_load") as kept:
-            while not kept.called:
-                for key in own:
-                    b.manager.lookup(key, asked)
-                b.step()
-                assert time.monotonic() < until
-            loads = [call.args[0] for call in kept.call_args_list]
+        loads = found_and_not_loaded(b, own, asked)
         a.store(keys(3, 50))
         gone = {key for key in own if a.policy.get(key) is None}
         for load in loads:
@@ -503,13 +498,6 @@ def an_idle_engine_does_nothing() -> None:
         print(f"  idle: {used * 1e3:.1f} ms of CPU a second, two tiers")
         assert used < 0.04, used
         assert not a.manager.has_pending_work()
-
-
-def main() -> int:
-    """Run all; 0 if all hold."""
-    with tempfile.TemporaryDirectory() as made:
-        tier_side.FOLDER = Path(made)
-        return run_all()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 import tier_side  # noqa: E402
 from adapted import UNSEEN, folders, lora  # noqa: E402
-from runner import TESTS, run_all, test  # noqa: E402
+from runner import test  # noqa: E402
 from tier_side import (  # noqa: E402
     CHUNKS,
     HIT,
@@ -36,11 +35,10 @@ from tier_side import (  # noqa: E402
     begin_store,
     found_and_not_loaded,
     keys,
+    main,
     page,
     sides,
 )
-
-TESTS.clear()  # test_core's, which adapted.py imports, have a program of their own
 
 
 # ---- caches ----
@@ -425,13 +423,6 @@ def a_pool_tells_of_an_update_before_it_begins() -> None:
             a.store(keys(2, 50))
             a.load(keys(2, 60))
             assert (a.count("published"), a.count("keys_asked")) == before
-
-
-def main() -> int:
-    """Run all; 0 if all hold."""
-    with tempfile.TemporaryDirectory() as made:
-        tier_side.FOLDER = Path(made)
-        return run_all()
 
 
 if __name__ == "__main__":

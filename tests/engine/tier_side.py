@@ -23,6 +23,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 from doubles import EngineDouble, scheduler_double  # noqa: E402
 from kvpull_vllm import policy, primary  # noqa: E402
 from kvpull_vllm.halves import Model  # noqa: E402
+from runner import run_all  # noqa: E402
 from vllm.config import CacheConfig, ParallelConfig, VllmConfig  # noqa: E402
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (  # noqa: E402
     OffloadingConnectorMetadata,
@@ -299,9 +300,14 @@ def sides(*names: str, **more: Any) -> Iterator[list[Side]]:
                 one.close()
 
 
-def found_and_not_loaded(side: Side, own: list[bytes]) -> list[Any]:
-    """Return the jobs that vLLM has begun for keys, before they are read."""
-    asked = side.request()
+def found_and_not_loaded(
+    side: Side, own: list[bytes], asked: Any = None
+) -> list[Any]:
+    """Return the jobs that vLLM has begun for keys, before they are read.
+
+    A request is begun for them, if there is none.
+    """
+    asked = asked or side.request()
     until = time.monotonic() + 5
     with mock.patch.object(side.tier, "submit_load") as kept:
         while not kept.called:
@@ -310,3 +316,11 @@ def found_and_not_loaded(side: Side, own: list[bytes]) -> list[Any]:
             side.step()
             assert time.monotonic() < until
     return [call.args[0] for call in kept.call_args_list]
+
+
+def main() -> int:
+    """Run the tests of a program in a folder of its own; 0 if all hold."""
+    global FOLDER
+    with tempfile.TemporaryDirectory() as made:
+        FOLDER = Path(made)
+        return run_all()
