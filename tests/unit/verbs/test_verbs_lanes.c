@@ -31,20 +31,12 @@ static uint32_t lanes_in(const struct kvpull_verbs_bundle *bundle)
 /* P allows so many queue pairs by a rail, and D wants so many. */
 static void lanes_up_as(uint32_t rails, uint32_t allowed, uint32_t wanted)
 {
-	uint32_t i;
-
-	world_init();
-	fake_verbs_devices(rails);
-	world.networks = "10.66.0.0/16";
-	world.rails = rails;
-	world.batch = 4;
+	world_rails_init(rails);
 	world.qps = allowed;
 	(void)world_open();
 	world.qps = wanted;
 	world_consumer_again();
-	/* Nothing is a neighbour of anything. */
-	for (i = 0; i < WORLD_BLOCKS; i++)
-		world.local_ids[i] = world.remote_ids[i] = i * 5 % WORLD_BLOCKS;
+	world_scatter();
 	assert_int_equal(world_connect(), 0);
 	world_run(20);
 	assert_int_equal(world.d.ups, 1);
@@ -54,17 +46,6 @@ static void lanes_up(uint32_t rails, uint32_t qps)
 {
 	lanes_up_as(rails, qps, qps);
 	assert_int_equal(lanes_in(peer_bundle()), rails * qps);
-}
-
-static void check_is_good(void)
-{
-	assert_int_equal(world.d.route->ops->check_start(
-				 world.d.route, world.peer, &world.read),
-			 0);
-	world_run(5);
-	assert_int_equal(world.d.checks_done, 1);
-	assert_int_equal(world.d.check_code, 0);
-	assert_int_equal(world.checked[0].incarnation, WORLD_INCARNATION);
 }
 
 UNIT_TEST(read_is_spread_over_every_queue_pair)
@@ -92,7 +73,7 @@ UNIT_TEST(read_is_spread_over_every_queue_pair)
 			fake_verbs_knobs.held = 0;
 			world_run(5);
 			world_read_is_good();
-			check_is_good();
+			world_check_is_good();
 			assert_int_equal(world_down(state), 0);
 		}
 }
@@ -155,14 +136,14 @@ UNIT_TEST(read_ends_after_the_last_queue_pair)
 		fake_verbs_knobs.held_owner = NULL;
 		world_run(5);
 		world_read_is_good();
-		check_is_good();
+		world_check_is_good();
 		assert_int_equal(world_down(state), 0);
 	}
 }
 
 /*
- * Its part waits until nothing can land by it any more. Then the others read it,
- * also where notifications went by it; it is built again.
+ * The lost one's part waits until nothing can land by it any more. Then the others
+ * read that part, also where notifications went by it; it is built again.
  */
 UNIT_TEST(queue_pair_lost_in_mid_read_costs_no_byte)
 {
@@ -186,7 +167,7 @@ UNIT_TEST(queue_pair_lost_in_mid_read_costs_no_byte)
 		world_run(2 * WORLD_MS_FLUSHED);
 		world_read_is_good();
 		fake_verbs_knobs.held_owner = NULL;
-		check_is_good();
+		world_check_is_good();
 		assert_int_equal(
 			kvpull_verbs_counts(world.d.route)->requests_moved,
 			WORLD_BLOCKS / 4);
@@ -197,7 +178,7 @@ UNIT_TEST(queue_pair_lost_in_mid_read_costs_no_byte)
 	}
 }
 
-/* Its queue pair failed, and the others go on without a word to the owner. */
+/* The others go on without a word to the owner of the read. */
 UNIT_TEST(read_that_fails_by_one_queue_pair_goes_on_by_the_others)
 {
 	uint32_t at;
@@ -209,7 +190,7 @@ UNIT_TEST(read_that_fails_by_one_queue_pair_goes_on_by_the_others)
 		assert_int_equal(world_read_start(), 0);
 		world_run(2 * WORLD_MS_FLUSHED);
 		world_read_is_good();
-		check_is_good();
+		world_check_is_good();
 		assert_int_equal(lanes_in(peer_bundle()), 3);
 		assert_int_equal(world_down(state), 0);
 	}
@@ -310,7 +291,7 @@ UNIT_TEST(rail_without_a_link_loses_all_its_queue_pairs)
 	assert_int_equal(world_down(state), 0);
 }
 
-/* Its rail or its queue pair is none that a consumer may have. */
+/* The number of a rail or of its queue pair is one that no consumer may have. */
 UNIT_TEST(call_of_a_place_that_is_none_is_refused)
 {
 	struct kvpull_verbs_greeting call = { .kind = KVPULL_VERBS_CALL };

@@ -21,17 +21,6 @@ ssize_t getrandom(void *bytes, size_t byte_count, unsigned int flags)
 	return -1;
 }
 
-static void check_is_good(void)
-{
-	assert_int_equal(world.d.route->ops->check_start(
-				 world.d.route, world.peer, &world.read),
-			 0);
-	world_run(5);
-	assert_int_equal(world.d.checks_done, 1);
-	assert_int_equal(world.d.check_code, 0);
-	assert_int_equal(world.checked[0].incarnation, WORLD_INCARNATION);
-}
-
 UNIT_TEST(read_is_spread_over_every_rail)
 {
 	uint32_t count;
@@ -52,7 +41,7 @@ UNIT_TEST(read_is_spread_over_every_rail)
 			all += world_reads_by(rail);
 		}
 		assert_int_equal(all, WORLD_BLOCKS);
-		check_is_good();
+		world_check_is_good();
 		assert_int_equal(world_down(state), 0);
 	}
 }
@@ -101,7 +90,7 @@ UNIT_TEST(read_goes_on_by_the_last_rail_that_is_left)
 			world_run(WORLD_MS_FLUSHED);
 			world_read_is_good();
 			assert_int_equal(world_reads_by(left), WORLD_BLOCKS);
-			check_is_good();
+			world_check_is_good();
 			assert_int_equal(world_down(state), 0);
 		}
 }
@@ -129,7 +118,7 @@ UNIT_TEST(rails_lost_in_turn_cost_no_byte)
 	world_read_is_good();
 	assert_true(kvpull_verbs_counts(world.d.route)->requests_moved >=
 		    WORLD_BLOCKS / RAILS_MAX);
-	check_is_good();
+	world_check_is_good();
 	assert_int_equal(world_down(state), 0);
 }
 

@@ -456,7 +456,23 @@ UNIT_TEST(keys_that_do_not_add_up_are_refused)
 	assert_int_equal(keys_code(&bad), KVPULL_EPROTO);
 	bad.mr_shift = KVPULL_MR_SHIFT_MAX + 1;
 	assert_int_equal(keys_code(&bad), KVPULL_EPROTO);
-	bad = keys;
+}
+
+UNIT_TEST(keys_of_too_few_or_too_many_queue_pairs_are_refused)
+{
+	static struct kvpull_keys bad = {
+		.region_count = 1,
+		.slot_count = 4,
+		.mr_shift = 12,
+		.qps = KVPULL_VERBS_QPS_MAX,
+		.entries = { 4096, 128 },
+		.entries_key = 7,
+		.regions = { { 8192, 100 } },
+		.mr_count = 1,
+		.mr_keys = { 8 },
+	};
+
+	assert_int_equal(keys_code(&bad), 0);
 	bad.qps = 0;
 	assert_int_equal(keys_code(&bad), KVPULL_EPROTO);
 	bad.qps = KVPULL_VERBS_QPS_MAX + 1;

@@ -97,13 +97,7 @@ static void pull_is_right(uint32_t step)
 	for (i = 0; i < BLOCKS; i++)
 		assert_memory_equal(d_base + world.local_ids[i] * BLOCK,
 				    p_base + i * BLOCK, BLOCK);
-	assert_int_equal(world.d.route->ops->check_start(
-				 world.d.route, world.peer, &world.read),
-			 0);
-	world_run(5);
-	assert_int_equal(world.d.checks_done, 1);
-	assert_int_equal(world.d.check_code, 0);
-	assert_int_equal(world.checked[0].incarnation, WORLD_INCARNATION);
+	world_check_is_good();
 }
 
 static void connected(void)

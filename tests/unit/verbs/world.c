@@ -460,6 +460,17 @@ uint32_t world_reads_by(uint32_t device)
 	return fake_verbs_device_count(device, FAKE_VERBS_READ);
 }
 
+void world_check_is_good(void)
+{
+	assert_int_equal(world.d.route->ops->check_start(
+				 world.d.route, world.peer, &world.read),
+			 0);
+	world_run(5);
+	assert_int_equal(world.d.checks_done, 1);
+	assert_int_equal(world.d.check_code, 0);
+	assert_int_equal(world.checked[0].incarnation, WORLD_INCARNATION);
+}
+
 void world_read_is_good(void)
 {
 	assert_int_equal(world.d.reads_done, 1);
@@ -544,22 +555,29 @@ int world_attached(void **state)
 	return 0;
 }
 
-/* Nothing is a neighbour of anything: 64 work requests, four a doorbell. */
-static int world_rails_open_count(uint32_t count)
+void world_rails_init(uint32_t count)
 {
-	uint32_t i;
-
 	world_init();
 	fake_verbs_devices(count);
 	world.networks = "10.66.0.0/16";
 	world.rails = count;
 	world.batch = 4;
+}
+
+void world_scatter(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < WORLD_BLOCKS; i++)
+		world.local_ids[i] = world.remote_ids[i] = i * 5 % WORLD_BLOCKS;
+}
+
+static int world_rails_open_count(uint32_t count)
+{
+	world_rails_init(count);
 	world.listen_port = 7471;
 	(void)world_open();
-	for (i = 0; i < WORLD_BLOCKS; i++)
-		world.remote_ids[i] = i * 5 % WORLD_BLOCKS;
-	for (i = 0; i < WORLD_BLOCKS; i++)
-		world.local_ids[i] = world.remote_ids[i];
+	world_scatter();
 	return 0;
 }
 

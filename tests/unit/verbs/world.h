@@ -140,6 +140,8 @@ uint32_t world_reads_by(uint32_t device);
 
 /* The one read of all blocks, each to its own number, of several rails. */
 void world_read_is_good(void);
+/* P's entry is read for that read, the first one that is, and it holds. */
+void world_check_is_good(void);
 int world_note_send(uint64_t generation);
 
 /* D says so much that P's ring has no room, and nobody drains it. */
@@ -150,6 +152,10 @@ int world_up(void **state);
 
 /* Up, and D attached to P. */
 int world_attached(void **state);
+/* So many devices, a rail each, four work requests a doorbell; nobody is open. */
+void world_rails_init(uint32_t count);
+/* No block is a neighbour of another one: 64 work requests. */
+void world_scatter(void);
 int world_rails_open(void);
 int world_rails_up_count(uint32_t count);
 int world_rails_up(void **state);
