@@ -62,7 +62,7 @@ check() { # function and its arguments
 	failed_say "$*" <"$work/checked"
 }
 
-# What the command prints has carriage returns, too.
+# A terminal adds carriage returns to what the command prints.
 on_a_terminal() { # command
 	python3 -c 'import pty, sys
 sys.exit(pty.spawn(sys.argv[1:]) >> 8)' "$@"

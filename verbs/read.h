@@ -5,7 +5,7 @@
  * signalled, as many as the windows allow. Reads of one peer take turns, a
  * batch each; the lane of each is picked by pace (spread.h).
  *
- * What a lost lane had not read is read again by another one, once nothing can
+ * Another lane reads again what a lost one had not read, once nothing can
  * land through the lost one any more; its batches wait in it until then.
  *
  * state   goes on when

@@ -374,7 +374,7 @@ static void lost_by(enum table_call call)
 	for (at = 0; at < TABLE_CALLS; at++)
 		made -= table.made[at];
 	assert_int_equal(made, 0);
-	/* Its line is the table's. */
+	/* The table says the line of a refused call, not the feed. */
 	assert_int_equal(errors_logged(), 0);
 	feed_lost();
 }
@@ -417,7 +417,7 @@ UNIT_TEST(slice_that_hangs_keeps_its_job_and_ends_the_others)
 	feeds.now_ns += KVPULL_DEVICE_HANG_NS;
 	steps();
 	assert_int_equal(errors_logged(), 1);
-	/* Its writes have landed after all: blocks are not kept for ever. */
+	/* The copy has landed after all: blocks are not kept for ever. */
 	table_reach_all();
 	steps();
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, KVPULL_EDEVICE), 0);
