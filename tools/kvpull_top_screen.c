@@ -145,6 +145,7 @@ static void wrapped_add(struct page *page, enum top_mark mark, const char *lead,
 struct shown {
 	enum top_mark mark;
 	uint32_t order;  /* as it came */
+	int is_culprit;  /* of the table of engines: a finding names it */
 	uint64_t number; /* of the cell that is sorted by, and its text */
 	const char *key;
 	char *texts;
@@ -184,13 +185,33 @@ static int is_sorted_by(const struct top_view *view,
 	       !strcmp(view->sort_head, column->head);
 }
 
+static int is_culprit(const struct top_row *row)
+{
+	const struct top *top = row->top;
+	uint32_t at;
+
+	if (row->table != &top_workers_table)
+		return 0;
+	for (at = 0; at < top->finding_count; at++) {
+		const struct top_finding *finding = &top->findings[at];
+
+		if (finding->pid == row->worker->header.pid &&
+		    !strncmp(finding->engine, row->worker->header.engine_id,
+			     sizeof(finding->engine)))
+			return 1;
+	}
+	return 0;
+}
+
 /* Copies the texts; those that lack the filter's word are no row. */
 static void row_collect(const struct top_row *row)
 {
 	const struct top_table *table = row->table;
 	struct sheet *sheet = row->context;
 	const char *filter = sheet->view->filter;
-	struct shown shown = { .mark = row->mark, .order = sheet->count };
+	struct shown shown = { .mark = row->mark,
+			       .order = sheet->count,
+			       .is_culprit = is_culprit(row) };
 	struct shown *rows =
 		grown(sheet->rows, sheet->count, &sheet->room, sizeof(*rows));
 	char texts[TOP_COLUMNS_MAX * 160 + 1];
@@ -229,7 +250,10 @@ static void row_collect(const struct top_row *row)
 	sheet->rows[sheet->count++] = shown;
 }
 
-/* The largest number first, then texts from a to z; else as they came. */
+/*
+ * The largest number first, then texts from a to z. Without a column to sort by
+ * the culprits come first, then rows as they came.
+ */
 static int by_key(const void *left, const void *right, void *context)
 {
 	const struct shown *one = left;
@@ -239,7 +263,7 @@ static int by_key(const void *left, const void *right, void *context)
 		(one->number < other->number) - (one->number > other->number);
 
 	if (!view->sort_head)
-		order = 0;
+		order = other->is_culprit - one->is_culprit;
 	else if (!order)
 		order = strcmp(one->key, other->key);
 	if (!order)

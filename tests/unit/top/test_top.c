@@ -322,6 +322,35 @@ UNIT_TEST_WITH(gone_process_is_named_by_what_it_kept, up, down)
 	lacks(gone->text, " 0 ");
 }
 
+/* Engines of one name differ by their pids, those of one process by their names. */
+UNIT_TEST_WITH(engine_that_a_finding_names_comes_first, up, down)
+{
+	struct world *world = *state;
+	struct top_view view = { .columns = 120 };
+	struct kvpull_status first = { 0 };
+	struct kvpull_status second = { 0 };
+	const char *table;
+
+	open_as(world, &first, "alpha", 1);
+	open_as(world, &second, "zeta", 2);
+	second.header->pid = 1;
+	open_as(world, &world->p, "zeta", 3);
+	hold_take(world, 1, KVPULL_NS_PER_S, 0);
+	process_ends(&world->p);
+	look(world);
+	table = strstr(draw(world, &view), "ENGINE ");
+	assert_non_null(table);
+	has(table, " gone ");
+	assert_true(strstr(table, " gone ") < strstr(table, "alpha"));
+	has(table, " 1 running ");
+	assert_true(strstr(table, "alpha") < strstr(table, " 1 running "));
+	view.sort_head = "ENGINE";
+	table = strstr(draw(world, &view), "ENGINE ");
+	assert_true(strstr(table, "alpha") < strstr(table, " gone "));
+	kvpull_status_close(&second);
+	kvpull_status_close(&first);
+}
+
 UNIT_TEST_WITH(ages_go_on_after_the_end, up, down)
 {
 	struct world *world = *state;
