@@ -132,10 +132,10 @@ struct kvpull_reader_share {
 	 * alignment that O_DIRECT needs (4096 will do). At most 1 GiB a chunk.
 	 * Readers on the same node read the file; others see in_file.
 	 *
-	 * FUSE and network file systems are KVPULL_EINVAL, by name, and no call
-	 * is made there: an open() may never return. Name the folder, not a
-	 * link to it: the kernel follows a link, which may lead there. share()
-	 * itself waits for a local disk to make the file.
+	 * FUSE and network file systems are refused by name, KVPULL_EINVAL. No
+	 * call is made there, since an open() may never return. Name the
+	 * folder, not a link to it: the kernel follows a link, which may lead
+	 * there. share() itself waits for a local disk to make the file.
 	 */
 	const char *slot_folder; /* NULL: no slots */
 	uint32_t slot_count;     /* 0 .. KVPULL_READER_CHUNKS_MAX */
@@ -163,7 +163,7 @@ struct kvpull_reader_spill {
 	size_t struct_size;
 	const struct kvpull_reader_put *puts; /* [put_count], as of put() */
 	size_t put_bytes;                     /* sizeof(*puts), as in them */
-	/* poll() writes codes with the end's record; valid until then. */
+	/* Keep them valid until poll() returns the end: it writes them. */
 	int32_t *codes; /* [put_count]; 0: it is in the file, and listed there */
 	uint32_t put_count; /* 1 .. KVPULL_READER_ITEMS_MAX */
 	uint32_t reserved;
@@ -188,7 +188,7 @@ struct kvpull_reader_probe {
 	uint32_t key_count;                   /* 1 .. KVPULL_READER_ITEMS_MAX */
 	const struct kvpull_reader_key *keys; /* [key_count] */
 	size_t key_bytes;                     /* sizeof(*keys) */
-	/* poll() writes places with the end's record; valid until then. */
+	/* Keep them valid until poll() returns the end: it writes them. */
 	struct kvpull_reader_place *places; /* [key_count] */
 	size_t place_bytes;                 /* sizeof(*places) */
 	uint64_t deadline_ns; /* 0: deadline_ms, or lease_ms, from now */
@@ -208,7 +208,7 @@ struct kvpull_reader_read {
 	uint32_t local; /* whose blocks are as long as the peer's chunks */
 	const struct kvpull_reader_piece *pieces; /* [piece_count] */
 	size_t piece_bytes;                       /* sizeof(*pieces) */
-	/* poll() writes codes with the end's record; valid until then. */
+	/* Keep them valid until poll() returns the end: it writes them. */
 	int32_t *codes;       /* [piece_count]; 0: these are the key's bytes */
 	uint32_t piece_count; /* 1 .. KVPULL_READER_ITEMS_MAX */
 	uint32_t reserved;
@@ -287,10 +287,10 @@ struct kvpull_reader_ops {
 		     struct kvpull_memory *memory,
 		     struct kvpull_error_detail *detail);
 	/**
-	 * Ends the share: after the return no read of it is believed, and no
-	 * reader is let in. poll() disconnects the readers that were in, whose
-	 * peers() then say KVPULL_EPEER. Return 0, KVPULL_EINVAL (nothing is
-	 * shared).
+	 * Ends the share. Once this call has returned, no read of the share is
+	 * believed and no reader is let in. poll() disconnects the readers that
+	 * were in, whose peers() then say KVPULL_EPEER. Return 0, KVPULL_EINVAL
+	 * (nothing is shared).
 	 */
 	int (*unshare)(struct kvpull_reader *reader);
 	/**
