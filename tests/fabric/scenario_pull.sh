@@ -339,9 +339,9 @@ scenario_pull_doctor() {
 	pull_producer=$job
 	fabric_run 1 60 'listens 18515 60' || return
 	fabric_run 2 120 'export KVPULL_VERBS_ACK_TIMEOUT=16
-		$FABRIC_BUILD/kvpull_doctor --no-probe --route verbs \
+		$FABRIC_BUILD/kvpull_doctor --no-probe --memory 256M --route verbs \
 			--peer $(address 1) >/tmp/page; code=$?
-		grep -A1 peer /tmp/page; exit $code' ||
+		grep -A1 -E "FAIL|peer" /tmp/page; exit $code' ||
 		pull_says "the doctor found a failure" || return
 	cat "$(fabric_output "$job")"
 	grep -q "every byte right.* connected in [1-9]" "$(fabric_output "$job")" ||
