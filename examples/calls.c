@@ -106,6 +106,8 @@ static size_t hold(struct engine *p, uint64_t key, char *ticket, size_t room)
 					  .key = key,
 					  .prompt_tokens = TOKENS,
 					  .flags = KVPULL_REQUEST_WANTS_HOLD };
+	/* What the consumer's engine is to know: here its first token. */
+	const uint32_t first_token = 42;
 	uint32_t block = 0;
 	struct kvpull_blocks blocks = { 0, 1, &block };
 	struct kvpull_finish finish = { .struct_size = sizeof(finish),
@@ -115,6 +117,8 @@ static size_t hold(struct engine *p, uint64_t key, char *ticket, size_t room)
 					.groups = &blocks,
 					.group_bytes = sizeof(blocks),
 					.group_count = 1,
+					.payload = &first_token,
+					.payload_bytes = sizeof(first_token),
 					.ticket = ticket,
 					.ticket_capacity = room };
 	struct kvpull_ticket_info info = { .struct_size = sizeof(info) };
@@ -183,6 +187,17 @@ static int is_loaded(struct engine *d, uint64_t key)
 	return ops->scheduler->loaded(d->scheduler, key) == 0;
 }
 
+static void first_token_show(struct engine *d, uint64_t key)
+{
+	uint32_t token = 0;
+	size_t n;
+
+	if (ops->scheduler->payload_get(d->scheduler, key, &token,
+					sizeof(token), &n) == 0 &&
+	    n == sizeof(token))
+		printf("the first token is %u\n", token);
+}
+
 static void requests(struct engine *p, struct engine *d)
 {
 	char ticket[4096];
@@ -194,6 +209,7 @@ static void requests(struct engine *p, struct engine *d)
 		turn(p);
 	}
 	printf(is_loaded(d, 1) ? "pulled\n" : "not pulled\n");
+	first_token_show(d, 1);
 	pull(d, 2, "no ticket", 9);
 }
 

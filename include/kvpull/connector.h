@@ -152,9 +152,9 @@ struct kvpull_allocation {
  * (behind a sliding window). Blocks of tokens beyond the prompt may be among
  * them; no consumer asks for those. A prompt token that computed_tokens counts
  * and no block has: FREE, with a line. Only reasons LENGTH and STOP can be held.
- * payload and last_block_bytes travel in the ticket, for readers on its way such
- * as routers. No call of this minor gives them to a consumer's engine, and
- * consumers read whole blocks.
+ * payload travels in the ticket to the consumer's engine: see payload_get().
+ * last_block_bytes travels in it, too, for routers and the like; no call of this
+ * minor tells it, and consumers read whole blocks.
  */
 struct kvpull_finish {
 	size_t struct_size;
@@ -380,6 +380,23 @@ struct kvpull_scheduler_ops {
 	 * KVPULL_ENOKEY; KVPULL_EINVAL (NULL).
 	 */
 	int (*match_failure)(struct kvpull_scheduler *scheduler, uint64_t key);
+	/**
+	 * What the producer's engine put into the ticket of a request
+	 * (request_finished()), such as its first token. It is told to the
+	 * request whose pull of that ticket was LOADED by every rank, until its
+	 * request_finished(); siblings that loaded nothing are told nothing.
+	 * Check what it says: the library knows that the ticket is whole, and
+	 * with a key_file that its maker has the key, not what the bytes mean.
+	 * Return 0: *payload_bytes are written, 0 .. KVPULL_PAYLOAD_BYTES_MAX.
+	 * KVPULL_EAGAIN: its pull has not ended. KVPULL_ENOTICKET: nothing was
+	 * pulled for it. What the pull failed with, or KVPULL_EMISMATCH:
+	 * changed() was called before loaded(). KVPULL_EFULL: step_log_mib has
+	 * no room, the pull is good. KVPULL_ETOOSMALL (*payload_bytes is what
+	 * it takes), KVPULL_ENOKEY, KVPULL_EINVAL (NULL).
+	 */
+	int (*payload_get)(struct kvpull_scheduler *scheduler, uint64_t key,
+			   void *payload, size_t capacity,
+			   size_t *payload_bytes);
 };
 
 /* Kinds of a poll record. */

@@ -268,6 +268,16 @@ static int scheduler_ticket_get(struct kvpull_scheduler *scheduler,
 					   ticket_bytes);
 }
 
+static int scheduler_payload_get(struct kvpull_scheduler *scheduler,
+				 uint64_t key, void *payload, size_t capacity,
+				 size_t *payload_bytes)
+{
+	if (!scheduler || !is_buffer(payload, capacity) || !payload_bytes)
+		return KVPULL_EINVAL;
+	return kvpull_scheduler_payload_get(scheduler, key, payload, capacity,
+					    payload_bytes);
+}
+
 static int scheduler_drain(struct kvpull_scheduler *scheduler, uint32_t on)
 {
 	return scheduler ? kvpull_scheduler_drain(scheduler, on) :
@@ -509,6 +519,7 @@ static const struct kvpull_scheduler_ops scheduler_ops = {
 	.changed = scheduler_changed,
 	.loaded = scheduler_loaded,
 	.match_failure = scheduler_match_failure,
+	.payload_get = scheduler_payload_get,
 };
 
 static const struct kvpull_worker_ops worker_ops = {

@@ -34,6 +34,7 @@
 
 #include "plugin/scheduler/demand.h"
 #include "plugin/scheduler/kept.h"
+#include "plugin/scheduler/payload.h"
 #include "plugin/scheduler/prompt.h"
 
 #define TICKET_SPENT 1u
@@ -249,6 +250,7 @@ static int claim(struct kvpull_demand *demand, const char *label,
 		.slot = ticket->slot,
 		.kept = kept,
 		.prompt_tokens = ticket->prompt_tokens,
+		.payload_bytes = ticket->payload_bytes,
 		.flags = ticket_flags(demand),
 	};
 	memcpy(entry->digest, ticket->digest, sizeof(entry->digest));
@@ -610,6 +612,7 @@ static void end_pull(struct kvpull_demand *demand, struct kvpull_user *user,
 		demand->counts->pulls_failed++;
 	else
 		demand->counts->pulls_done++;
+	kvpull_payload_keep(demand, user, entry);
 	if (releases && user->ended == demand->ranks_all &&
 	    !(entry->flags & TICKET_RELEASED))
 		release(demand, user->ticket);

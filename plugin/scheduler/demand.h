@@ -31,7 +31,8 @@ struct kvpull_demand_ticket {
 	uint32_t user_count; /* not done */
 	uint32_t pull_count; /* commanded, not ended */
 	uint32_t prompt_tokens;
-	uint32_t flags; /* TICKET_* in demand.c */
+	uint32_t payload_bytes; /* in its body */
+	uint32_t flags;         /* TICKET_* in demand.c */
 	int32_t code; /* why nothing is loaded from it any more; 0: was read */
 	uint8_t digest[KVPULL_DIGEST_BYTES];
 };
@@ -52,9 +53,11 @@ struct kvpull_user {
 	uint32_t ticket; /* index, while not done */
 	int32_t code;    /* first failure of its pull, or why there is none */
 	uint32_t flags;  /* USER_* in demand.c */
-	uint32_t local_tokens; /* CHOSEN: of the last question */
-	uint32_t tokens;       /* and what was answered */
-	const char *label;     /* its request's; NULL: none */
+	uint32_t local_tokens;  /* CHOSEN: of the last question */
+	uint32_t tokens;        /* and what was answered */
+	uint32_t payload_bytes; /* 0: none */
+	uint32_t payload;       /* among the texts; KVPULL_NONE: no room */
+	const char *label;      /* its request's; NULL: none */
 };
 
 /* Facts of a request that asks for a ticket's tokens. */

@@ -7,8 +7,8 @@
  * Files: scheduler.c (requests, both roles' calls), scheduler_rank.c (workers:
  * ranks, steps, results), slot.c (P's holds: who reported), family.c (parent ->
  * ticket), text.c (ticket texts), outbox.c (the log of commands, resends,
- * acks), demand.c (D's tickets: users, states, who loads), scheduler_change.c
- * (weights and adapters that change).
+ * acks), demand.c (D's tickets: users, states, who loads), payload.c (what P's
+ * engine tells D's), scheduler_change.c (weights and adapters that change).
  */
 #ifndef KVPULL_PLUGIN_SCHEDULER_H
 #define KVPULL_PLUGIN_SCHEDULER_H
@@ -67,6 +67,9 @@ int kvpull_scheduler_request_rejected(struct kvpull_scheduler *scheduler,
 int kvpull_scheduler_ticket_get(struct kvpull_scheduler *scheduler,
 				uint64_t key, void *ticket, size_t capacity,
 				size_t *ticket_bytes);
+int kvpull_scheduler_payload_get(struct kvpull_scheduler *scheduler,
+				 uint64_t key, void *payload, size_t capacity,
+				 size_t *payload_bytes);
 /* step: what the worker is told with. */
 int kvpull_scheduler_worker_attach(struct kvpull_scheduler *scheduler,
 				   struct kvpull_worker *worker,

@@ -129,7 +129,7 @@ MEMBER(kvpull_counter, value, 16, 8);
 MEMBER(kvpull_counter, kind, 24, 4);
 MEMBER(kvpull_counter, reserved, 28, 4);
 
-STRUCT(kvpull_scheduler_ops, 168);
+STRUCT(kvpull_scheduler_ops, 176);
 MEMBER(kvpull_scheduler_ops, struct_size, 0, 8);
 MEMBER(kvpull_scheduler_ops, open, 8, 8);
 MEMBER(kvpull_scheduler_ops, close, 16, 8);
@@ -151,6 +151,7 @@ MEMBER(kvpull_scheduler_ops, worker_attach, 136, 8);
 MEMBER(kvpull_scheduler_ops, changed, 144, 8);
 MEMBER(kvpull_scheduler_ops, loaded, 152, 8);
 MEMBER(kvpull_scheduler_ops, match_failure, 160, 8);
+MEMBER(kvpull_scheduler_ops, payload_get, 168, 8);
 
 STRUCT(kvpull_region, 48);
 MEMBER(kvpull_region, struct_size, 0, 8);

@@ -152,6 +152,7 @@ struct api_hold {
 	uint64_t content[API_RANKS_MAX][API_GROUPS_MAX][API_HOLD_BLOCKS_MAX];
 	uint8_t *ticket;
 	size_t ticket_bytes;
+	uint8_t payload[KVPULL_PAYLOAD_BYTES_MAX];
 };
 
 struct api_request {
@@ -210,7 +211,8 @@ struct api_shape {
 
 struct api_counts {
 	uint64_t holds, loaded, failed, expired, released, restarts, refused;
-	uint64_t lies; /* that were refused */
+	uint64_t lies;     /* that were refused */
+	uint64_t payloads; /* that were told, not empty */
 	uint64_t bytes;
 };
 
@@ -359,6 +361,7 @@ void api_allocated(struct api_engine *engine);
 void api_finished(struct api_engine *engine);
 void api_rejected(struct api_engine *engine);
 void api_ticket_get(struct api_engine *engine);
+void api_payload_get(struct api_engine *engine);
 void api_ticket_peek(struct api_engine *engine);
 /* An honest end of everything that is known. */
 void api_requests_end(struct api_engine *engine);

@@ -52,6 +52,16 @@ struct finish {
 	int is_bad;
 };
 
+/* Bytes of no two places are alike by chance: their first one is drawn. */
+static void payload_draw(uint8_t payload[KVPULL_PAYLOAD_BYTES_MAX])
+{
+	const uint64_t first = api_below(256);
+	size_t at;
+
+	for (at = 0; at < KVPULL_PAYLOAD_BYTES_MAX; at++)
+		payload[at] = (uint8_t)(first + at * 7 + at / 256);
+}
+
 static void finish_draw(struct finish *finish, uint64_t key,
 			const struct api_hold *hold)
 {
@@ -75,7 +85,8 @@ static void finish_draw(struct finish *finish, uint64_t key,
 		params->ticket_capacity = api_below(600);
 	if (api_chance(10) && params->group_count > 1)
 		params->group_count--;
-	if (api_chance(100)) {
+	if (api_chance(300)) {
+		payload_draw(finish->payload);
 		params->payload = finish->payload;
 		params->payload_bytes =
 			(uint32_t)api_below(sizeof(finish->payload) + 1);
@@ -145,6 +156,7 @@ static void finish_held(struct api_engine *engine, struct api_request *request,
 		if (!has_tokens(hold, group, request->prompt_tokens))
 			api_fail("%u tokens are held, and group %u lacks some",
 				 request->prompt_tokens, group);
+	memcpy(hold->payload, finish->payload, sizeof(hold->payload));
 	/* Where the struct was too short for it, it has no length. */
 	hold->ticket_bytes = params->ticket_bytes;
 	hold->ticket = api_copy(finish->ticket, hold->ticket_bytes);

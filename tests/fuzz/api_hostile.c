@@ -220,9 +220,12 @@ static int buffer_drop(struct api_engine *engine, struct kvpull_worker *worker)
 	uint32_t count;
 	size_t used;
 
-	switch (api_below(11)) {
+	switch (api_below(12)) {
 	case 0:
 		return scheduler->rank_info(engine->scheduler, NULL, size);
+	case 10:
+		return scheduler->payload_get(engine->scheduler, key, NULL,
+					      size, &used);
 	case 1:
 		return scheduler->request_rejected(engine->scheduler, NULL,
 						   size);
@@ -262,9 +265,12 @@ static int answer_drop(struct api_engine *engine, struct kvpull_worker *worker)
 	const uint64_t key = request ? request->key : api_key_of_nobody();
 	static uint8_t bytes[API_STEP_BYTES];
 
-	switch (api_below(9)) {
+	switch (api_below(10)) {
 	case 0:
 		return scheduler->open(&params, NULL, NULL);
+	case 8:
+		return scheduler->payload_get(engine->scheduler, key, bytes,
+					      sizeof(bytes), NULL);
 	case 1:
 		return ops->open(&params, NULL, NULL);
 	case 2:

@@ -463,6 +463,49 @@ void api_ticket_get(struct api_engine *engine)
 	free(text);
 }
 
+/* Of the hold's ticket, as anybody may read it. */
+static uint32_t payload_bytes_of(const struct api_hold *hold)
+{
+	struct kvpull_ticket_info info = { .struct_size = sizeof(info) };
+
+	api_expect(!api_world->ops->ticket_peek(hold->ticket,
+						hold->ticket_bytes, &info));
+	return info.payload_bytes;
+}
+
+void api_payload_get(struct api_engine *engine)
+{
+	const struct api_request *request = api_request_any(engine);
+	const size_t capacity =
+		api_chance(800) ? KVPULL_PAYLOAD_BYTES_MAX : api_below(64);
+	uint8_t *payload = malloc(capacity ? capacity : 1);
+	const struct api_hold *hold;
+	size_t byte_count = SIZE_MAX;
+	int code;
+
+	api_expect(payload != NULL);
+	code = ops_of()->payload_get(
+		engine->scheduler, request ? request->key : api_key_of_nobody(),
+		payload, capacity, &byte_count);
+	api_expect(code <= 0);
+	hold = request && (!code || code == KVPULL_ETOOSMALL) ?
+		       api_hold_of(request->hold_serial) :
+		       NULL;
+	if (hold)
+		api_expect(byte_count == payload_bytes_of(hold));
+	if (hold && !code)
+		api_expect(!memcmp(payload, hold->payload, byte_count));
+	if (!code) {
+		/* Nobody is told of a ticket that some rank did not read. */
+		api_expect(request && !request->finished && request->pulling &&
+			   request->ended + 1 == 1u << engine->tp_size);
+		api_counts.payloads += byte_count != 0;
+	}
+	if (code == KVPULL_ETOOSMALL)
+		api_expect(byte_count > capacity);
+	free(payload);
+}
+
 void api_ticket_peek(struct api_engine *engine)
 {
 	struct ticket ticket = ticket_draw();

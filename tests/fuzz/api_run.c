@@ -53,6 +53,7 @@ static const struct {
 	{ "request_finished", 130, api_finished },
 	{ "request_rejected", 10, api_rejected },
 	{ "ticket_get", 6, api_ticket_get },
+	{ "payload_get", 20, api_payload_get },
 	{ "ticket_peek", 6, api_ticket_peek },
 	{ "step", 260, api_step },
 	{ "step_honest", 60, api_step_honest },

@@ -96,11 +96,12 @@ int main(int argc, char **argv)
 	printf("%" PRIu64 " calls in %" PRIu64 " worlds: %" PRIu64
 	       " holds, ranks' ends %" PRIu64 " released, %" PRIu64
 	       " expired; ranks' pulls %" PRIu64 " loaded, %" PRIu64
-	       " failed, %" PRIu64 " bytes; %" PRIu64 " restarts, %" PRIu64
-	       " lies refused\n",
+	       " failed, %" PRIu64 " bytes, %" PRIu64 " payloads told; %" PRIu64
+	       " restarts, %" PRIu64 " lies refused\n",
 	       made, worlds, api_counts.holds, api_counts.released,
 	       api_counts.expired, api_counts.loaded, api_counts.failed,
-	       api_counts.bytes, api_counts.restarts, api_counts.lies);
+	       api_counts.bytes, api_counts.payloads, api_counts.restarts,
+	       api_counts.lies);
 	printf("pools: %" PRIu64 " puts, %" PRIu64
 	       " keys found, pieces %" PRIu64 " good, %" PRIu64
 	       " stale, %" PRIu64 " failed; %" PRIu64

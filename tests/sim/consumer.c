@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "tests/sim/change.h"
+#include "tests/sim/payload.h"
 
 /* In a big world a router knows some producers for each consumer. */
 static struct sim_hold *neighbour_pick(const struct sim_instance *instance,
@@ -165,6 +166,32 @@ static void reject(struct sim_instance *instance)
 	world->counts.rejects++;
 }
 
+/* The payload of a ticket is told to whom it was read for, and to no other. */
+static void payload_check(struct sim_instance *instance,
+			  const struct sim_request *request)
+{
+	struct sim_world *world = instance->world;
+	uint8_t wanted[SIM_PAYLOAD_BYTES];
+	uint8_t told[SIM_PAYLOAD_BYTES];
+	uint32_t wanted_bytes;
+	size_t bytes;
+
+	if (kvpull_scheduler_payload_get(instance->scheduler, request->key,
+					 told, sizeof(told), &bytes))
+		return;
+	if (request->good != (UINT64_C(1) << instance->tp) - 1)
+		sim_fail(
+			world,
+			"request %llu is told the payload of a ticket that was not read",
+			(unsigned long long)request->key);
+	wanted_bytes =
+		sim_payload_fill(world->holds[request->hold].content, wanted);
+	if (bytes != wanted_bytes || memcmp(told, wanted, bytes))
+		sim_fail(world, "request %llu is told another payload",
+			 (unsigned long long)request->key);
+	world->counts.payloads++;
+}
+
 static void leave(struct sim_instance *instance, struct sim_request *request,
 		  uint32_t reason)
 {
@@ -175,6 +202,7 @@ static void leave(struct sim_instance *instance, struct sim_request *request,
 		.computed_tokens = request->tokens,
 	};
 
+	payload_check(instance, request);
 	if (kvpull_scheduler_request_finished(instance->scheduler, &call,
 					      instance->world->now_ns) !=
 	    KVPULL_FINISH_FREE)
@@ -240,6 +268,8 @@ void sim_consumer_ended(struct sim_proc *proc,
 			 "request %llu is reported twice by rank %u",
 			 (unsigned long long)record->key, proc->rank);
 	request->reported |= bit;
+	if (record->kind == KVPULL_POLL_LOADED)
+		request->good |= bit;
 	request->failed |= record->kind == KVPULL_POLL_FAILED;
 	request->expired |= record->reason == KVPULL_EEXPIRED;
 	settle(instance, request);

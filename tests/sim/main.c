@@ -160,16 +160,16 @@ static void run_connector(void)
 	       " released, %" PRIu64 " expired, %" PRIu64 " other\n",
 	       total.turns, total.polls, total.holds, total.siblings,
 	       total.released, total.expired, total.ended);
-	printf("%" PRIu64 " loads, %" PRIu64 " failed (%" PRIu64
-	       " expired), %" PRIu64 " rejects, %" PRIu64
+	printf("%" PRIu64 " loads, %" PRIu64 " payloads told, %" PRIu64
+	       " failed (%" PRIu64 " expired), %" PRIu64 " rejects, %" PRIu64
 	       " corrupt tickets, %" PRIu64 " deaths, %" PRIu64
 	       " connections lost, %" PRIu64 " cut, %" PRIu64
 	       " pulls went on after one, %" PRIu64
 	       " parts copied by engines, %" PRIu64
 	       " changes of weights or adapters\n",
-	       total.loaded, total.failed, total.eexpired, total.rejects,
-	       total.corrupt, total.kills, total.losses, total.cuts,
-	       total.resumed, total.small, total.changes);
+	       total.loaded, total.payloads, total.failed, total.eexpired,
+	       total.rejects, total.corrupt, total.kills, total.losses,
+	       total.cuts, total.resumed, total.small, total.changes);
 	printf("%" PRIu64 " refusals, %" PRIu64
 	       " calls that give back, %" PRIu64 " words of others, %" PRIu64
 	       " holds ended by them, %" PRIu64 " consumers sent away\n",

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "tests/sim/change.h"
+#include "tests/sim/payload.h"
 
 /* sim_request.flags */
 #define READY 1u  /* its writes end after its finish */
@@ -144,6 +145,7 @@ static void free_check(struct sim_instance *instance,
 static void finish(struct sim_instance *instance, struct sim_request *request,
 		   uint32_t reason)
 {
+	uint8_t payload[SIM_PAYLOAD_BYTES];
 	struct sim_world *world = instance->world;
 	struct sim_group groups[SIM_GROUPS];
 	struct kvpull_blocks blocks[SIM_GROUPS];
@@ -157,6 +159,8 @@ static void finish(struct sim_instance *instance, struct sim_request *request,
 		.computed_tokens = request->computed,
 		.group_count = sim_groups_fill(
 			world, request, request->block_count, groups, blocks),
+		.payload_bytes = sim_payload_fill(request->content, payload),
+		.payload = payload,
 		.groups = blocks,
 		.ticket = ticket,
 		.ticket_capacity = sizeof(ticket),

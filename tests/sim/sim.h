@@ -257,6 +257,7 @@ struct sim_request {
 	uint32_t block_count;
 	uint32_t blocks[SIM_REQUEST_BLOCKS];
 	uint64_t reported; /* bit a rank */
+	uint64_t good;     /* of these: LOADED */
 	uint64_t written;  /* READY_NEEDED: bit a rank */
 	uint64_t ready;
 	uint32_t flags;
@@ -451,7 +452,7 @@ struct sim_event {
 struct sim_counts {
 	uint64_t turns, holds, released, expired, ended, frees, siblings;
 	uint64_t loaded, failed, eexpired, rejects, kills, losses, cuts, polls;
-	uint64_t resumed, small;
+	uint64_t payloads, resumed, small;
 	uint64_t digests_wrong, corrupt, aborts;
 	uint64_t changes;
 	uint64_t refused, gives, shown, given_back, sent_away;

@@ -125,6 +125,9 @@ static void scheduler_without(struct kvpull_scheduler *scheduler)
 	refused(ops->ticket_get(NULL, 1, bytes, sizeof(bytes), &used));
 	refused(ops->ticket_get(scheduler, 1, NULL, sizeof(bytes), &used));
 	refused(ops->ticket_get(scheduler, 1, bytes, sizeof(bytes), NULL));
+	refused(ops->payload_get(NULL, 1, bytes, sizeof(bytes), &used));
+	refused(ops->payload_get(scheduler, 1, NULL, sizeof(bytes), &used));
+	refused(ops->payload_get(scheduler, 1, bytes, sizeof(bytes), NULL));
 	refused(ops->step_build(NULL, bytes, sizeof(bytes), &used));
 	refused(ops->step_build(scheduler, NULL, sizeof(bytes), &used));
 	refused(ops->step_build(scheduler, bytes, sizeof(bytes), NULL));

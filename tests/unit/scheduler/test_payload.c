@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a producer's engine puts into a ticket, and who is told of it. */
+#include "tests/unit/scheduler/world.h"
+
+#define TEXT_BYTES 16384u
+
+static uint8_t sent[KVPULL_PAYLOAD_BYTES_MAX];
+static uint8_t told[KVPULL_PAYLOAD_BYTES_MAX + 1];
+static char text[TEXT_BYTES];
+static size_t text_bytes;
+
+/* A ticket of another half, with so many bytes of payload. */
+static void ticket_make(uint32_t payload_bytes, uint64_t incarnation)
+{
+	const struct kvpull_config config = world_config();
+	const struct kvpull_blocks blocks = { .block_count = 4,
+					      .block_ids = world_blocks };
+	struct world *world = world_open(&config, 1, incarnation);
+	struct kvpull_finish finish = {
+		.key = 1,
+		.reason = KVPULL_FINISH_LENGTH,
+		.computed_tokens = 64,
+		.group_count = 1,
+		.groups = &blocks,
+		.payload = sent,
+		.payload_bytes = payload_bytes,
+		.ticket = text,
+		.ticket_capacity = sizeof(text),
+	};
+	uint32_t i;
+
+	for (i = 0; i < sizeof(sent); i++)
+		sent[i] = (uint8_t)(i * 7 + incarnation);
+	world_enter(world, 1, 0, 1);
+	assert_int_equal(kvpull_scheduler_request_finished(
+				 world->scheduler, &finish, world->now_ns),
+			 KVPULL_FINISH_HELD);
+	text_bytes = finish.ticket_bytes;
+	world_close(world);
+}
+
+static void want(struct world *world, uint64_t key)
+{
+	struct kvpull_request request = {
+		.key = key,
+		.ticket = text,
+		.ticket_bytes = text_bytes,
+		.prompt_tokens = 64,
+		.flags = KVPULL_REQUEST_PULL,
+	};
+
+	memset(request.prompt_digest, 1, sizeof(request.prompt_digest));
+	assert_int_equal(kvpull_scheduler_request_new(world->scheduler,
+						      &request, world->now_ns),
+			 0);
+}
+
+static void pull_begin(struct world *world, uint64_t key)
+{
+	want(world, key);
+	assert_int_equal(world_match(world, key, 0), KVPULL_MATCH_LOAD);
+	assert_int_equal(world_allocate(world, key, 0, 4), 0);
+	world_settle(world);
+}
+
+static void pull_end(struct world *world, uint64_t key, int32_t reason)
+{
+	uint32_t rank;
+
+	for (rank = 0; rank < world->tp_size; rank++)
+		world_pull_ended(world, rank, key, reason);
+	world_settle(world);
+}
+
+static void leave(struct world *world, uint64_t key)
+{
+	struct kvpull_finish finish = { .key = key,
+					.reason = KVPULL_FINISH_STOP };
+
+	assert_int_equal(kvpull_scheduler_request_finished(
+				 world->scheduler, &finish, world->now_ns),
+			 KVPULL_FINISH_FREE);
+}
+
+/* Return: as payload_get(), with all the room that a payload can need. */
+static int ask(struct world *world, uint64_t key, size_t *bytes)
+{
+	*bytes = SIZE_MAX;
+	memset(told, 0xee, sizeof(told));
+	return kvpull_scheduler_payload_get(world->scheduler, key, told,
+					    KVPULL_PAYLOAD_BYTES_MAX, bytes);
+}
+
+static void assert_told(struct world *world, uint64_t key, size_t wanted)
+{
+	size_t bytes;
+
+	assert_int_equal(ask(world, key, &bytes), 0);
+	assert_int_equal(bytes, wanted);
+	assert_memory_equal(told, sent, wanted);
+	assert_int_equal(told[wanted], 0xee);
+}
+
+static void assert_refused(struct world *world, uint64_t key, int code)
+{
+	size_t bytes;
+	size_t i;
+
+	assert_int_equal(ask(world, key, &bytes), code);
+	for (i = 0; i < sizeof(told); i++)
+		assert_int_equal(told[i], 0xee);
+}
+
+static struct world *consumer_open(uint32_t tp_size)
+{
+	struct kvpull_config config = world_config();
+
+	return world_open(&config, tp_size, 9);
+}
+
+UNIT_TEST(payload_is_told_when_the_pull_ended_well)
+{
+	static const uint32_t sizes[] = { 1, 16, 1024, 1025,
+					  KVPULL_PAYLOAD_BYTES_MAX };
+	size_t i;
+
+	for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		struct world *world = consumer_open(1);
+
+		ticket_make(sizes[i], 5);
+		pull_begin(world, 7);
+		pull_end(world, 7, 0);
+		assert_told(world, 7, sizes[i]);
+		/* Asked again, and after the engine went on. */
+		assert_int_equal(kvpull_scheduler_loaded(world->scheduler, 7),
+				 0);
+		assert_told(world, 7, sizes[i]);
+		world_close(world);
+	}
+}
+
+UNIT_TEST(ticket_without_a_payload_tells_no_bytes)
+{
+	struct world *world = consumer_open(1);
+
+	ticket_make(0, 5);
+	pull_begin(world, 7);
+	pull_end(world, 7, 0);
+	assert_told(world, 7, 0);
+	world_close(world);
+}
+
+UNIT_TEST(payload_of_an_unread_ticket_is_not_told)
+{
+	struct world *world = consumer_open(1);
+
+	ticket_make(32, 5);
+	assert_refused(world, 7, KVPULL_ENOKEY);
+	want(world, 7);
+	assert_refused(world, 7, KVPULL_ENOTICKET);
+	assert_int_equal(world_match(world, 7, 0), KVPULL_MATCH_LOAD);
+	assert_refused(world, 7, KVPULL_ENOTICKET);
+	assert_int_equal(world_allocate(world, 7, 0, 4), 0);
+	assert_refused(world, 7, KVPULL_EAGAIN);
+	world_settle(world);
+	pull_end(world, 7, KVPULL_EEXPIRED);
+	assert_refused(world, 7, KVPULL_EEXPIRED);
+	leave(world, 7);
+	assert_refused(world, 7, KVPULL_ENOKEY);
+	world_close(world);
+}
+
+/* The first rank's word is not enough, and the last one's failure counts. */
+UNIT_TEST(payload_waits_for_each_rank)
+{
+	struct world *world = consumer_open(2);
+
+	ticket_make(32, 5);
+	pull_begin(world, 7);
+	world_pull_ended(world, 0, 7, 0);
+	world_settle(world);
+	assert_refused(world, 7, KVPULL_EAGAIN);
+	world_pull_ended(world, 1, 7, 0);
+	world_settle(world);
+	assert_told(world, 7, 32);
+	leave(world, 7);
+	ticket_make(32, 6);
+	pull_begin(world, 8);
+	world_pull_ended(world, 0, 8, 0);
+	world_pull_ended(world, 1, 8, KVPULL_EPEER);
+	world_settle(world);
+	assert_refused(world, 8, KVPULL_EPEER);
+	world_close(world);
+}
+
+/* Each request has the payload of the ticket that it showed itself. */
+UNIT_TEST(payload_goes_with_its_ticket)
+{
+	struct world *world = consumer_open(1);
+
+	ticket_make(32, 5);
+	pull_begin(world, 7);
+	pull_end(world, 7, 0);
+	ticket_make(48, 6);
+	pull_begin(world, 8);
+	pull_end(world, 8, 0);
+	assert_told(world, 8, 48);
+	ticket_make(32, 5);
+	assert_told(world, 7, 32);
+	world_close(world);
+}
+
+UNIT_TEST(sibling_that_loaded_nothing_is_told_nothing)
+{
+	struct world *world = consumer_open(1);
+
+	ticket_make(32, 5);
+	pull_begin(world, 7);
+	want(world, 8);
+	assert_int_equal(world_match(world, 8, 0), KVPULL_MATCH_WAIT);
+	pull_end(world, 7, 0);
+	assert_int_equal(world_match(world, 8, 63), KVPULL_MATCH_NOTHING);
+	assert_refused(world, 8, KVPULL_ENOTICKET);
+	assert_told(world, 7, 32);
+	world_close(world);
+}
+
+UNIT_TEST(payload_from_before_a_change_is_not_told)
+{
+	struct world *world = consumer_open(1);
+
+	ticket_make(32, 5);
+	pull_begin(world, 7);
+	pull_end(world, 7, 0);
+	assert_int_equal(
+		kvpull_scheduler_changed(world->scheduler, 0, world->now_ns),
+		0);
+	assert_refused(world, 7, KVPULL_EMISMATCH);
+	world_close(world);
+}
+
+/* The engine uses what it loaded: a later change is not the pull's any more. */
+UNIT_TEST(payload_that_is_used_outlives_a_change)
+{
+	struct world *world = consumer_open(1);
+
+	ticket_make(32, 5);
+	pull_begin(world, 7);
+	pull_end(world, 7, 0);
+	assert_int_equal(kvpull_scheduler_loaded(world->scheduler, 7), 0);
+	assert_int_equal(
+		kvpull_scheduler_changed(world->scheduler, 0, world->now_ns),
+		0);
+	assert_told(world, 7, 32);
+	world_close(world);
+}
+
+UNIT_TEST(payload_that_is_too_long_for_the_buffer_says_its_size)
+{
+	struct world *world = consumer_open(1);
+	size_t bytes = 0;
+
+	ticket_make(100, 5);
+	pull_begin(world, 7);
+	pull_end(world, 7, 0);
+	memset(told, 0xee, sizeof(told));
+	assert_int_equal(kvpull_scheduler_payload_get(world->scheduler, 7, told,
+						      99, &bytes),
+			 KVPULL_ETOOSMALL);
+	assert_int_equal(bytes, 100);
+	assert_int_equal(told[0], 0xee);
+	assert_int_equal(kvpull_scheduler_payload_get(world->scheduler, 7, NULL,
+						      0, &bytes),
+			 KVPULL_ETOOSMALL);
+	world_close(world);
+}
+
+static struct world *narrow_open(uint32_t requests_max)
+{
+	struct kvpull_config config = world_config();
+
+	/* Chunks of texts: 2 x 1 + 1 + 1, and 1,024 of the log's MiB. */
+	config.max_holds = 1;
+	config.families_max = 1;
+	config.tickets_max = 1;
+	config.step_log_mib = 1;
+	config.requests_max = requests_max;
+	return world_open(&config, 1, 9);
+}
+
+/* 257 payloads of four chunks each fill 1,028; every other pull is good. */
+UNIT_TEST(payload_without_room_fails_no_pull)
+{
+	struct world *world = narrow_open(300);
+	uint32_t full = 0;
+	uint64_t key;
+
+	for (key = 1; key <= 260; key++) {
+		size_t bytes;
+		int code;
+
+		ticket_make(KVPULL_PAYLOAD_BYTES_MAX - 1000, key + 100);
+		pull_begin(world, key);
+		pull_end(world, key, 0);
+		assert_int_equal(kvpull_scheduler_loaded(world->scheduler, key),
+				 0);
+		code = ask(world, key, &bytes);
+		assert_true(!code || code == KVPULL_EFULL);
+		assert_int_equal(bytes, KVPULL_PAYLOAD_BYTES_MAX - 1000);
+		full += code == KVPULL_EFULL;
+		if (code)
+			break;
+		world->now_ns += 2 * WORLD_LEASE_NS;
+	}
+	assert_int_equal(full, 1);
+	/* Its request's end takes nothing that is not its own. */
+	leave(world, key);
+	ticket_make(KVPULL_PAYLOAD_BYTES_MAX - 1000, key + 99);
+	assert_told(world, key - 1, KVPULL_PAYLOAD_BYTES_MAX - 1000);
+	world_close(world);
+}
+
+/* A payload is given up with its request: the room does not run out. */
+UNIT_TEST(payload_is_dropped_with_its_request)
+{
+	struct world *world = narrow_open(4);
+	uint64_t key;
+
+	for (key = 1; key <= 300; key++) {
+		ticket_make(KVPULL_PAYLOAD_BYTES_MAX, key + 100);
+		pull_begin(world, key);
+		pull_end(world, key, 0);
+		assert_told(world, key, KVPULL_PAYLOAD_BYTES_MAX);
+		leave(world, key);
+		world->now_ns += 2 * WORLD_LEASE_NS;
+	}
+	world_close(world);
+}
