@@ -145,11 +145,29 @@ struct kvpull_model {
 
 #define KVPULL_GROUP_FULL 0u    /* full attention */
 #define KVPULL_GROUP_SLIDING 1u /* sliding window: trailing blocks only */
-#define KVPULL_GROUP_STATE 2u   /* recurrent state slots: refused in v1 */
+#define KVPULL_GROUP_STATE 2u   /* recurrent state: a slot, not a token's KV */
 
+/**
+ * Layers whose blocks are named together.
+ *
+ * A block of a STATE group is a slot. It has what a recurrent layer keeps of all
+ * tokens so far (of a convolution, a state space model, linear attention), and
+ * it is right for one number of tokens alone. A ticket names one slot of such a
+ * group, with the state after all tokens that the ticket has. The engine writes
+ * the slot no more before the hold has ended: it goes on in another one. So a
+ * request loads all tokens of a ticket and the state after them, or nothing.
+ */
 struct kvpull_group {
 	uint32_t block_tokens; /* tokens a block, 1.. */
 	uint32_t kind;
+	/*
+	 * Heads of the whole model in this group's layers, split over ranks as
+	 * KV heads are; 0: the model's head_count. Where a state cannot be
+	 * split by heads it is tp_size, one head a rank: then both ends need as
+	 * many ranks.
+	 */
+	uint32_t head_count;
+	uint32_t reserved;
 };
 
 /** Parameters of an open. The library copies strings and arrays. */

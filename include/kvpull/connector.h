@@ -152,6 +152,9 @@ struct kvpull_allocation {
  * (behind a sliding window). Blocks of tokens beyond the prompt may be among
  * them; no consumer asks for those. A prompt token that computed_tokens counts
  * and no block has: FREE, with a line. Only reasons LENGTH and STOP can be held.
+ * Of a STATE group they name one block: the slot with the state after the lesser
+ * of computed_tokens and the prompt's tokens, n; its first_index is (n - 1) /
+ * block_tokens. Another slot, or none, is FREE, with a line.
  * payload travels in the ticket to the consumer's engine: see payload_get().
  * last_block_bytes travels in it, too, for routers and the like; no call of this
  * minor tells it, and consumers read whole blocks.
@@ -244,6 +247,8 @@ struct kvpull_scheduler_ops {
 	 * that each sibling pulls; else the siblings compute the prompt again.
 	 * A ticket of another prompt or model is KVPULL_MATCH_NOTHING, counted
 	 * in mismatches, with a line in the log.
+	 * With a STATE group a ticket offers all of its tokens or none: none to
+	 * a request with fewer.
 	 * Return KVPULL_MATCH_LOAD (*tokens is set), _NOTHING or _WAIT;
 	 * KVPULL_EINVAL (NULL).
 	 */
@@ -254,8 +259,9 @@ struct kvpull_scheduler_ops {
 	 * 0 external tokens the ticket is given back instead. A second call is a
 	 * no-op. The blocks are this request's until LOADED or FAILED. At most
 	 * pulls_max pulls are open at once. external_tokens is at most the
-	 * number that matched_tokens() offered. A group of full attention names
-	 * every block of these tokens. Further blocks, a missing block, and ids
+	 * number that matched_tokens() offered; with a STATE group it is that
+	 * number, and the group names one block, that of the last token. A
+	 * group of full attention names every block of these tokens. Further blocks, a missing block, and ids
 	 * beyond the caches are KVPULL_EINVAL, with a line in the log. The
 	 * library does not look for ids that are named twice: the block then has
 	 * the bytes of the later one.

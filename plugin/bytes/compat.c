@@ -22,6 +22,7 @@ static const struct kvpull_field group_fields[] = {
 	KVPULL_FIELD_OF(U32, struct kvpull_group, block_tokens, .min = 1),
 	KVPULL_FIELD_OF(U32, struct kvpull_group, kind,
 			.max = KVPULL_GROUP_STATE),
+	KVPULL_FIELD_OF(U32, struct kvpull_group, head_count, .min = 0),
 };
 static const struct kvpull_table group_table =
 	KVPULL_TABLE("group", group_fields, .is_good = NULL);
@@ -169,7 +170,7 @@ void kvpull_compat_digest(const struct kvpull_compat *compat,
 {
 	/* Texts with their counts, four numbers, the groups. */
 	uint8_t bytes[TEXT_COUNT * (2 + KVPULL_TEXT_BYTES_MAX) + 4 * 4 + 1 +
-		      KVPULL_GROUPS_MAX * 8];
+		      KVPULL_GROUPS_MAX * 12];
 	struct kvpull_wire_writer writer = { bytes, sizeof(bytes), 0 };
 
 	kvpull_fields_put(&writer, &kvpull_compat_table, 1, compat);

@@ -97,6 +97,13 @@ static uint64_t bytes_of(const struct kvpull_cache *cache)
 	return (uint64_t)cache->row_count * cache->head_bytes;
 }
 
+/* A state's bytes do not follow from tokens: each end compares its peer's. */
+static int is_state(const struct kvpull_compat *compat,
+		    const struct kvpull_cache *cache)
+{
+	return compat->groups[cache->group_index].kind == KVPULL_GROUP_STATE;
+}
+
 static int own_bytes_check(const struct kvpull_plan_side *side, uint32_t index,
 			   const struct kvpull_compat *compat,
 			   struct kvpull_error_detail *detail)
@@ -105,6 +112,13 @@ static int own_bytes_check(const struct kvpull_plan_side *side, uint32_t index,
 	const uint32_t tokens = compat->groups[cache->group_index].block_tokens;
 	const uint64_t wanted = (uint64_t)tokens * cache->token_bytes;
 
+	if (is_state(compat, cache) && cache->token_bytes)
+		return kvpull_cache_refuse(
+			detail, index, "token_bytes",
+			"is %u: the caches of group %u are a state, which has no bytes a token: say 0",
+			cache->token_bytes, cache->group_index);
+	if (is_state(compat, cache))
+		return 0;
 	if (!cache->token_bytes && compat->head_bytes)
 		return 0;
 	if (!cache->token_bytes)
@@ -135,6 +149,8 @@ static int layer_sum_check(const struct kvpull_plan_side *side, uint32_t layer,
 
 		if (!has_layer(cache, layer))
 			continue;
+		if (is_state(compat, cache))
+			return 0;
 		tokens = compat->groups[cache->group_index].block_tokens;
 		wanted = (uint64_t)tokens * compat->head_bytes;
 		if (__builtin_add_overflow(sum, bytes_of(cache), &sum))

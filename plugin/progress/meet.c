@@ -40,6 +40,8 @@ static void side_fill(const struct kvpull_progress *progress,
 	memset(side, 0, sizeof(*side));
 	side->replicated = progress->facts->compat.replicated;
 	side->head_total = progress->facts->compat.head_count;
+	side->group_count = progress->facts->compat.group_count;
+	side->groups = progress->facts->compat.groups;
 	side->caches = welcome ? welcome->caches : progress->facts->caches;
 	side->cache_count =
 		welcome ? welcome->cache_count : progress->facts->cache_count;

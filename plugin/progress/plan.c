@@ -135,39 +135,55 @@ static int check_counts(const struct kvpull_plan_side *side, uint32_t index,
 	return 0;
 }
 
+/* Heads of the whole model in that group's layers. */
+static uint32_t heads_of(const struct kvpull_plan_side *side, uint32_t group)
+{
+	return group < side->group_count && side->groups[group].head_count ?
+		       side->groups[group].head_count :
+		       side->head_total;
+}
+
+/* Heads that a group has of its own are split, whatever the model's are. */
+static int is_replicated(const struct kvpull_plan_side *side, uint32_t group)
+{
+	return side->replicated &&
+	       !(group < side->group_count && side->groups[group].head_count);
+}
+
 /*
  * Ranks that hold the same heads, where heads are not replicated; 1 unless there
  * are more ranks than heads.
  */
-static uint32_t copies_of(const struct kvpull_plan_side *side)
+static uint32_t copies_of(const struct kvpull_plan_side *side, uint32_t group)
 {
-	return side->tp_size > side->head_total ?
-		       side->tp_size / side->head_total :
-		       1;
+	const uint32_t heads = heads_of(side, group);
+
+	return side->tp_size > heads ? side->tp_size / heads : 1;
 }
 
 /*
- * The heads of a rank follow from tp_size and head_total: all of them with
- * replicated heads; an equal share in rank order; with more ranks than heads
+ * The heads of a rank follow from tp_size and the heads of its group: all of
+ * them with replicated heads; an equal share in rank order; with more ranks than heads
  * one, each held by as many neighbouring ranks.
  */
 static int check_heads(const struct kvpull_plan_side *side, uint32_t index,
 		       struct kvpull_error_detail *detail)
 {
 	const struct kvpull_cache *cache = &side->caches[index];
-	uint32_t count = side->head_total;
+	const uint32_t group = cache->group_index;
+	uint32_t count = heads_of(side, group);
 	uint32_t first = 0;
 
-	if (!side->replicated) {
+	if (!is_replicated(side, group)) {
 		count = side->tp_size > count ? 1 : count / side->tp_size;
-		first = side->tp_rank / copies_of(side) * count;
+		first = side->tp_rank / copies_of(side, group) * count;
 	}
 	if (cache->head_count != count)
 		return kvpull_cache_refuse(
 			detail, index, "head_count",
 			"is %u: rank %u of %u has %u of the %u heads",
 			cache->head_count, side->tp_rank, side->tp_size, count,
-			side->head_total);
+			heads_of(side, group));
 	if (cache->head_first != first)
 		return kvpull_cache_refuse(
 			detail, index, "head_first",
@@ -234,9 +250,16 @@ static int side_refuse(struct kvpull_error_detail *detail, const char *member,
 	return KVPULL_EINVAL;
 }
 
+static int is_split(uint32_t heads, uint32_t ranks)
+{
+	return heads % ranks == 0 || ranks % heads == 0;
+}
+
 static int check_side(const struct kvpull_plan_side *side,
 		      struct kvpull_error_detail *detail)
 {
+	uint32_t i;
+
 	if (!side->region_count || side->region_count > KVPULL_REGIONS_MAX)
 		return side_refuse(detail, "region_count", side->region_count,
 				   KVPULL_REGIONS_MAX);
@@ -253,10 +276,14 @@ static int check_side(const struct kvpull_plan_side *side,
 		return side_refuse(detail, "replicated", side->replicated, 1);
 	if (!side->head_total)
 		return side_refuse(detail, "head_total", 0, side->tp_size);
-	if (!side->replicated && side->head_total % side->tp_size &&
-	    side->tp_size % side->head_total)
+	if (!side->replicated && !is_split(side->head_total, side->tp_size))
 		return side_refuse(detail, "head_total", side->head_total,
 				   side->tp_size);
+	for (i = 0; i < side->group_count; i++)
+		if (!is_replicated(side, i) &&
+		    !is_split(heads_of(side, i), side->tp_size))
+			return side_refuse(detail, "groups.head_count",
+					   heads_of(side, i), side->tp_size);
 	return 0;
 }
 
@@ -392,11 +419,11 @@ static int pair_emit(const struct plan_context *context,
  * rank; where several ranks hold the same heads, from the lowest of them.
  */
 static int is_source(const struct kvpull_plan_side *local,
-		     const struct kvpull_plan_side *remote)
+		     const struct kvpull_plan_side *remote, uint32_t group)
 {
-	if (remote->replicated)
+	if (is_replicated(remote, group))
 		return remote->tp_rank == local->tp_rank % remote->tp_size;
-	return remote->tp_rank % copies_of(remote) == 0;
+	return remote->tp_rank % copies_of(remote, group) == 0;
 }
 
 static int pair_plan(const struct plan_context *context,
@@ -419,7 +446,7 @@ static int pair_plan(const struct plan_context *context,
 			"group %u layer %u: head_bytes %u here, %u at the peer",
 			local->group_index, pair->layer_first,
 			local->head_bytes, remote->head_bytes);
-	if (!is_source(context->local, context->remote))
+	if (!is_source(context->local, context->remote, local->group_index))
 		return 0;
 	if (first < remote->head_first)
 		first = remote->head_first;

@@ -28,6 +28,8 @@ struct kvpull_plan_side {
 	uint32_t tp_size;
 	uint32_t replicated; /* 1: every rank has all heads */
 	uint32_t head_total; /* KV heads of the model: compat.head_count */
+	uint32_t group_count;
+	const struct kvpull_group *groups; /* [group_count], of the record */
 };
 
 struct kvpull_plan {

@@ -34,7 +34,7 @@
 
 #include "plugin/scheduler/demand.h"
 #include "plugin/scheduler/kept.h"
-#include "plugin/scheduler/payload.h"
+#include "plugin/scheduler/offer.h"
 #include "plugin/scheduler/prompt.h"
 
 #define TICKET_SPENT 1u
@@ -354,17 +354,6 @@ int kvpull_demand_reject(struct kvpull_demand *demand)
 	return code;
 }
 
-/* Tokens that the ticket has beyond the local ones. */
-static uint32_t tokens_beyond(const struct kvpull_demand_ticket *entry,
-			      const struct kvpull_demand_ask *ask)
-{
-	const uint32_t tokens = entry->prompt_tokens < ask->prompt_tokens ?
-					entry->prompt_tokens :
-					ask->prompt_tokens;
-
-	return tokens > ask->local_tokens ? tokens - ask->local_tokens : 0;
-}
-
 /*
  * Return: what is wrong with the ticket, in words that come before the request;
  * NULL: nothing.
@@ -412,7 +401,8 @@ int kvpull_demand_match(struct kvpull_demand *demand, struct kvpull_user *user,
 		finish_user(demand, user, ask->key);
 		return KVPULL_MATCH_NOTHING;
 	}
-	beyond = tokens_beyond(entry, ask);
+	beyond = kvpull_offer_tokens(entry->prompt_tokens, ask->prompt_tokens,
+				     ask->local_tokens, demand->has_state);
 	if (!beyond) {
 		/* Not for good: what is local may be evicted before the end. */
 		if (entry->loader == ask->key)
@@ -436,16 +426,6 @@ int kvpull_demand_match(struct kvpull_demand *demand, struct kvpull_user *user,
 	return KVPULL_MATCH_LOAD;
 }
 
-static uint32_t block_count(const struct kvpull_allocation *allocation)
-{
-	uint64_t blocks = 0;
-	uint32_t group;
-
-	for (group = 0; group < allocation->group_count; group++)
-		blocks += allocation->groups[group].block_count;
-	return blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX;
-}
-
 /*
  * Pairs by logical index, never by position in a list. All that the ticket has
  * go on as they came, and the blocks of one group as they lie.
@@ -456,7 +436,7 @@ static int map_blocks(struct kvpull_demand *demand,
 		      struct kvpull_command *command)
 {
 	struct kvpull_ticket *ticket = demand->scratch;
-	const uint32_t total = block_count(allocation);
+	const uint32_t total = kvpull_kept_wanted(allocation);
 	uint32_t *remote_ids = demand->remote_ids;
 	uint32_t pairs = 0;
 	uint32_t group;
@@ -537,7 +517,8 @@ int kvpull_demand_pull(struct kvpull_demand *demand, struct kvpull_user *user,
 
 	if (user->state == KVPULL_USER_PULLING || (user->flags & USER_PULLED))
 		return 0;
-	if (user->state != KVPULL_USER_CHOSEN || !block_count(allocation))
+	if (user->state != KVPULL_USER_CHOSEN ||
+	    !kvpull_kept_wanted(allocation))
 		return KVPULL_EINVAL;
 	code = command_pull(demand, user, allocation);
 	state_set(demand, user, KVPULL_USER_PULLING);
@@ -612,7 +593,9 @@ static void end_pull(struct kvpull_demand *demand, struct kvpull_user *user,
 		demand->counts->pulls_failed++;
 	else
 		demand->counts->pulls_done++;
-	kvpull_payload_keep(demand, user, entry);
+	if (!user->code && entry->payload_bytes && entry->kept != KVPULL_NONE)
+		kvpull_payload_keep(&user->payload, demand->texts, entry->kept,
+				    demand->scratch, demand->scratch_bytes);
 	if (releases && user->ended == demand->ranks_all &&
 	    !(entry->flags & TICKET_RELEASED))
 		release(demand, user->ticket);
@@ -622,6 +605,20 @@ static void end_pull(struct kvpull_demand *demand, struct kvpull_user *user,
 	if (!was_spent && (entry->flags & TICKET_SPENT))
 		entry->code = user->code;
 	finish_user(demand, user, key);
+}
+
+int kvpull_demand_payload(const struct kvpull_demand *demand,
+			  const struct kvpull_user *user, void *bytes,
+			  size_t capacity, size_t *byte_count)
+{
+	if (user->state == KVPULL_USER_PULLING)
+		return KVPULL_EAGAIN;
+	if (user->code)
+		return user->code;
+	if (user->state != KVPULL_USER_DONE || !user->reported)
+		return KVPULL_ENOTICKET;
+	return kvpull_payload_get(&user->payload, demand->texts, bytes,
+				  capacity, byte_count);
 }
 
 int kvpull_demand_report(struct kvpull_demand *demand, struct kvpull_user *user,

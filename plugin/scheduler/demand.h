@@ -14,6 +14,7 @@
 #include "base/map.h"
 #include "plugin/counters/counters.h"
 #include "plugin/scheduler/outbox.h"
+#include "plugin/scheduler/payload.h"
 #include "plugin/scheduler/text.h"
 
 /* Tickets not of our key that are given back in a second: anybody makes them. */
@@ -53,11 +54,10 @@ struct kvpull_user {
 	uint32_t ticket; /* index, while not done */
 	int32_t code;    /* first failure of its pull, or why there is none */
 	uint32_t flags;  /* USER_* in demand.c */
-	uint32_t local_tokens;  /* CHOSEN: of the last question */
-	uint32_t tokens;        /* and what was answered */
-	uint32_t payload_bytes; /* 0: none */
-	uint32_t payload;       /* among the texts; KVPULL_NONE: no room */
-	const char *label;      /* its request's; NULL: none */
+	uint32_t local_tokens;         /* CHOSEN: of the last question */
+	uint32_t tokens;               /* and what was answered */
+	struct kvpull_payload payload; /* of the ticket that was read */
+	const char *label;             /* its request's; NULL: none */
 };
 
 /* Facts of a request that asks for a ticket's tokens. */
@@ -80,6 +80,7 @@ struct kvpull_demand {
 	uint64_t lease_ns;
 	uint64_t ranks_all;
 	uint32_t share_prefix;
+	uint32_t has_state; /* a group of the engine is of states */
 	uint32_t pulls_max; /* chosen and commanded ones, at once */
 	uint32_t pull_blocks_max;
 
@@ -168,6 +169,15 @@ int KVPULL_MUST_CHECK kvpull_demand_report(struct kvpull_demand *demand,
 					   uint32_t rank,
 					   const struct kvpull_result *result,
 					   uint32_t *ended);
+
+/*
+ * What the ticket of the user's pull carried, as payload_get() of the ABI: once
+ * the pull ended well.
+ */
+int KVPULL_MUST_CHECK kvpull_demand_payload(const struct kvpull_demand *demand,
+					    const struct kvpull_user *user,
+					    void *bytes, size_t capacity,
+					    size_t *byte_count);
 
 /*
  * A rank has another worker: its claims are gone, so nothing is loaded from

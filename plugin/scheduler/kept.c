@@ -35,3 +35,13 @@ int kvpull_kept_ids(const struct kvpull_ticket *ticket, uint32_t group_index,
 				ids);
 	return 0;
 }
+
+uint32_t kvpull_kept_wanted(const struct kvpull_allocation *allocation)
+{
+	uint64_t blocks = 0;
+	uint32_t group;
+
+	for (group = 0; group < allocation->group_count; group++)
+		blocks += allocation->groups[group].block_count;
+	return blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX;
+}

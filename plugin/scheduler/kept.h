@@ -32,4 +32,7 @@ int KVPULL_MUST_CHECK kvpull_kept_ids(const struct kvpull_ticket *ticket,
 				      const struct kvpull_blocks *wanted,
 				      uint32_t *ids);
 
+/* Blocks of all groups that an allocation wants; at most UINT32_MAX. */
+uint32_t kvpull_kept_wanted(const struct kvpull_allocation *allocation);
+
 #endif /* KVPULL_PLUGIN_KEPT_H */

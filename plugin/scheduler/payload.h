@@ -7,20 +7,30 @@
 #ifndef KVPULL_PLUGIN_PAYLOAD_H
 #define KVPULL_PLUGIN_PAYLOAD_H
 
-#include "plugin/scheduler/demand.h"
+#include "plugin/bytes/ticket.h"
+#include "plugin/scheduler/text.h"
 
-/* The user's pull of the ticket ended, with user->code; its body is kept still. */
-void kvpull_payload_keep(struct kvpull_demand *demand, struct kvpull_user *user,
-			 const struct kvpull_demand_ticket *entry);
+/* A request's. */
+struct kvpull_payload {
+	uint32_t byte_count; /* 0: none */
+	uint32_t text;       /* among the texts; KVPULL_NONE: no room */
+};
 
-/* As payload_get() of the ABI, for a request that is known. */
-int KVPULL_MUST_CHECK kvpull_payload_get(const struct kvpull_demand *demand,
-					 const struct kvpull_user *user,
-					 void *payload, size_t capacity,
-					 size_t *payload_bytes);
+/*
+ * Keeps the payload of the ticket whose body is kept among the texts. ticket and
+ * body[KVPULL_TICKET_BYTES_MAX] are scratch.
+ */
+void kvpull_payload_keep(struct kvpull_payload *payload,
+			 struct kvpull_texts *texts, uint32_t kept,
+			 struct kvpull_ticket *ticket, uint8_t *body);
 
-/* The user's request is over. */
-void kvpull_payload_drop(struct kvpull_demand *demand,
-			 struct kvpull_user *user);
+/* 0; KVPULL_ETOOSMALL: *byte_count is what it takes; KVPULL_EFULL: no room. */
+int KVPULL_MUST_CHECK kvpull_payload_get(const struct kvpull_payload *payload,
+					 const struct kvpull_texts *texts,
+					 void *bytes, size_t capacity,
+					 size_t *byte_count);
+
+void kvpull_payload_drop(struct kvpull_payload *payload,
+			 struct kvpull_texts *texts);
 
 #endif /* KVPULL_PLUGIN_PAYLOAD_H */

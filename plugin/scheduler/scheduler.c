@@ -16,7 +16,6 @@
 
 #include "base/clock.h"
 #include "base/params.h"
-#include "plugin/scheduler/payload.h"
 #include "plugin/scheduler/scheduler_state.h"
 
 void kvpull_scheduler_tick(struct kvpull_scheduler *scheduler, uint64_t now_ns)
@@ -47,7 +46,7 @@ static void request_remove(struct kvpull_scheduler *scheduler,
 
 	kvpull_index_list_remove(&scheduler->owing, index);
 	kvpull_map_remove(&scheduler->by_key, request->key);
-	kvpull_payload_drop(&scheduler->demand, &request->user);
+	kvpull_payload_drop(&request->user.payload, &scheduler->texts);
 	request->key = 0;
 	kvpull_index_pool_give(&scheduler->request_pool, index);
 }
@@ -693,7 +692,8 @@ int kvpull_scheduler_payload_get(struct kvpull_scheduler *scheduler,
 	const struct kvpull_scheduler_request *request =
 		kvpull_scheduler_find(scheduler, key);
 
-	return request ? kvpull_payload_get(&scheduler->demand, &request->user,
-					    payload, capacity, payload_bytes) :
-			 KVPULL_ENOKEY;
+	return request ?
+		       kvpull_demand_payload(&scheduler->demand, &request->user,
+					     payload, capacity, payload_bytes) :
+		       KVPULL_ENOKEY;
 }

@@ -7,8 +7,9 @@
  * Files: scheduler.c (requests, both roles' calls), scheduler_rank.c (workers:
  * ranks, steps, results), slot.c (P's holds: who reported), family.c (parent ->
  * ticket), text.c (ticket texts), outbox.c (the log of commands, resends,
- * acks), demand.c (D's tickets: users, states, who loads), payload.c (what P's
- * engine tells D's), scheduler_change.c (weights and adapters that change).
+ * acks), demand.c (D's tickets: users, states, who loads), offer.c (the tokens
+ * that one offers), payload.c (what P's engine tells D's), scheduler_change.c
+ * (weights and adapters that change).
  */
 #ifndef KVPULL_PLUGIN_SCHEDULER_H
 #define KVPULL_PLUGIN_SCHEDULER_H

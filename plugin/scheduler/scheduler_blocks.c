@@ -42,6 +42,14 @@ int kvpull_scheduler_are_own_ids(const struct kvpull_scheduler *scheduler,
 	return 1;
 }
 
+/* The slot with the state after `end` tokens, 1 .., and no other. */
+static int is_state_of(const struct kvpull_blocks *blocks, uint64_t tokens,
+		       uint64_t end)
+{
+	return end && blocks->block_count == 1 &&
+	       blocks->first_index == (end - 1) / tokens;
+}
+
 int kvpull_scheduler_are_computed(const struct kvpull_scheduler *scheduler,
 				  const struct kvpull_scheduler_request *request,
 				  const struct kvpull_finish *finish)
@@ -56,18 +64,24 @@ int kvpull_scheduler_are_computed(const struct kvpull_scheduler *scheduler,
 		const uint64_t tokens = scheduler->group_tokens[group];
 		const uint64_t first = blocks->first_index * tokens;
 		const uint64_t behind = first + blocks->block_count * tokens;
+		const uint32_t kind = scheduler->group_kinds[group];
 
-		if (behind >= end && (!first || scheduler->group_kinds[group] !=
-							KVPULL_GROUP_FULL))
+		if (kind == KVPULL_GROUP_STATE ?
+			    is_state_of(blocks, tokens, end) :
+			    behind >= end &&
+				    (!first || kind != KVPULL_GROUP_FULL))
 			continue;
 		kvpull_warn(
 			scheduler->log,
 			"request %s key %" PRIu64
 			" is finished with %u of %u prompt tokens computed, and the blocks of group %u are those of tokens %" PRIu64
-			" to %" PRIu64 ": name the block of each token",
+			" to %" PRIu64 ": name the %s",
 			kvpull_log_label(request->label), request->key,
 			finish->computed_tokens, request->prompt_tokens, group,
-			first, behind);
+			first, behind,
+			kind == KVPULL_GROUP_STATE ?
+				"one slot that has the last token" :
+				"block of each token");
 		return 0;
 	}
 	return 1;
@@ -99,6 +113,10 @@ int kvpull_scheduler_are_of_tokens(
 		const uint64_t last =
 			(uint64_t)blocks->first_index + blocks->block_count;
 
+		if (scheduler->group_kinds[group] == KVPULL_GROUP_STATE &&
+		    (allocation->external_tokens != request->user.tokens ||
+		     !is_state_of(blocks, tokens, end)))
+			fits = 0;
 		if (blocks->block_count &&
 		    ((blocks->first_index + UINT64_C(1)) * tokens <= begin ||
 		     (last - 1) * tokens >= end))

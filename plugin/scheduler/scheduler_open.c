@@ -87,6 +87,8 @@ static void init_compat(struct kvpull_scheduler *scheduler,
 		scheduler->group_tokens[group] =
 			compat->groups[group].block_tokens;
 		scheduler->group_kinds[group] = compat->groups[group].kind;
+		if (compat->groups[group].kind == KVPULL_GROUP_STATE)
+			scheduler->demand.has_state = 1;
 	}
 }
 

@@ -159,11 +159,12 @@ int kvpull_worker_params_check(const struct kvpull_open_params *params,
 		return KVPULL_EINVAL;
 	}
 	for (group = 0; group < params->group_count; group++)
-		if (params->groups[group].kind >= KVPULL_GROUP_STATE) {
+		if (params->groups[group].kind > KVPULL_GROUP_STATE) {
 			kvpull_detail_set(
 				detail, KVPULL_EUNSUPPORTED, "groups",
-				"group %u: recurrent state slots are not supported in this version",
-				group);
+				"groups[%u].kind is %u: this version knows 0 to %u",
+				group, params->groups[group].kind,
+				KVPULL_GROUP_STATE);
 			return KVPULL_EUNSUPPORTED;
 		}
 	if (!params->tp_size || params->tp_size > KVPULL_RANKS_MAX ||

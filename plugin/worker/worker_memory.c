@@ -276,6 +276,8 @@ static int caches_check(struct kvpull_worker *worker,
 		.tp_size = worker->facts.tp_size,
 		.replicated = worker->facts.compat.replicated,
 		.head_total = worker->facts.compat.head_count,
+		.group_count = worker->facts.compat.group_count,
+		.groups = worker->facts.compat.groups,
 	};
 	uint32_t index;
 	int code;

@@ -46,9 +46,11 @@ MEMBER(kvpull_model, replicated, 68, 4);
 MEMBER(kvpull_model, config, 72, 8);
 MEMBER(kvpull_model, engine, 80, 8);
 
-STRUCT(kvpull_group, 8);
+STRUCT(kvpull_group, 16);
 MEMBER(kvpull_group, block_tokens, 0, 4);
 MEMBER(kvpull_group, kind, 4, 4);
+MEMBER(kvpull_group, head_count, 8, 4);
+MEMBER(kvpull_group, reserved, 12, 4);
 
 STRUCT(kvpull_open_params, 88);
 MEMBER(kvpull_open_params, struct_size, 0, 8);

@@ -202,6 +202,7 @@ struct api_shape {
 	uint32_t plane_count;
 	uint32_t is_unlike; /* each second layer has twice the bytes */
 	uint32_t is_window; /* the second group has a sliding window */
+	uint32_t is_state; /* or slots, each with the state after some tokens */
 	uint32_t replicated;
 	uint64_t lease_ns;
 	uint64_t hold_max_ns;

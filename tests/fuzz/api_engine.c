@@ -40,6 +40,8 @@ static struct kvpull_group *groups(void)
 			.block_tokens = api_world->shape.block_tokens,
 			.kind = group && api_world->shape.is_window ?
 					KVPULL_GROUP_SLIDING :
+				group && api_world->shape.is_state ?
+					KVPULL_GROUP_STATE :
 					KVPULL_GROUP_FULL,
 		};
 	return all;
@@ -398,6 +400,9 @@ static void shape_draw(int is_threaded)
 		api_world->lie.kind =
 			(enum api_lie_kind)api_below(API_LIE_KINDS);
 	api_world->lie.amount = api_below(UINT32_MAX);
+	/* A lie of a state's bytes is one that nobody can see. */
+	shape->is_state =
+		!shape->is_window && !api_world->lie.kind && api_chance(400);
 }
 
 /* Without a fake clock yet: the library measures its copies once a process. */

@@ -35,6 +35,10 @@ static void hold_draw(const struct api_engine *engine, struct api_hold *hold,
 			blocks->first_index = (uint32_t)api_below(count);
 			blocks->count = count - blocks->first_index;
 		}
+		if (group && api_world->shape.is_state && api_chance(950)) {
+			blocks->first_index = count - 1;
+			blocks->count = 1;
+		}
 		if (api_chance(10))
 			blocks->first_index = api_odd_u32();
 		if (api_chance(10))
@@ -120,13 +124,17 @@ static int finish_call(struct api_engine *engine, struct finish *finish)
 	return code;
 }
 
-/* To the last token; of full attention, from the first one on. */
+/* To the last token; of full attention from the first one on, of a state it alone. */
 static int has_tokens(const struct api_hold *hold, uint32_t group,
 		      uint32_t tokens)
 {
 	const struct api_blocks *blocks = &hold->groups[group];
 	const uint64_t behind = (uint64_t)blocks->first_index + blocks->count;
 
+	if (group && api_world->shape.is_state)
+		return tokens && blocks->count == 1 &&
+		       blocks->first_index ==
+			       (tokens - 1) / api_world->shape.block_tokens;
 	return behind * api_world->shape.block_tokens >= tokens &&
 	       (!blocks->first_index || (group && api_world->shape.is_window));
 }

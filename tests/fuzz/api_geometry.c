@@ -58,6 +58,7 @@ static uint64_t planes_make(struct api_rank *to, const struct layout *layout,
 		(layout->planes_inner ? shape->plane_count : 1) * extent +
 		layout->padding;
 	const uint64_t bytes = stride * API_BLOCKS * layout->layer_count;
+	const int is_state = shape->is_state && layer >= API_LAYERS;
 	uint32_t plane;
 
 	for (plane = 0; plane < shape->plane_count; plane++)
@@ -82,9 +83,10 @@ static uint64_t planes_make(struct api_rank *to, const struct layout *layout,
 			.head_first = layout->head_first,
 			.head_count = layout->heads,
 			.head_bytes = head_bytes,
-			.token_bytes = shape->is_unlike || api_chance(500) ?
-					       api_token_bytes(layer) :
-					       0,
+			.token_bytes = is_state ? 0 :
+				       shape->is_unlike || api_chance(500) ?
+						  api_token_bytes(layer) :
+						  0,
 		};
 	return place + (layout->planes_inner ? 1 : shape->plane_count) * bytes;
 }

@@ -239,6 +239,11 @@ void api_request_new(struct api_engine *engine)
 	free(ticket.text);
 }
 
+static int has_state(void)
+{
+	return api_world->shape.is_state && api_world->shape.group_count > 1;
+}
+
 static int may_load(const struct api_request *request)
 {
 	return request->hold_serial && !request->finished && !request->pulling;
@@ -282,6 +287,8 @@ void api_matched(struct api_engine *engine)
 	if (!hold)
 		return;
 	api_expect(tokens && tokens <= hold->tokens - local);
+	if (has_state())
+		api_expect(tokens == hold->tokens - local);
 	api_expect(
 		!memcmp(hold->digest, request->digest, sizeof(hold->digest)));
 }
@@ -353,8 +360,13 @@ static int has_bad_blocks(const struct api_engine *engine,
 				     tokens >=
 			     end))
 			return 1;
+		if (group && has_state() &&
+		    (local->count != 1 ||
+		     local->first_index != (end - 1) / tokens))
+			return 1;
 	}
-	return external > request->tokens;
+	return external > request->tokens ||
+	       (has_state() && external != request->tokens);
 }
 
 static int allocated_call(struct api_engine *engine,
@@ -463,7 +475,7 @@ void api_ticket_get(struct api_engine *engine)
 	free(text);
 }
 
-/* Of the hold's ticket, as anybody may read it. */
+/* The hold's ticket says, to anybody, how long its payload is. */
 static uint32_t payload_bytes_of(const struct api_hold *hold)
 {
 	struct kvpull_ticket_info info = { .struct_size = sizeof(info) };
@@ -496,7 +508,7 @@ void api_payload_get(struct api_engine *engine)
 	if (hold && !code)
 		api_expect(!memcmp(payload, hold->payload, byte_count));
 	if (!code) {
-		/* Nobody is told of a ticket that some rank did not read. */
+		/* A ticket that some rank did not read is told to nobody. */
 		api_expect(request && !request->finished && request->pulling &&
 			   request->ended + 1 == 1u << engine->tp_size);
 		api_counts.payloads += byte_count != 0;

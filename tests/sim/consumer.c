@@ -82,6 +82,7 @@ static int admit(struct sim_instance *instance, struct sim_hold *hold,
 		sim_key_next(world, (uint32_t)(request - instance->requests));
 	request->hold = (uint32_t)(hold - world->holds);
 	request->tokens = hold->tokens;
+	request->computed = hold->computed;
 	request->since_ns = world->now_ns;
 	if (sim_chance(world, world->shape.crowd ? 300 : 30))
 		request->queued_ns =
@@ -311,7 +312,8 @@ static void allocate(struct sim_instance *instance, struct sim_request *request,
 	uint32_t at;
 	int code;
 
-	if (sim_chance(world, 100))
+	/* A state is that of the last token: all are loaded, or none. */
+	if (!world->shape.state && sim_chance(world, 100))
 		count = 1 + (uint32_t)sim_below(world, count);
 	if (first + count < end)
 		call.external_tokens = (first + count) * SIM_BLOCK_TOKENS -
@@ -419,7 +421,8 @@ static void ask(struct sim_instance *instance, struct sim_request *request)
 		sim_fail(world, "request %llu may load another prompt's blocks",
 			 (unsigned long long)request->key);
 	computed = world->holds[request->hold].computed;
-	if (!tokens || request->local_tokens + tokens > computed)
+	if (!tokens || request->local_tokens + tokens > computed ||
+	    (world->shape.state && request->local_tokens + tokens != computed))
 		sim_fail(world, "request %llu may load %u tokens",
 			 (unsigned long long)request->key, tokens);
 	if (world->shape.changes && sim_chance(world, 20))

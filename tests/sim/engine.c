@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/sim/sim.h"
+#include "tests/sim/state.h"
 
 /* Blocks. */
 
@@ -24,9 +24,12 @@ void sim_fill(struct sim_proc *proc, const struct sim_request *request,
 	uint32_t word;
 
 	for (layer = 0; layer < SIM_LAYERS; layer++) {
-		const uint32_t index = layer && shape->window ?
+		const uint32_t place = layer && shape->window ?
 					       request->block_count - 1 - at :
 					       at;
+		const uint32_t index = layer && shape->state ?
+					       sim_state_index(request, place) :
+					       place;
 		const uint32_t row =
 			(layer * shape->heads + (uint32_t)proc->head_first) *
 			row_words;
@@ -45,6 +48,18 @@ void sim_fill(struct sim_proc *proc, const struct sim_request *request,
 	}
 }
 
+/* The slot with the state after all computed tokens. */
+static void state_fill(const struct sim_request *request,
+		       struct sim_group *group)
+{
+	const uint32_t place =
+		sim_state_block(request->computed) - request->first_index;
+
+	group->first = sim_state_block(request->computed);
+	group->count = 1;
+	group->ids[0] = request->blocks[request->block_count - 1 - place];
+}
+
 void sim_group_fill(const struct sim_world *world,
 		    const struct sim_request *request, uint32_t prompt_blocks,
 		    uint32_t index, struct sim_group *group)
@@ -53,6 +68,10 @@ void sim_group_fill(const struct sim_world *world,
 	const uint32_t end = request->first_index + request->block_count;
 	uint32_t at;
 
+	if (index && world->shape.state) {
+		state_fill(request, group);
+		return;
+	}
 	group->first = prompt_blocks > window ? prompt_blocks - window : 0;
 	if (group->first < request->first_index)
 		group->first = request->first_index;

@@ -36,16 +36,19 @@ static void block_check(const struct sim_proc *proc,
 void sim_oracle_loaded(struct sim_proc *proc, const struct sim_request *request)
 {
 	struct sim_world *world = proc->world;
+	const struct sim_hold *hold = &world->holds[request->hold];
 	struct sim_group group;
 	uint32_t layer;
 	uint32_t at;
 
 	for (layer = 0; layer < SIM_LAYERS; layer++) {
-		sim_group_fill(world, request,
-			       world->holds[request->hold].block_count,
+		sim_group_fill(world, request, hold->block_count,
 			       world->shape.window ? layer : 0, &group);
 		for (at = 0; at < group.count; at++)
-			block_check(proc, request, layer, group.first + at,
+			block_check(proc, request, layer,
+				    layer && world->shape.state ?
+					    hold->computed :
+					    group.first + at,
 				    group.ids[at]);
 	}
 }

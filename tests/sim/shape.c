@@ -12,6 +12,7 @@
 /* Seeds that failed once (main.c) have no thread, no pace, no changes and no gives or places. */
 #define TIME_SALT 145
 #define CHANGE_SALT 136
+#define STATE_SALT 35
 #define GIVE_SALT 8314
 
 static uint64_t draw(struct sim_world *world, uint64_t bound)
@@ -147,6 +148,19 @@ static void change_draw(struct sim_world *world)
 	sim_trace(world, "changes %lu", world->shape.changes, 0, 0);
 }
 
+/* Of its own numbers, too. A state is the last block of what was computed. */
+static void state_draw(struct sim_world *world)
+{
+	const uint64_t state = world->shape_state;
+
+	world->shape_state = world->seed * SEED_FACTOR ^ STATE_SALT;
+	world->shape.state = world->shape.window && draw(world, 3) == 0;
+	if (world->shape.state)
+		world->shape.window = 1;
+	world->shape_state = state;
+	sim_trace(world, "states %lu", world->shape.state, 0, 0);
+}
+
 void sim_shape_draw(struct sim_world *world)
 {
 	static const uint32_t heads[] = { 1, 2, 6, 8 };
@@ -180,6 +194,7 @@ void sim_shape_draw(struct sim_world *world)
 	time_draw(world);
 	change_draw(world);
 	give_draw(world);
+	state_draw(world);
 	sim_trace(world, "wide: %lu heads, replicated %lu, network %lu",
 		  shape->heads, shape->replicated, shape->network);
 	sim_trace(world, "keyed %lu, partial %lu, impatient %lu", shape->keyed,

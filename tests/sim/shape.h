@@ -13,6 +13,7 @@ struct sim_shape {
 	uint32_t heads; /* of the model */
 	uint32_t replicated;
 	uint32_t window;  /* blocks of a second group, which slides; 0: none */
+	uint32_t state;   /* it is one of states: a slot for all tokens */
 	uint32_t network; /* a lost connection is no death yet */
 	uint32_t keyed;
 	uint32_t partial;    /* some prompts are not computed to their end */

@@ -83,6 +83,10 @@ static const struct kvpull_group groups[SIM_GROUPS] = {
 	{ .block_tokens = SIM_BLOCK_TOKENS },
 	{ .block_tokens = SIM_BLOCK_TOKENS, .kind = KVPULL_GROUP_SLIDING },
 };
+static const struct kvpull_group state_groups[SIM_GROUPS] = {
+	{ .block_tokens = SIM_BLOCK_TOKENS },
+	{ .block_tokens = SIM_BLOCK_TOKENS, .kind = KVPULL_GROUP_STATE },
+};
 
 static struct kvpull_open_params params_of(const struct sim_instance *instance,
 					   uint32_t rank,
@@ -94,7 +98,7 @@ static struct kvpull_open_params params_of(const struct sim_instance *instance,
 		.engine_id = instance->produces ? "producer" : "consumer",
 		.tp_size = instance->tp,
 		.tp_rank = rank,
-		.groups = groups,
+		.groups = instance->world->shape.state ? state_groups : groups,
 		.group_count = instance->world->shape.window ? 2 : 1,
 	};
 }

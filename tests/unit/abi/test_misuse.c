@@ -177,9 +177,9 @@ static void unsupported(const struct kvpull_open_params *params,
 UNIT_TEST(features_that_are_not_there_yet_are_refused_by_name)
 {
 	static const struct kvpull_group groups[3] = {
-		{ 16, KVPULL_GROUP_FULL },
-		{ 16, KVPULL_GROUP_SLIDING },
-		{ 16, KVPULL_GROUP_STATE },
+		{ 16, KVPULL_GROUP_FULL, 0, 0 },
+		{ 16, KVPULL_GROUP_SLIDING, 0, 0 },
+		{ 16, KVPULL_GROUP_STATE + 1, 0, 0 },
 	};
 	struct kvpull_open_params params = open_params("engine");
 
@@ -301,7 +301,8 @@ UNIT_TEST(struct_that_cannot_be_read_is_named)
 
 UNIT_TEST(record_that_is_refused_is_named)
 {
-	static const struct kvpull_group groups[2] = { { 16, 0 }, { 0, 0 } };
+	static const struct kvpull_group groups[2] = { { 16, 0, 0, 0 },
+						       { 0, 0, 0, 0 } };
 	struct kvpull_open_params params = open_params("engine");
 	struct kvpull_model own_model = *params.model;
 	char text[KVPULL_TEXT_BYTES_MAX + 1];

@@ -289,8 +289,9 @@ UNIT_TEST_WITH(blocks_of_a_pull_that_failed_are_told, setup, teardown)
 UNIT_TEST(engine_may_have_as_many_groups_as_there_can_be)
 {
 	static const struct kvpull_group groups[KVPULL_GROUPS_MAX] = {
-		{ 16, 0 }, { 16, 1 }, { 16, 0 }, { 16, 1 },
-		{ 16, 0 }, { 16, 1 }, { 16, 0 }, { 16, 1 },
+		{ 16, 0, 0, 0 }, { 16, 1, 0, 0 }, { 16, 0, 0, 0 },
+		{ 16, 1, 0, 0 }, { 16, 0, 0, 0 }, { 16, 1, 0, 0 },
+		{ 16, 0, 0, 0 }, { 16, 1, 0, 0 },
 	};
 	struct kvpull_open_params params = open_params("engine");
 	struct engine engine;

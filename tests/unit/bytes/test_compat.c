@@ -25,8 +25,8 @@ static int setup(void **state)
 	ours.head_count = 8;
 	ours.head_bytes = 256;
 	ours.group_count = 2;
-	ours.groups[0] = (struct kvpull_group){ 16, 0 };
-	ours.groups[1] = (struct kvpull_group){ 32, 1 };
+	ours.groups[0] = (struct kvpull_group){ 16, 0, 0, 0 };
+	ours.groups[1] = (struct kvpull_group){ 32, 1, 0, 0 };
 	return 0;
 }
 
@@ -47,7 +47,8 @@ static struct kvpull_model model_of(void)
 
 static struct kvpull_open_params params_of(const struct kvpull_model *model)
 {
-	static const struct kvpull_group groups[2] = { { 16, 0 }, { 32, 1 } };
+	static const struct kvpull_group groups[2] = { { 16, 0, 0, 0 },
+						       { 32, 1, 0, 0 } };
 
 	return (struct kvpull_open_params){
 		.struct_size = sizeof(struct kvpull_open_params),
@@ -76,7 +77,7 @@ TEST(record_is_what_the_engine_gave)
 TEST(records_out_of_bounds_are_refused)
 {
 	char text[KVPULL_TEXT_BYTES_MAX + 1];
-	const struct kvpull_group none = { 0, 0 };
+	const struct kvpull_group none = { 0, 0, 0, 0 };
 	struct kvpull_model model = model_of();
 	struct kvpull_open_params params = params_of(&model);
 	struct kvpull_compat compat;
@@ -156,7 +157,7 @@ TEST(record_that_is_refused_is_told_with_its_value)
 	char text[KVPULL_TEXT_BYTES_MAX + 1];
 	char line[512];
 	struct kvpull_model model = model_of();
-	struct kvpull_group groups[2] = { { 16, 0 }, { 0, 0 } };
+	struct kvpull_group groups[2] = { { 16, 0, 0, 0 }, { 0, 0, 0, 0 } };
 	struct kvpull_open_params params = params_of(&model);
 
 	memset(text, 'a', sizeof(text));
@@ -230,6 +231,8 @@ TEST(first_difference_is_named_with_both_values)
 	DIFFERS(theirs.groups[1].block_tokens = 16, "groups[1].block_tokens",
 		"32", "16");
 	DIFFERS(theirs.groups[0].kind = 1, "groups[0].kind", "0", "1");
+	DIFFERS(theirs.groups[1].head_count = 4, "groups[1].head_count", "0",
+		"4");
 	/* Several differ: the first one is told. */
 	DIFFERS(theirs.head_count = 4; theirs.groups[0].kind = 1;
 		text_set(theirs.dtype, "fp8"), "dtype", "float16", "fp8");

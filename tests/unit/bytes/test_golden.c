@@ -146,7 +146,8 @@ static int challenge_decode(const uint8_t *bytes, size_t byte_count)
 
 static const struct golden_member group_members[] = {
 	GOLDEN(GOLDEN_U32, struct kvpull_group, block_tokens),
-	GOLDEN(GOLDEN_U32, struct kvpull_group, kind), GOLDEN_END
+	GOLDEN(GOLDEN_U32, struct kvpull_group, kind),
+	GOLDEN(GOLDEN_U32, struct kvpull_group, head_count), GOLDEN_END
 };
 
 #define HELLO(kind, field)                                                     \

@@ -39,8 +39,8 @@ static int setup(void **state)
 	hello.compat.head_count = 8;
 	hello.compat.head_bytes = 256;
 	hello.compat.group_count = 2;
-	hello.compat.groups[0] = (struct kvpull_group){ 16, 0 };
-	hello.compat.groups[1] = (struct kvpull_group){ 32, 1 };
+	hello.compat.groups[0] = (struct kvpull_group){ 16, 0, 0, 0 };
+	hello.compat.groups[1] = (struct kvpull_group){ 32, 1, 0, 0 };
 	hello.instance = 1;
 	hello.incarnation = 2;
 	hello.wanted = 3;
@@ -175,7 +175,8 @@ TEST(largest_messages_fit_the_bound)
 	memset(hello.compat.attention, 'a', KVPULL_TEXT_BYTES_MAX - 1);
 	hello.compat.group_count = KVPULL_GROUPS_MAX;
 	for (i = 0; i < KVPULL_GROUPS_MAX; i++)
-		hello.compat.groups[i] = (struct kvpull_group){ UINT32_MAX, 2 };
+		hello.compat.groups[i] =
+			(struct kvpull_group){ UINT32_MAX, 2, 0, 0 };
 	hello.rank = KVPULL_RANKS_MAX - 1;
 	hello.rank_count = KVPULL_RANKS_MAX;
 	assert_true(put_hello(key));

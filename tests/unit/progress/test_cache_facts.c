@@ -258,3 +258,31 @@ TEST(bytes_of_a_token_are_said_where_the_model_has_none)
 	model->caches[1].token_bytes = HEAD_BYTES;
 	is_good(model);
 }
+
+/* Its bytes follow from no tokens, and the model's head_bytes say nothing of it. */
+TEST(state_has_no_bytes_a_token)
+{
+	struct model *model = *state;
+
+	model->compat.group_count = 2;
+	model->caches[1].group_index = 1;
+	model->caches[1].row_count = 1;
+	model->caches[1].row_stride = 0;
+	model->caches[1].head_bytes = TOKENS * HEAD_BYTES - 3;
+	is_refused(model, "layer 2: row_count x head_bytes");
+	model->compat.groups[1].kind = KVPULL_GROUP_STATE;
+	is_good(model);
+	model->caches[1].token_bytes = HEAD_BYTES;
+	is_refused(
+		model,
+		"is 8: the caches of group 1 are a state, which has no bytes a token: say 0");
+	model->caches[1].token_bytes = 0;
+	/* Those of attention beside it are still looked at. */
+	model->caches[0].row_count--;
+	is_refused(model, "layer 0: row_count x head_bytes");
+	model->caches[0].row_count++;
+	model->compat.head_bytes = 0;
+	is_refused(model, "caches[0].token_bytes is 0");
+	model->caches[0].token_bytes = HEAD_BYTES;
+	is_good(model);
+}

@@ -7,7 +7,10 @@
 #define KEY 1u
 
 uint32_t world_groups = 3;
-uint32_t world_group_kind = KVPULL_GROUP_SLIDING; /* blocks may be left out */
+/* Blocks may be left out. */
+uint32_t world_group_kinds[KVPULL_GROUPS_MAX] = { KVPULL_GROUP_SLIDING,
+						  KVPULL_GROUP_SLIDING,
+						  KVPULL_GROUP_SLIDING };
 
 static const uint32_t remote[3][4] = { { 10, 11, 20, 21 },
 				       { 30 },

@@ -2,7 +2,7 @@
 #include "tests/unit/scheduler/world.h"
 
 __attribute__((weak)) uint32_t world_groups = 1;
-__attribute__((weak)) uint32_t world_group_kind = KVPULL_GROUP_FULL;
+__attribute__((weak)) uint32_t world_group_kinds[KVPULL_GROUPS_MAX];
 
 void world_log(void *context, uint32_t level, const char *message)
 {
@@ -101,9 +101,9 @@ struct world *world_open_silent(const struct kvpull_config *config,
 					  .level = KVPULL_LOG_WARN };
 	world->compat.group_count = world_groups;
 	for (group = 0; group < world_groups; group++)
-		world->compat.groups[group] =
-			(struct kvpull_group){ .block_tokens = 16,
-					       .kind = world_group_kind };
+		world->compat.groups[group] = (struct kvpull_group){
+			.block_tokens = 16, .kind = world_group_kinds[group]
+		};
 	(void)snprintf(world->compat.model, sizeof(world->compat.model), "m");
 	world->scratch.remote_ids =
 		(uint32_t *)calloc(KVPULL_TICKET_BLOCKS_MAX, sizeof(uint32_t));

@@ -21,8 +21,9 @@
 #define WORLD_TICKET_BYTES 4096u
 #define WORLD_LEASE_NS (30000 * KVPULL_NS_PER_MS)
 
-extern uint32_t world_groups;     /* 1, if a test program has no other */
-extern uint32_t world_group_kind; /* FULL, likewise */
+extern uint32_t world_groups; /* 1, if a test program has no other */
+/* All FULL, likewise. */
+extern uint32_t world_group_kinds[KVPULL_GROUPS_MAX];
 
 struct world_rank {
 	const char *address; /* NULL: shm:worker-RANK */
