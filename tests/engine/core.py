@@ -4,13 +4,15 @@
 What a model would compute of a token is a number that names the token and all
 before it. It is written where the scheduler says, in each layer, and each of a
 step's tokens reads it of all tokens that it looks at: a block that is missing,
-another request's, or of other weights is found at once. With drafts, a step
+another request's, or of other weights is found at once. A recurrent layer's slot
+has the name of the last token: a state of another count is found likewise. With drafts, a step
 computes some more tokens that are drawn: those behind the first wrong one were
 written for nothing, and are never to be seen.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import time
 import zlib
@@ -41,6 +43,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import (
     ChunkedLocalAttentionSpec,
     FullAttentionSpec,
+    MambaSpec,
     SlidingWindowSpec,
 )
 from vllm.v1.kv_cache_layout import KVCacheLayout
@@ -59,8 +62,27 @@ except ImportError:
     kv_cache_planning = None
 
 BLOCK = 32
+LONGEST = 2048
 HOLD = {"do_remote_decode": True}
 SAMPLED = 7  # what every token is that is made
+
+
+def with_states(
+    block: int, mode: str, attention: bool = True
+) -> dict[str, Any]:
+    """Return a layer that sees all, and two that keep a state.
+
+    In mode none a request has one slot, as long as it may be.
+    """
+    state = MambaSpec(
+        block_size=block if mode == "align" else LONGEST,
+        # As many bytes as the other layer's block has.
+        shapes=((block * 2 * 64 * 2,),),
+        dtypes=(torch.float32,),
+        mamba_cache_mode=mode,
+    )
+    made = _specs(0, 0, block, torch.float32) if attention else {}
+    return made | {f"model.layers.{n}.mixer": state for n in (1, 2)}
 
 
 def _specs(
@@ -156,7 +178,7 @@ class Core(EngineDouble):
             dtype="float32",
             kv_cache_dtype=cache_dtype,
             enforce_eager=True,
-            max_model_len=2048,
+            max_model_len=LONGEST,
             block_size=block,
             enable_prefix_caching=caches,
             max_num_seqs=8,
@@ -165,6 +187,9 @@ class Core(EngineDouble):
         ).create_engine_config()
         made.cache_config.num_gpu_blocks = 0
         made.cache_config.kv_cache_layout = "LBHNC"
+        for spec in (layers or {}).values():
+            if isinstance(spec, MambaSpec):
+                made.cache_config.mamba_cache_mode = spec.mamba_cache_mode
         made.scheduler_config.async_scheduling = bool(ahead)
         numbers = torch.float32 if cache_dtype == "auto" else torch.uint8
         # Numbers of this cache tell this many names of tokens apart.
@@ -183,7 +208,12 @@ class Core(EngineDouble):
                 vllm_config=made,
                 kv_cache_config=self.caches,
                 structured_output_manager=StructuredOutputManager(made),
-                block_size=block,
+                block_size=math.lcm(
+                    *(
+                        group.kv_cache_spec.block_size
+                        for group in self.caches.kv_cache_groups
+                    )
+                ),
                 hash_block_size=block,
             )
             self.worker = KVConnectorFactory.create_connector(
@@ -236,7 +266,7 @@ class Core(EngineDouble):
         self.scheduler.add_request(
             Request(
                 request_id=name,
-                prompt_token_ids=prompt,
+                prompt_token_ids=list(prompt),
                 sampling_params=asked,
                 pooling_params=None,
                 block_hasher=self._hasher,
@@ -298,6 +328,11 @@ class Core(EngineDouble):
         tables = self.scheduler.kv_cache_manager.get_block_ids(name)
         groups = self.caches.kv_cache_groups
         for table, group in zip(tables, groups, strict=True):
+            if isinstance(group.kv_cache_spec, MambaSpec):
+                for layer in group.layer_names:
+                    size = group.kv_cache_spec.block_size
+                    self._advance(layer, table, size, names, end - count)
+                continue
             for layer in group.layer_names:
                 for token in range(end - count, end):
                     block = table[token // self._block]
@@ -314,6 +349,35 @@ class Core(EngineDouble):
                         f"{end - count} of {layer} sees another token {token} "
                         f"in block {block} of {table}"
                     )
+
+    def _slot(self, layer: str, block: int) -> torch.Tensor:
+        assert block, f"no slot of {layer}"
+        return self.kv[layer][block].view(torch.int32)
+
+    def _advance(
+        self,
+        layer: str,
+        table: list[int],
+        size: int,
+        names: list[int],
+        start: int,
+    ) -> None:
+        """Go on from the state after so many tokens, as vLLM's workers do.
+
+        It lies in the slot of its last token's block, and goes on in that of the
+        step's last one.
+        """
+        end = len(names)
+        if start:
+            block = table[(start - 1) // size]
+            found = self._slot(layer, block).unique().tolist()
+            wanted = names[start - 1] % self._names
+            assert found == [wanted], (
+                f"the state of {layer} after {start} tokens is another one: "
+                f"{found}, {wanted} in block {block} of {table}"
+            )
+        block = table[(end - 1) // size]
+        self._slot(layer, block).fill_(names[end - 1] % self._names)
 
     def step(self) -> None:
         """Schedule, compute, report."""

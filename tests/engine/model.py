@@ -124,6 +124,80 @@ def make_mla(folder: Path, seed: int) -> None:
     save_file(mla_weights(seed), str(folder / "model.safetensors"))
 
 
+# Recurrent layers beside attention, in sizes that vLLM's CPU kernels have.
+STATE_LAYERS, STATE_HEADS, STATE_DIM = 3, 2, 128
+
+
+def make_states(folder: Path, seed: int) -> None:
+    """Write a Qwen3-Next whose first layers keep a recurrent state."""
+    from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
+    from transformers.utils.logging import disable_progress_bar
+
+    make(folder, seed)
+    count = STATE_LAYERS + 1
+    config = Qwen3NextConfig(
+        vocab_size=WORDS,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=count,
+        num_attention_heads=HEADS,
+        num_key_value_heads=KV_HEADS,
+        head_dim=HEAD_DIM,
+        linear_key_head_dim=STATE_DIM,
+        linear_value_head_dim=STATE_DIM,
+        linear_num_key_heads=STATE_HEADS,
+        linear_num_value_heads=STATE_HEADS,
+        layer_types=["linear_attention"] * STATE_LAYERS + ["full_attention"],
+        # vLLM wants a layer of experts; no more of them matter here.
+        mlp_only_layers=list(range(STATE_LAYERS)),
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=64,
+        shared_expert_intermediate_size=64,
+        max_position_embeddings=LENGTH,
+        tie_word_embeddings=False,
+        bos_token_id=0,
+        eos_token_id=1,
+        dtype="bfloat16",
+    )
+    torch.manual_seed(seed)
+    made = Qwen3NextForCausalLM(config)
+    for name, tensor in made.state_dict().items():
+        if tensor.dim() > 1 and tensor.is_floating_point():
+            gain = 3 if "embed" not in name else HIDDEN**0.5
+            tensor.normal_(0, gain * tensor[0].numel() ** -0.5)
+    disable_progress_bar()
+    made.bfloat16().save_pretrained(folder)
+
+
+def make_recurrent(folder: Path, seed: int) -> None:
+    """Write a Mamba2: all its layers keep a state, and none looks back."""
+    from transformers import Mamba2Config, Mamba2ForCausalLM
+    from transformers.utils.logging import disable_progress_bar
+
+    make(folder, seed)
+    config = Mamba2Config(
+        vocab_size=WORDS,
+        hidden_size=128,
+        num_heads=HEADS,
+        head_dim=HEAD_DIM,
+        n_groups=1,
+        state_size=64,
+        chunk_size=256,
+        num_hidden_layers=STATE_LAYERS,
+        tie_word_embeddings=False,
+        bos_token_id=0,
+        eos_token_id=1,
+    )
+    torch.manual_seed(seed)
+    made = Mamba2ForCausalLM(config)
+    for name, tensor in made.state_dict().items():
+        if name.endswith(("_proj.weight", "head.weight")):
+            tensor.normal_(0, 2 * tensor[0].numel() ** -0.5)
+    disable_progress_bar()
+    made.save_pretrained(folder)
+
+
 RANK = 8
 
 

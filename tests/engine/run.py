@@ -28,6 +28,7 @@ import readme
 import rollout
 import runner
 import scenarios
+import states
 import updates
 from engine import Engine, kvpull_config
 from world import SLOTS, World
@@ -137,6 +138,8 @@ def groups(smoke: bool, nixl: Path | None) -> list[Group]:
         ("media", rollout.media, rollout.MEDIA),
         ("crowd", kinds.few_blocks, kinds.CROWDS),
         ("guesses", guesses.guesses, guesses.GUESSES),
+        ("states", states.states, states.STATES),
+        ("recurrent", states.recurrent, states.STATES),
         ("guessing", guesses.guessing_crowd, kinds.CROWDS),
         ("fleet", fleet.fleet, fleet.FLEET),
         ("sliding", fleet.sliding, fleet.SLIDING),

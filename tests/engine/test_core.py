@@ -36,7 +36,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import (  # noqa: E4
 from runner import run_all, test  # noqa: E402
 from vllm.engine.arg_utils import EngineArgs  # noqa: E402
 from vllm.v1.core.sched.interface import PauseState  # noqa: E402
-from vllm.v1.kv_cache_interface import MambaSpec  # noqa: E402
 
 WINDOW = 2 * BLOCK
 FOLDER = Path()
@@ -354,31 +353,6 @@ def speculation_with_layers_of_its_own_is_refused_by_name() -> None:
             assert f"--speculative-config of method {method}" in str(error), error
         else:
             raise AssertionError(f"{method} is taken")
-
-
-@test
-def states_of_mamba_are_refused_by_name() -> None:
-    """At start: what is not supported, of which layer, and what to do."""
-    state = MambaSpec(
-        block_size=2048, shapes=((4, 16), (8, 16)), dtypes=(torch.float32,) * 2
-    )
-    with tempfile.TemporaryDirectory(dir=FOLDER) as made:
-        folder = Path(made)
-        (folder / "model").symlink_to(FOLDER / "model")
-        try:
-            Core(
-                folder, "kv_producer", layers={"backbone.layers.0.mixer": state}
-            )
-        except ConfigError as error:
-            for word in (
-                "MambaSpec",
-                "backbone.layers.0.mixer",
-                "FullAttentionSpec",
-                "--kv-transfer-config",
-            ):
-                assert word in str(error), error
-        else:
-            raise AssertionError("not refused")
 
 
 # What llm-d's sidecar (nixlv2), Dynamo's NIXL protocol and Ray Serve's

@@ -76,6 +76,7 @@ ASIDE = {
     "cache_config": {
         # Compared as the cache's layout, and in the pool's namespace.
         "block_size", "user_specified_block_size", "kv_cache_layout",
+        "mamba_block_size",
         "prefix_caching_hash_algo", "hash_block_size", "prefix_match_unit",
         # Room, and what is kept for how long.
         "gpu_memory_utilization", "kv_cache_memory_bytes",

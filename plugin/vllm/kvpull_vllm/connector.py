@@ -71,9 +71,20 @@ class KVPullHandshake(KVConnectorHandshakeMetadata):
     info: bytes
 
 
-def _dtype(cache_config: Any, spec: Any) -> str:
-    """Return what a cache's numbers are: quantized ones are all uint8."""
-    text = str(spec.dtype).removeprefix("torch.")
+def _dtype(vllm_config: Any, kv_cache_config: Any) -> str:
+    """Return what the caches' numbers are, of attention and of states."""
+    states = layout.state_dtypes(kv_cache_config)
+    attention = layout.attention_groups(kv_cache_config)
+    plain = vllm_config.model_config.dtype
+    if attention:
+        plain = layout.layer_spec(attention[0]).dtype
+    text = _attention_dtype(vllm_config.cache_config, plain)
+    return "+".join([text, *(f"state {name}" for name in states)])
+
+
+def _attention_dtype(cache_config: Any, dtype: Any) -> str:
+    """Return what an attention's numbers are: quantized ones are all uint8."""
+    text = str(dtype).removeprefix("torch.")
     kind = cache_config.cache_dtype
     if kind in ("auto", text):
         return text
@@ -92,7 +103,7 @@ def _attention(vllm_config: Any, kv_cache_config: Any) -> str:
             layout.layer_spec(group, name).head_size,
             vllm_config.cache_config.cache_dtype,
         )
-        for group in layout.groups(kv_cache_config)
+        for group in layout.attention_groups(kv_cache_config)
         for name in group.layer_names
     }
     return "+".join(sorted({inside.kernels(*arg) for arg in args}))
@@ -100,18 +111,18 @@ def _attention(vllm_config: Any, kv_cache_config: Any) -> str:
 
 def _model(vllm_config: Any, kv_cache_config: Any, own: Any) -> Model:
     model = vllm_config.model_config
-    spec = layout.layer_spec(layout.groups(kv_cache_config)[0])
     replicated = bool(getattr(model, "use_mla", False))
     same = identity.identity(
         vllm_config, kv_cache_config, own, inside.version()
     )
     return Model(
         **same._asdict(),
-        dtype=_dtype(vllm_config.cache_config, spec),
+        dtype=_dtype(vllm_config, kv_cache_config),
         layout=kv_cache_config.kv_cache_layout or LAYOUT,
         attention=_attention(vllm_config, kv_cache_config),
         layer_count=len(layout.layer_order(kv_cache_config)),
-        head_count=1 if replicated else model.get_total_num_kv_heads(),
+        # A model of recurrent layers alone has no KV head.
+        head_count=1 if replicated else model.get_total_num_kv_heads() or 1,
         head_bytes=layout.head_bytes(kv_cache_config),
         replicated=replicated,
     )
@@ -194,6 +205,7 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
         own = settings.read(
             transfer.kv_connector_extra_config,
             bool(vllm_config.cache_config.enable_prefix_caching),
+            any(map(layout.is_state, layout.groups(kv_cache_config))),
         )
         neighbours = inside.neighbours()
         settings.check_neighbours(neighbours, own.ticket_only)
@@ -210,6 +222,7 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
                 list(zip(transferred, tokens, strict=True)),
                 _answer(vllm_config, own),
                 layout.windows(kv_cache_config),
+                layout.states(opening.groups),
                 settings.names_media(vllm_config),
                 Core(),
                 Manner(
@@ -354,6 +367,10 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
         """Take note of a request: heartbeats begin."""
         assert self._scheduler is not None
         self._scheduler.request_new(request)
+
+    def get_loaded_kv_cache_group_ids(self, request: Any) -> tuple[int, ...]:
+        """Name the groups that a load fills: vLLM zeroes none of them."""
+        return tuple(self._kv_cache_config.transfer_group_ids)
 
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int

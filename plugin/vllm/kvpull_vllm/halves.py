@@ -36,6 +36,8 @@ _MATCH_LOAD = CONST["KVPULL_MATCH_LOAD"]
 _COUNTER_BYTES = ffi.sizeof(COUNTER)
 _ETOOSMALL = CONST["KVPULL_ETOOSMALL"]
 _HELD = CONST["KVPULL_FINISH_HELD"]
+# A rank's state is one head of its group: nothing here says how to split it.
+_STATE = CONST["KVPULL_GROUP_STATE"]
 NO_TRACE = bytes(CONST["KVPULL_TRACE_BYTES"])
 PHASES = ("queue", "connect", "read", "check")
 
@@ -96,6 +98,7 @@ class Geometry:
     head_count: int
     head_bytes: int
     token_bytes: int
+    is_state: bool = False
 
 
 class Report(NamedTuple):
@@ -254,6 +257,8 @@ class _Half:
         groups = ffi.new("struct kvpull_group[]", len(opening.groups))
         for to, (tokens, kind) in zip(groups, opening.groups, strict=True):
             to.block_tokens, to.kind = tokens, kind
+            if kind == _STATE:
+                to.head_count = opening.tp_size
         config = ffi.new("char[]", opening.config_json.encode())
         engine_id = ffi.new("char[]", opening.engine_id.encode())
         self._kept += [groups, config, engine_id]
@@ -505,7 +510,7 @@ class WorkerHalf(_Half):
             to.head_stride = cache.head_stride
             to.block_count = cache.block_count
             to.row_count = cache.row_count
-            to.head_first = head_first
+            to.head_first = self.rank if cache.is_state else head_first
             to.head_count = cache.head_count
             to.head_bytes = cache.head_bytes
             to.token_bytes = cache.token_bytes

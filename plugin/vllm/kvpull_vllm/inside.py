@@ -58,6 +58,19 @@ def hit_source() -> Any:
     return CacheHitSource.P2P
 
 
+def own_tokens(request: Any) -> list[int] | None:
+    """Return the tokens of a request that vLLM computes, as its own list."""
+    found = getattr(request, "_all_token_ids", None)
+    if not isinstance(found, list):
+        lacks(
+            "_all_token_ids of a request",
+            "models with recurrent states hold nothing: their prompts cannot "
+            "be shortened",
+        )
+        return None
+    return found
+
+
 def kernels(dtype: Any, block: int, head: int, cache_dtype: str) -> str:
     """Return the CPU backend's kernels: each lays a block out in its way."""
     try:

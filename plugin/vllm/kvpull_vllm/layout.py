@@ -15,6 +15,8 @@ from kvpull_vllm.settings import ConfigError
 # give blocks away in its own manner.
 _WHOLE = ("FullAttentionSpec", "MLAAttentionSpec")
 _SLIDING = ("SlidingWindowSpec", "ChunkedLocalAttentionSpec")
+_STATE = "MambaSpec"
+_STATE_MODES = ("align", "none")
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,71 @@ def group_kind(group: Any) -> int:
         return CONST["KVPULL_GROUP_FULL"]
     if name in _SLIDING:
         return CONST["KVPULL_GROUP_SLIDING"]
+    if name == _STATE:
+        _check_state(group)
+        return CONST["KVPULL_GROUP_STATE"]
     raise ConfigError(
         f"KVPullConnector: the cache of layer {group.layer_names[0]} is a "
         f"{name}, which this version does not pull; it pulls "
-        f"{', '.join(_WHOLE + _SLIDING)}. Serve this model without "
+        f"{', '.join((*_WHOLE, *_SLIDING, _STATE))}. Serve this model without "
         "KVPullConnector in --kv-transfer-config"
+    )
+
+
+def _check_state(group: Any) -> None:
+    """Refuse recurrent layers that lay their slots out in a way not known."""
+    spec, name = layer_spec(group), group.layer_names[0]
+    if spec.mamba_cache_mode not in _STATE_MODES:
+        raise ConfigError(
+            f"KVPullConnector: layer {name} keeps a recurrent state in "
+            f"mamba_cache_mode {spec.mamba_cache_mode}, in which this version "
+            f"pulls none; serve with --mamba-cache-mode {_STATE_MODES[0]}"
+        )
+    if spec.num_speculative_blocks:
+        raise ConfigError(
+            f"KVPullConnector: layer {name} keeps a recurrent state, which is "
+            "not pulled beside speculative decoding; serve without "
+            "--speculative-config"
+        )
+
+
+def is_state(group: Any) -> bool:
+    """Say whether a group's blocks are slots of a recurrent state."""
+    return type(layer_spec(group)).__name__ == _STATE
+
+
+def states(groups_told: list[tuple[int, int]]) -> list[int]:
+    """Return which of (tokens a block, kind) are states; raise ConfigError."""
+    found = [
+        at
+        for at, (_, kind) in enumerate(groups_told)
+        if kind == CONST["KVPULL_GROUP_STATE"]
+    ]
+    sizes = sorted({groups_told[at][0] for at in found})
+    if len(sizes) > 1:
+        raise ConfigError(
+            "KVPullConnector: recurrent states are kept at boundaries of "
+            f"{' and '.join(map(str, sizes))} tokens: one number is expected; "
+            "set --mamba-block-size"
+        )
+    return found
+
+
+def attention_groups(kv_cache_config: Any) -> list[Any]:
+    """Return the transferred groups whose blocks have tokens of their own."""
+    return [one for one in groups(kv_cache_config) if not is_state(one)]
+
+
+def state_dtypes(kv_cache_config: Any) -> list[str]:
+    """Return what the numbers of recurrent states are."""
+    return sorted(
+        {
+            str(dtype).removeprefix("torch.")
+            for group in groups(kv_cache_config)
+            if is_state(group)
+            for name in group.layer_names
+            for dtype in layer_spec(group, name).dtypes
+        }
     )
 
 
@@ -113,7 +175,7 @@ def head_bytes(kv_cache_config: Any) -> int:
     """Return the bytes of one head of one token, 0 where layers differ."""
     found = {
         token_bytes(group, name)
-        for group in groups(kv_cache_config)
+        for group in attention_groups(kv_cache_config)
         for name in group.layer_names
     }
     return found.pop() if len(found) == 1 else 0
@@ -131,6 +193,8 @@ def geometry(name: str, tensor: Any, group: Any) -> Geometry:
     size = tensor.element_size()
     block, head, token, unit = (stride * size for stride in tensor.stride())
     ratio, rest = divmod(block_tokens, tokens)
+    if is_state(group):
+        ratio, rest = 1, tokens - 1
     if rest or unit != size or token < width * size:
         raise ConfigError(
             f"KVPullConnector: layer {name} has strides {tensor.stride()} for "
@@ -149,7 +213,8 @@ def geometry(name: str, tensor: Any, group: Any) -> Geometry:
         row_count=1,
         head_count=heads,
         head_bytes=tokens * width * size,
-        token_bytes=token_bytes(group, name),
+        token_bytes=0 if is_state(group) else token_bytes(group, name),
+        is_state=is_state(group),
     )
     if token == width * size:  # [head][token]: a row a kernel block
         if ratio == 1:

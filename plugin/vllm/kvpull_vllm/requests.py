@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from vllm.v1.request import RequestStatus
 
+from kvpull_vllm import inside
 from kvpull_vllm.abi import CONST
 from kvpull_vllm.failures import Failure
 from kvpull_vllm.traces import Place
@@ -118,6 +119,34 @@ def finish_reason(request: Any) -> int:
     if getattr(request, "abort_immediately", False):
         return _REJECT
     return _REASONS.get(request.status, _ERROR)
+
+
+def can_be_shortened(request: Any) -> bool:
+    """Say whether D can compute the last token of P's prompt.
+
+    It computes all of them where log probabilities of the prompt are asked for.
+    """
+    return (
+        request.num_prompt_tokens > 1
+        and request.prompt_token_ids is not None
+        and not request.skip_reading_prefix_cache
+        and inside.own_tokens(request) is not None
+    )
+
+
+def shorten(request: Any) -> None:
+    """Leave the last token of a prompt to D, as vLLM's own connector does.
+
+    A recurrent state is that of all tokens that were computed. D computes one at
+    least, and needs the state before it. What P makes of the rest is one token,
+    which is nobody's answer.
+    """
+    request.prompt_token_ids.pop()
+    own = inside.own_tokens(request)
+    assert own is not None  # see can_be_shortened()
+    own.pop()
+    request.num_prompt_tokens -= 1
+    request.max_tokens = 1
 
 
 def blocks_of(

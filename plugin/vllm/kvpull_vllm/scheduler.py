@@ -88,6 +88,7 @@ class SchedulerSide:
         groups: list[tuple[int, int]],
         answer: dict[str, Any],
         windows: list[Window],
+        states: list[int],
         names_media: bool,
         core: Core,
         manner: Manner,
@@ -107,6 +108,7 @@ class SchedulerSide:
         self._names_media = names_media
         self._windows = windows
         self._groups = groups  # place among the engine's, tokens a block
+        self._states = states  # which of these are slots of a recurrent state
         self._block = max(tokens for _, tokens in groups)
         self._answer = answer  # the usual keys of kv_transfer_params
         self._entries: dict[str, Entry] = {}
@@ -157,6 +159,8 @@ class SchedulerSide:
             if not pulls:
                 return
             holds = False
+        if holds and self._states:
+            holds = requests.can_be_shortened(request)
         entry = Entry(
             self._next_key,
             holds,
@@ -174,6 +178,8 @@ class SchedulerSide:
         self._entries[request.request_id] = entry
         self._tally.is_busy = True
         code = self._tell(request, entry, ticket)
+        if holds and self._states:
+            requests.shorten(request)
         if not pulls:
             if code < 0:
                 logger.warning(
@@ -295,7 +301,10 @@ class SchedulerSide:
             if answer == _WAIT:
                 return None, False
             tokens = offered
-            if self._windows:
+            # vLLM computes the last token, of which a state knows already.
+            if self._states and num_computed_tokens + offered >= request.num_tokens:
+                tokens = 0
+            elif self._windows:
                 tokens = self._beside_windows(
                     request.num_tokens, num_computed_tokens, offered
                 )
@@ -527,7 +536,10 @@ class SchedulerSide:
             tokens = request.num_prompt_tokens
             if computed < tokens:
                 tokens = max(computed, 0)
-            blocks = requests.blocks_of(block_ids, self._groups, 0, tokens)
+            if self._states:
+                tokens, blocks = self._with_states(block_ids, tokens, computed)
+            else:
+                blocks = requests.blocks_of(block_ids, self._groups, 0, tokens)
         held, ticket = self.half.request_finished(
             entry.key, reason, tokens, blocks
         )
@@ -543,6 +555,25 @@ class SchedulerSide:
             told["remote_request_id"] = name
             told["remote_num_tokens"] = tokens
         return held, told
+
+    def _with_states(
+        self, ids: tuple[list[int], ...], tokens: int, computed: int
+    ) -> tuple[int, list[tuple[int, list[int]]]]:
+        """Return how many tokens can be held, and their blocks.
+
+        A request's slot has the state after all tokens that are computed, so it
+        is held where these are prompt tokens: requests.shorten() sees to it.
+        """
+        if not 0 < computed == tokens:
+            return 0, []
+        blocks = requests.blocks_of(ids, self._groups, 0, tokens)
+        for at in self._states:
+            place, size = self._groups[at]
+            slot = (tokens - 1) // size
+            if len(ids[place]) <= slot or not ids[place][slot]:
+                return 0, []
+            blocks[at] = (slot, [ids[place][slot]])
+        return tokens, blocks
 
     def has_pending_work(self) -> bool:
         """Say whether a step is needed though no request asks for one."""

@@ -72,7 +72,9 @@ def check_spelling(
             raise ConfigError(f"{where}: unknown key {key}: did you mean {near}")
 
 
-def read(extra: dict[str, Any], prefix_caching: bool) -> Settings:
+def read(
+    extra: dict[str, Any], prefix_caching: bool, has_states: bool = False
+) -> Settings:
     """Return the settings of an engine; raise ConfigError."""
     own = {key: value for key, value in extra.items() if key in OWN_KEYS}
     config = {key: value for key, value in extra.items() if key not in OWN_KEYS}
@@ -96,7 +98,13 @@ def read(extra: dict[str, Any], prefix_caching: bool) -> Settings:
             "does not call the library while it computes or is idle"
         )
     # Siblings wait for the first one's pull only if a prefix cache serves them.
-    config.setdefault("share_prefix", prefix_caching)
+    # A cache of prefixes has no state after the tokens that were pulled.
+    config.setdefault("share_prefix", prefix_caching and not has_states)
+    if config["share_prefix"] and has_states:
+        raise ConfigError(
+            "kv_connector_extra_config: share_prefix is false with recurrent "
+            "states: no prefix cache serves the siblings of a pull"
+        )
     if config["share_prefix"] and not prefix_caching:
         raise ConfigError(
             "kv_connector_extra_config: share_prefix needs "
