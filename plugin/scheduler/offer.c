@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a ticket offers to a request. */
+/* The tokens that a ticket offers to a request. */
 #include "plugin/scheduler/offer.h"
 
 uint32_t kvpull_offer_tokens(uint32_t ticket_tokens, uint32_t prompt_tokens,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a ticket offers to a request that asks for its tokens. Pure. */
+/* The tokens that a ticket offers to a request which asks for them. Pure. */
 #ifndef KVPULL_PLUGIN_OFFER_H
 #define KVPULL_PLUGIN_OFFER_H
 

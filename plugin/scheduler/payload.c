@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a producer's engine says to a consumer's, in a ticket. */
+/* Payloads: a producer's engine says something to a consumer's, in a ticket. */
 #include "plugin/scheduler/payload.h"
 
 void kvpull_payload_keep(struct kvpull_payload *payload,

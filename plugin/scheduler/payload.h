@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the producer's engine put into a ticket for the consumer's. It is kept
+ * A payload: the producer's engine put it into a ticket for the consumer's. It is kept
  * for the request whose pull of that ticket ended well, and for no other: the
  * bytes of a ticket that was not read are those of whoever made it. Pure.
  */
