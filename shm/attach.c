@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/cause.h"
+#include "base/device_name.h"
 #include "shm/segment.h"
 
 /* Descriptors of a welcome, in this order; then one a region. */
@@ -54,6 +55,30 @@ void kvpull_shm_detach(struct kvpull_shm_memory *memory,
 	memory->doorbell = -1;
 }
 
+/* The line for a region that no descriptor and no process leads to. */
+static int kind_refuse(const struct kvpull_shm_handed *handed,
+		       const struct kvpull_serve *remote, uint32_t index)
+{
+	const struct kvpull_region_view *region = &remote->regions[index];
+	const struct kvpull_device_view *device = kvpull_device_view_of(
+		remote->devices, remote->device_count, region->fd_index);
+	char name[KVPULL_DEVICE_NAME_BYTES];
+
+	if (region->kind == KVPULL_REGION_DEVICE && device) {
+		kvpull_device_name(name, device->uuid);
+		kvpull_warn(
+			handed->log,
+			"peer's region %u is memory of %s: this worker has no device that reads it",
+			index, name);
+	} else {
+		kvpull_warn(
+			handed->log,
+			"peer's region %u is of kind %u: this version cannot read it",
+			index, region->kind);
+	}
+	return KVPULL_EUNSUPPORTED;
+}
+
 /* Kinds, sizes and the number of descriptors, before anything is mapped. */
 static int remote_check(const struct kvpull_shm_handed *handed,
 			const struct kvpull_serve *remote)
@@ -73,13 +98,8 @@ static int remote_check(const struct kvpull_shm_handed *handed,
 			return KVPULL_EPROTO;
 		if (region->kind == KVPULL_REGION_FOREIGN)
 			continue;
-		if (!kvpull_region_has_fd(region)) {
-			kvpull_warn(
-				handed->log,
-				"peer's region %u is of kind %u: this version cannot read it",
-				i, region->kind);
-			return KVPULL_EUNSUPPORTED;
-		}
+		if (!kvpull_region_has_fd(region))
+			return kind_refuse(handed, remote, i);
 		if (fd_count <= FD_REGIONS + region->fd_index)
 			fd_count = FD_REGIONS + region->fd_index + 1;
 	}

@@ -32,6 +32,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/device.h"
 #include "base/revocation.h"
 #include "kvpull/connector.h"
 
@@ -171,6 +172,23 @@ struct kvpull_read {
  * what is served: a route that reads no files serves what comes before it.
  */
 #define KVPULL_REGION_SLOTS 6u
+/* In memory of a device, which is handed over by a descriptor of its driver. */
+#define KVPULL_REGION_DEVICE 7u
+
+#define KVPULL_DEVICE_MEMORIES_MAX 64u /* that a worker serves */
+#define KVPULL_DEVICE_PARTS_MAX 4096u  /* of one, as it is told */
+
+/*
+ * Memory of a device, in which regions lie: parts of one size, each with a
+ * descriptor of its own, in one row. Routes take one part.
+ */
+struct kvpull_device_view {
+	uint8_t uuid[KVPULL_DEVICE_UUID_BYTES]; /* of the device */
+	uint64_t granularity;                   /* a power of two */
+	uint64_t part_bytes; /* a multiple of it: what an import claims */
+	uint32_t part_count; /* 1 .. KVPULL_DEVICE_PARTS_MAX */
+	uint32_t fd_index;   /* of the first part, as regions name it */
+};
 
 /* A producer's memory, as it serves it or as its welcome told it. */
 struct kvpull_region_view {
@@ -180,7 +198,7 @@ struct kvpull_region_view {
 	uint64_t bytes;
 	uint64_t fd_offset; /* where the region begins in its descriptor */
 	/*
-	 * Provided, file, unsealed, slots: which of the different descriptors that are told, in
+	 * Provided, file, unsealed, slots, device: which of the different descriptors that are told, in
 	 * the order of the regions. Regions of one mapping share one.
 	 */
 	uint32_t fd_index;
@@ -193,8 +211,22 @@ struct kvpull_serve {
 	uint32_t slot_count;
 	struct kvpull_revocation_entry *entries; /* [slot_count], own address */
 	int32_t entries_fd; /* memfd of entries, sealed; -1: in process (sim) */
-	uint32_t reserved;
+	uint32_t device_count;
+	/* By rising fd_index. Each device region names one of these by its own. */
+	struct kvpull_device_view devices[KVPULL_DEVICE_MEMORIES_MAX];
 };
+
+/* The device memory of that descriptor; NULL: there is none. */
+static inline const struct kvpull_device_view *
+kvpull_device_view_of(const struct kvpull_device_view *devices,
+		      uint32_t device_count, uint32_t fd_index)
+{
+	uint32_t at = 0;
+
+	while (at < device_count && devices[at].fd_index != fd_index)
+		at++;
+	return at < device_count ? &devices[at] : NULL;
+}
 
 /* A region that is read by a descriptor. */
 static inline int kvpull_region_has_fd(const struct kvpull_region_view *region)

@@ -21,6 +21,7 @@
 #define MAGIC UINT32_C(0x5348564b) /* "KVHS" */
 #define REGION_BYTES 32u
 #define CACHE_BYTES 76u
+#define DEVICE_BYTES 40u
 #define WELCOME_FIXED_BYTES_MAX 256u
 #define LAYOUT_BYTES_MAX 8192u
 #define KIND(kind) (1u << KVPULL_MESSAGE_##kind)
@@ -66,7 +67,7 @@ static const struct kvpull_field hello_fields[] = {
 
 static const struct kvpull_field region_fields[] = {
 	KVPULL_FIELD_OF(U32, struct kvpull_welcome_region, kind,
-			.max = KVPULL_REGION_SLOTS),
+			.max = KVPULL_REGION_DEVICE),
 	KVPULL_FIELD_OF(U32, struct kvpull_welcome_region, fd_index,
 			.max = KVPULL_REGIONS_MAX - 1),
 	KVPULL_FIELD_OF(U64, struct kvpull_welcome_region, address, .min = 0),
@@ -91,6 +92,16 @@ static const struct kvpull_field cache_fields[] = {
 	KVPULL_FIELD_OF(U32, struct kvpull_cache, head_count, .min = 1),
 	KVPULL_FIELD_OF(U32, struct kvpull_cache, head_bytes, .min = 1),
 };
+
+static const struct kvpull_field device_fields[] = {
+	KVPULL_FIELD_OF(BYTES, struct kvpull_device_view, uuid, .min = 0),
+	KVPULL_FIELD_OF(U64, struct kvpull_device_view, granularity, .min = 1),
+	KVPULL_FIELD_OF(U64, struct kvpull_device_view, part_bytes, .min = 1),
+	KVPULL_FIELD_OF(U32, struct kvpull_device_view, part_count, .min = 1,
+			.max = KVPULL_DEVICE_PARTS_MAX),
+	KVPULL_FIELD_OF(U32, struct kvpull_device_view, fd_index,
+			.max = KVPULL_REGIONS_MAX - 1),
+};
 /* clang-format on */
 
 static int region_is_good(const void *message)
@@ -109,10 +120,21 @@ static int cache_is_good(const void *message)
 	       cache->head_count <= UINT32_MAX - cache->head_first;
 }
 
+static int device_is_good(const void *message)
+{
+	const struct kvpull_device_view *device = message;
+
+	return !(device->granularity & (device->granularity - 1)) &&
+	       device->part_bytes % device->granularity == 0 &&
+	       device->part_bytes <= UINT64_MAX / device->part_count;
+}
+
 const struct kvpull_table kvpull_region_table =
 	KVPULL_TABLE("region", region_fields, .is_good = region_is_good);
 static const struct kvpull_table cache_table =
 	KVPULL_TABLE("cache", cache_fields, .is_good = cache_is_good);
+static const struct kvpull_table device_table =
+	KVPULL_TABLE("device", device_fields, .is_good = device_is_good);
 
 static int refusal_code_is_good(const void *member)
 {
@@ -153,6 +175,8 @@ static const struct kvpull_field welcome_fields[] = {
 		       &kvpull_region_table, .min = 1, .max = KVPULL_REGIONS_MAX),
 	KVPULL_ROWS_OF(ROWS16, struct kvpull_welcome, caches, cache_count,
 		       &cache_table, .min = 1, .max = KVPULL_CACHES_MAX),
+	KVPULL_ROWS_OF(ROWS, struct kvpull_welcome, devices, device_count,
+		       &device_table, .id = 1, .max = KVPULL_DEVICE_MEMORIES_MAX),
 };
 
 static const struct kvpull_field refusal_fields[] = {
@@ -171,6 +195,51 @@ static int hello_is_good(const void *message)
 	return hello->rank < hello->rank_count;
 }
 
+/* 1: it is no device's, or it lies in device memory that is told. */
+static int device_region_is_good(const struct kvpull_welcome *welcome,
+				 const struct kvpull_welcome_region *region)
+{
+	const struct kvpull_device_view *device;
+
+	if (region->kind != KVPULL_REGION_DEVICE)
+		return 1;
+	device = kvpull_device_view_of(welcome->devices, welcome->device_count,
+				       region->fd_index);
+	return device && region->fd_offset + region->bytes <=
+				 device->part_bytes * device->part_count;
+}
+
+/* 1: some region lies in the memory. So a descriptor comes for it. */
+static int device_has_region(const struct kvpull_welcome *welcome,
+			     const struct kvpull_device_view *device)
+{
+	uint32_t i = 0;
+
+	while (i < welcome->region_count &&
+	       (welcome->regions[i].kind != KVPULL_REGION_DEVICE ||
+		welcome->regions[i].fd_index != device->fd_index))
+		i++;
+	return i < welcome->region_count;
+}
+
+static int devices_are_good(const struct kvpull_welcome *welcome)
+{
+	uint32_t at;
+	uint32_t i;
+
+	for (at = 1; at < welcome->device_count; at++)
+		if (welcome->devices[at].fd_index <=
+		    welcome->devices[at - 1].fd_index)
+			return 0;
+	for (i = 0; i < welcome->region_count; i++)
+		if (!device_region_is_good(welcome, &welcome->regions[i]))
+			return 0;
+	for (at = 0; at < welcome->device_count; at++)
+		if (!device_has_region(welcome, &welcome->devices[at]))
+			return 0;
+	return 1;
+}
+
 static int welcome_is_good(const void *message)
 {
 	const struct kvpull_welcome *welcome = message;
@@ -179,7 +248,7 @@ static int welcome_is_good(const void *message)
 	for (i = 0; i < welcome->cache_count; i++)
 		if (welcome->caches[i].region_index >= welcome->region_count)
 			return 0;
-	return welcome->tp_rank < welcome->tp_size;
+	return welcome->tp_rank < welcome->tp_size && devices_are_good(welcome);
 }
 
 const struct kvpull_table kvpull_head_table = KVPULL_TABLE(
@@ -194,7 +263,8 @@ const struct kvpull_table kvpull_refusal_table =
 	KVPULL_TABLE("refusal", refusal_fields, .is_good = NULL);
 
 _Static_assert(WELCOME_FIXED_BYTES_MAX + KVPULL_REGIONS_MAX * REGION_BYTES +
-			       KVPULL_CACHES_MAX * CACHE_BYTES <=
+			       KVPULL_CACHES_MAX * CACHE_BYTES +
+			       KVPULL_DEVICE_MEMORIES_MAX * DEVICE_BYTES <=
 		       KVPULL_MESSAGE_BYTES_MAX,
 	       "the largest welcome fits into a message");
 _Static_assert(KVPULL_REGIONS_MAX <= UINT16_MAX &&

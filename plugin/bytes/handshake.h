@@ -83,8 +83,8 @@ struct kvpull_hello {
 
 struct kvpull_welcome_region {
 	uint32_t kind;
-	uint32_t fd_index;  /* of a provided one or a file: its descriptor's */
-	uint64_t address;   /* P's own; of a file: 0 */
+	uint32_t fd_index;  /* of one that is read by its descriptor */
+	uint64_t address;   /* P's own; of a file: 0; of a device: for it */
 	uint64_t fd_offset; /* where it begins in its descriptor */
 	uint64_t bytes;
 };
@@ -100,9 +100,12 @@ struct kvpull_welcome {
 	uint64_t entries_address; /* P's own address of the revocation table */
 	uint32_t region_count;
 	uint32_t cache_count;
+	uint32_t device_count;
+	uint32_t reserved;
 	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
 	struct kvpull_welcome_region regions[KVPULL_REGIONS_MAX];
 	struct kvpull_cache caches[KVPULL_CACHES_MAX];
+	struct kvpull_device_view devices[KVPULL_DEVICE_MEMORIES_MAX];
 };
 
 struct kvpull_refusal {

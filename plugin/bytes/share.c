@@ -72,10 +72,22 @@ static const struct kvpull_field welcome_fields[] = {
 };
 /* clang-format on */
 
+/* Chunks are read by the CPU, and a welcome of a share tells no device memory. */
+static int welcome_is_good(const void *message)
+{
+	const struct kvpull_share_welcome *welcome = message;
+	uint32_t i;
+
+	for (i = 0; i < welcome->region_count; i++)
+		if (welcome->regions[i].kind == KVPULL_REGION_DEVICE)
+			return 0;
+	return 1;
+}
+
 const struct kvpull_table kvpull_reader_hello_table =
 	KVPULL_TABLE("reader", hello_fields, .is_good = NULL);
 const struct kvpull_table kvpull_share_welcome_table =
-	KVPULL_TABLE("share", welcome_fields, .is_good = NULL);
+	KVPULL_TABLE("share", welcome_fields, .is_good = welcome_is_good);
 
 static const struct kvpull_sealed_kind hello_kind = {
 	KVPULL_MESSAGE_READER, &kvpull_reader_hello_table

@@ -80,6 +80,8 @@ static int memory_check(struct kvpull_progress *progress,
 	kvpull_welcome_view(welcome->regions, welcome->region_count,
 			    welcome->entries_address, welcome->slot_count,
 			    view);
+	view->device_count = welcome->device_count;
+	memcpy(view->devices, welcome->devices, sizeof(view->devices));
 	side_fill(progress, welcome, view, &theirs);
 	side_fill(progress, NULL, &progress->facts->serve, &local);
 	code = kvpull_plan_check(&theirs, &detail);

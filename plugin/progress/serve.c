@@ -200,6 +200,9 @@ static size_t welcome_put(void *own, const struct kvpull_caller *caller,
 	memcpy(welcome->engine_id, progress->facts->engine_id,
 	       sizeof(welcome->engine_id));
 	kvpull_welcome_regions_put(welcome->regions, &progress->facts->serve);
+	welcome->device_count = progress->facts->serve.device_count;
+	memcpy(welcome->devices, progress->facts->serve.devices,
+	       sizeof(welcome->devices));
 	memcpy(welcome->caches, progress->facts->caches,
 	       progress->facts->cache_count * sizeof(*progress->facts->caches));
 	return kvpull_handshake_put_welcome(

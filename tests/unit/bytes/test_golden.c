@@ -242,6 +242,15 @@ static const struct golden_member cache_members[] = {
 	GOLDEN_END
 };
 
+static const struct golden_member device_members[] = {
+	GOLDEN(GOLDEN_BYTES, struct kvpull_device_view, uuid),
+	GOLDEN(GOLDEN_U64, struct kvpull_device_view, granularity),
+	GOLDEN(GOLDEN_U64, struct kvpull_device_view, part_bytes),
+	GOLDEN(GOLDEN_U32, struct kvpull_device_view, part_count),
+	GOLDEN(GOLDEN_U32, struct kvpull_device_view, fd_index),
+	GOLDEN_END
+};
+
 static const struct golden_member welcome_members[] = {
 	GOLDEN_KEY(struct handshake_values),
 	GOLDEN(GOLDEN_BYTES, struct handshake_values, their_nonce),
@@ -257,6 +266,8 @@ static const struct golden_member welcome_members[] = {
 		       welcome.region_count, region_members),
 	GOLDEN_ROWS_OF(struct handshake_values, welcome, caches,
 		       welcome.cache_count, cache_members),
+	GOLDEN_ROWS_OF(struct handshake_values, welcome, devices,
+		       welcome.device_count, device_members),
 	GOLDEN_END
 };
 
@@ -436,7 +447,7 @@ UNIT_TEST(shares_are_as_committed)
 
 UNIT_TEST(handshakes_are_as_committed)
 {
-	golden_check_file("handshake.txt", 7, messages);
+	golden_check_file("handshake.txt", 8, messages);
 }
 
 UNIT_TEST(give_backs_are_as_committed_for_ever)

@@ -159,6 +159,18 @@ TEST(largest_messages_fit_the_bound)
 		welcome.regions[i].bytes = UINT64_MAX;
 		welcome.regions[i].address = 0;
 	}
+	welcome.device_count = KVPULL_DEVICE_MEMORIES_MAX;
+	for (i = 0; i < KVPULL_DEVICE_MEMORIES_MAX; i++) {
+		welcome.regions[i].kind = KVPULL_REGION_DEVICE;
+		welcome.regions[i].fd_index = i;
+		welcome.regions[i].bytes = UINT64_MAX - 4095;
+		welcome.devices[i] = (struct kvpull_device_view){
+			.granularity = 4096,
+			.part_bytes = UINT64_MAX - 4095,
+			.part_count = 1,
+			.fd_index = i,
+		};
+	}
 	welcome.cache_count = KVPULL_CACHES_MAX;
 	for (i = 1; i < KVPULL_CACHES_MAX; i++) {
 		welcome.caches[i] = welcome.caches[0];
@@ -488,7 +500,8 @@ TEST(welcomes_out_of_bounds_are_not_made)
 	REFUSED(put_welcome, welcome.engine_id[0] = 0x1b);
 	REFUSED(put_welcome, welcome.region_count = 0);
 	REFUSED(put_welcome, welcome.region_count = KVPULL_REGIONS_MAX + 1);
-	REFUSED(put_welcome, welcome.regions[0].kind = KVPULL_REGION_SLOTS + 1);
+	REFUSED(put_welcome,
+		welcome.regions[0].kind = KVPULL_REGION_DEVICE + 1);
 	REFUSED(put_welcome, welcome.regions[0].bytes = 0);
 	REFUSED(put_welcome, welcome.regions[0].bytes = UINT64_MAX);
 	REFUSED(put_welcome, welcome.cache_count = 0);
@@ -538,7 +551,10 @@ TEST(welcomes_out_of_bounds_are_not_taken)
 	assert_int_equal(welcome_with(regions, KVPULL_REGIONS_MAX + 1, 2),
 			 KVPULL_EPROTO);
 	assert_int_equal(welcome_with(regions, UINT16_MAX, 2), KVPULL_EPROTO);
-	assert_int_equal(welcome_with(regions + 2, 7, 4), KVPULL_EPROTO);
+	assert_int_equal(welcome_with(regions + 2, KVPULL_REGION_DEVICE, 4),
+			 KVPULL_EPROTO);
+	assert_int_equal(welcome_with(regions + 2, KVPULL_REGION_DEVICE + 1, 4),
+			 KVPULL_EPROTO);
 	assert_int_equal(welcome_with(regions + 6, KVPULL_REGIONS_MAX, 4),
 			 KVPULL_EPROTO);
 	assert_int_equal(welcome_with(regions + 18, UINT64_MAX, 8),

@@ -122,7 +122,7 @@ UNIT_TEST(a_share_out_of_bounds_is_not_written)
 	struct kvpull_share_welcome welcome;
 	uint32_t at;
 
-	for (at = 0; at < 7; at++) {
+	for (at = 0; at < 8; at++) {
 		welcome = good;
 		if (at == 0)
 			welcome.incarnation = 0;
@@ -136,6 +136,8 @@ UNIT_TEST(a_share_out_of_bounds_is_not_written)
 			welcome.entry_count = KVPULL_SHARE_ENTRIES_MAX + 1;
 		else if (at == 5)
 			welcome.region_count = 1;
+		else if (at == 6)
+			welcome.regions[1].kind = KVPULL_REGION_DEVICE;
 		else
 			welcome.regions[1].address = UINT64_MAX;
 		assert_int_equal(kvpull_share_put_welcome(bytes, sizeof(bytes),

@@ -144,3 +144,44 @@ void imposter_end(struct imposter *imposter)
 	raw_unlink(&imposter->world, "imposter");
 	world_close(&imposter->world);
 }
+
+int attach_with(struct imposter *imposter, const int *fds, uint32_t fd_count)
+{
+	struct world *world = &imposter->world;
+	struct kvpull_transport *d = world->d.transport;
+	int code;
+
+	imposter_connect(imposter);
+	raw_send(imposter->socket, fds, fd_count);
+	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
+	code = world_attach(world, &world->serve);
+	d->ops->disconnect(d, world->peer);
+	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
+	(void)close(imposter->socket);
+	return code;
+}
+
+void good_begin(struct good *good, const struct world *world)
+{
+	assert_int_equal(kvpull_segment_make(&good->ring_memory, "test-ring",
+					     kvpull_ring_bytes(16),
+					     KVPULL_SEGMENT_SHARED, 0,
+					     &world->log),
+			 0);
+	assert_int_equal(
+		kvpull_ring_init(&good->ring, good->ring_memory.base, 16), 0);
+	assert_int_equal(
+		socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, good->bells),
+		0);
+	good->fds[0] = world->entries_memory.fd;
+	good->fds[1] = good->ring_memory.fd;
+	good->fds[2] = good->bells[1];
+	good->fds[3] = good->fds[4] = world->kv.fd;
+}
+
+void good_end(struct good *good)
+{
+	(void)close(good->bells[0]);
+	(void)close(good->bells[1]);
+	kvpull_segment_unmake(&good->ring_memory);
+}

@@ -41,5 +41,18 @@ struct imposter {
 void imposter_begin(struct imposter *imposter);
 void imposter_connect(struct imposter *imposter);
 void imposter_end(struct imposter *imposter);
+/* A welcome with these descriptors, then attach. */
+int attach_with(struct imposter *imposter, const int *fds, uint32_t fd_count);
+
+/* A producer whose descriptors are good; its memory is what a test makes it. */
+struct good {
+	struct kvpull_shared ring_memory;
+	struct kvpull_ring ring;
+	int bells[2];
+	int fds[5];
+};
+
+void good_begin(struct good *good, const struct world *world);
+void good_end(struct good *good);
 
 #endif /* KVPULL_TESTS_UNIT_SHM_RAW */

@@ -102,24 +102,6 @@ UNIT_TEST(descriptors_are_taken_once)
 	imposter_end(&imposter);
 }
 
-/* A welcome with these descriptors, then attach. */
-static int attach_with(struct imposter *imposter, const int *fds,
-		       uint32_t fd_count)
-{
-	struct world *world = &imposter->world;
-	struct kvpull_transport *d = world->d.transport;
-	int code;
-
-	imposter_connect(imposter);
-	raw_send(imposter->socket, fds, fd_count);
-	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
-	code = world_attach(world, &world->serve);
-	d->ops->disconnect(d, world->peer);
-	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
-	(void)close(imposter->socket);
-	return code;
-}
-
 /* A welcome that is good but for its doorbell, which is closed. */
 static void bell_is_refused(struct imposter *imposter, const int *good,
 			    int bell)
@@ -173,39 +155,6 @@ static void regions_are_refused(struct imposter *imposter, const int good[5])
 	world->serve.region_count = 1;
 	world->serve.regions[0].kind = KVPULL_REGION_STAGED;
 	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EUNSUPPORTED);
-}
-
-/* A producer whose descriptors are good; its memory is what a test makes it. */
-struct good {
-	struct kvpull_shared ring_memory;
-	struct kvpull_ring ring;
-	int bells[2];
-	int fds[5];
-};
-
-static void good_begin(struct good *good, const struct world *world)
-{
-	assert_int_equal(kvpull_segment_make(&good->ring_memory, "test-ring",
-					     kvpull_ring_bytes(16),
-					     KVPULL_SEGMENT_SHARED, 0,
-					     &world->log),
-			 0);
-	assert_int_equal(
-		kvpull_ring_init(&good->ring, good->ring_memory.base, 16), 0);
-	assert_int_equal(
-		socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, good->bells),
-		0);
-	good->fds[0] = world->entries_memory.fd;
-	good->fds[1] = good->ring_memory.fd;
-	good->fds[2] = good->bells[1];
-	good->fds[3] = good->fds[4] = world->kv.fd;
-}
-
-static void good_end(struct good *good)
-{
-	(void)close(good->bells[0]);
-	(void)close(good->bells[1]);
-	kvpull_segment_unmake(&good->ring_memory);
 }
 
 /* A memfd as a producer makes it, and no page of it: nobody maps it here. */
