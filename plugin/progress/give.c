@@ -11,8 +11,9 @@
  * longest (WAIT), and never heard of the claim.
  *
  * Ranks to be given back wait in their peer's to_say, as those do that wait for
- * room for a note. A call that failed by a shortage is made again until the
- * tickets expire; a producer that nobody finds has ended.
+ * room for a note. A call that failed by a shortage, or that was not answered in
+ * time, is made again until the tickets expire; a producer that nobody finds has
+ * ended.
  */
 #include "base/params.h"
 #include "plugin/progress/progress_state.h"
@@ -120,6 +121,11 @@ static void end(struct kvpull_progress *progress, uint32_t index,
 {
 	struct kvpull_remote *remote = &progress->remotes[index];
 	const uint32_t count = remote->giving;
+	/* Whoever is late is there, and busy: that passes. */
+	const int32_t code =
+		remote->give_code && now_ns >= remote->peer.greeted_ns ?
+			KVPULL_EAGAIN :
+			remote->give_code;
 
 	if (!remote->give_code) {
 		say(progress, remote, now_ns);
@@ -134,8 +140,8 @@ static void end(struct kvpull_progress *progress, uint32_t index,
 		progress->remote_ns = now_ns;
 		kvpull_progress_timer(progress, now_ns);
 	}
-	if (remote->give_code)
-		failed(progress, index, remote->give_code, now_ns);
+	if (code)
+		failed(progress, index, code, now_ns);
 }
 
 static void run_one(struct kvpull_progress *progress, uint32_t index,

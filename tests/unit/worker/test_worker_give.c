@@ -383,7 +383,17 @@ TEST(call_that_was_not_heard_is_made_again)
 	assert_int_equal(world->worker->claim_map.count, 0);
 }
 
-TEST(call_that_never_ends_is_given_up)
+/* A call of ours that ends at its deadline: the route says that of any peer. */
+static void late(struct world *world)
+{
+	const uint32_t peer = world_peer_at(world, "1-0");
+
+	world_pass(world, world->config.connect_ms * WORLD_MS);
+	assert_int_equal(world->peers[peer].disconnected, 1);
+	heard(world, "1-0", KVPULL_EPEER);
+}
+
+TEST(call_that_is_answered_too_late_is_made_again)
 {
 	struct world *world = *state;
 
@@ -391,9 +401,48 @@ TEST(call_that_never_ends_is_given_up)
 	world_poll(world, 1);
 	refused(world, "1-0", KVPULL_EVERSION);
 	released(world, 101);
-	world_pass(world, world->config.connect_ms * WORLD_MS);
-	assert_int_equal(world->peers[world_peer_at(world, "1-0")].disconnected,
-			 1);
+	late(world);
+	assert_int_equal(world->worker->claim_map.count, 1);
+	world_pass(world, 20 * WORLD_MS);
+	assert_int_equal(world->gives, 2);
+	gave(world, 0, 101, 0);
+	heard(world, "1-0", 0);
+	assert_int_equal(world->worker->claim_map.count, 0);
+	assert_int_equal(counted(world, "gives_said"), 1);
+}
+
+/* As long as the ticket may be live, and no longer. */
+TEST(call_that_is_never_answered_is_given_up_with_the_ticket)
+{
+	struct world *world = *state;
+	uint32_t times = 0;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	refused(world, "1-0", KVPULL_EVERSION);
+	released(world, 101);
+	while (world->worker->claim_map.count) {
+		const uint32_t gives = world->gives;
+
+		assert_true(times < 100);
+		late(world);
+		times++;
+		world_pass(world, 200 * WORLD_MS);
+		assert_int_equal(world->gives - gives,
+				 world->worker->claim_map.count);
+	}
+	assert_true(times > 1);
+	assert_int_equal(counted(world, "gives_said"), 0);
+}
+
+TEST(call_to_a_producer_that_is_not_there_is_given_up)
+{
+	struct world *world = *state;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	refused(world, "1-0", KVPULL_EVERSION);
+	released(world, 101);
 	heard(world, "1-0", KVPULL_EPEER);
 	assert_int_equal(world->worker->claim_map.count, 0);
 	assert_int_equal(counted(world, "gives_said"), 0);
