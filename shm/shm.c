@@ -24,6 +24,8 @@
 
 #define LOOK_POLLS 16u
 #define LOOK_NS UINT64_C(1000000)
+/* Bounds a slice of a device's copies: a PCIe 5 link brings so much. */
+#define DEVICE_BYTES_PER_MS (UINT64_C(48) << 20)
 #define BUFFERS_BYTES ((size_t)KVPULL_WAIT_BATCH_MAX * KVPULL_MESSAGE_BYTES_MAX)
 
 static const char *shm_address(const struct kvpull_transport *transport)
@@ -297,6 +299,7 @@ static void shm_close(struct kvpull_transport *transport, uint64_t close_by_ns)
 
 	/* Joins the workers, so nothing reads what is unmapped next. */
 	kvpull_copy_close(shm->copy);
+	kvpull_shm_device_close(&shm->device, close_by_ns);
 	kvpull_shm_reads_fini(&shm->reads, close_by_ns);
 	kvpull_shm_peers_fini(&shm->peers, close_by_ns);
 	kvpull_shm_callers_fini(&shm->callers);
@@ -408,6 +411,23 @@ static int copy_open(struct kvpull_shm *shm, struct kvpull_arena *arena)
 	return code;
 }
 
+static int device_open(struct kvpull_shm *shm)
+{
+	const struct kvpull_device_thread_params params = {
+		.open = shm->params.device_open,
+		.index = shm->params.device_index,
+		.wake_fd = shm->wake_fd,
+		.limits = { .job_max = shm->params.reads_max,
+			    .mapping_max = shm->params.peers_max +
+					   KVPULL_DEVICE_MEMORIES_MAX,
+			    .bytes_per_ms = DEVICE_BYTES_PER_MS },
+	};
+
+	shm->device.is_required = shm->params.device_required;
+	return kvpull_shm_device_open(&shm->device, &params,
+				      shm->transport.log);
+}
+
 /* Sets the fields that the parts share. */
 static void parts_join(struct kvpull_shm *shm)
 {
@@ -469,11 +489,17 @@ int kvpull_shm_open(const struct kvpull_shm_params *params,
 	code = copy_open(shm, arena);
 	if (code)
 		goto err_callers;
+	code = device_open(shm);
+	if (code)
+		goto err_copy;
 	shm->reads.copy = shm->copy;
 	if (!kvpull_copy_threads(shm->copy))
 		shm->reads.poll_copies = 1;
 	*transport = &shm->transport;
 	return 0;
+err_copy:
+	kvpull_copy_close(shm->copy);
+	wakes_close(shm);
 err_callers:
 	kvpull_shm_callers_fini(&shm->callers);
 err_reads:

@@ -8,6 +8,7 @@
 #define KVPULL_SHM_SHM_H
 
 #include "base/arena.h"
+#include "base/device.h"
 #include "base/transport.h"
 #include "base/users.h"
 #include "shm/file.h"
@@ -38,9 +39,15 @@ struct kvpull_shm_params {
 	enum kvpull_uring_mode uring;  /* reads of file regions */
 	enum kvpull_file_thread file_thread; /* where there is no io_uring */
 	enum kvpull_file_direct file_direct; /* DIRECT_NO: for tests */
+	kvpull_device_open_fn device_open;   /* NULL: no device is opened */
+	int device_index;                    /* for it */
+	uint32_t device_required; /* 0: the route opens without one, too */
 };
 
-/* 0, KVPULL_ENOMEM, KVPULL_EDEVICE. */
+/*
+ * 0, KVPULL_ENOMEM, KVPULL_EDEVICE; that of a device which is required. Waits for
+ * its driver, KVPULL_DEVICE_HANG_NS at most.
+ */
 int KVPULL_MUST_CHECK kvpull_shm_open(const struct kvpull_shm_params *params,
 				      struct kvpull_arena *arena,
 				      struct kvpull_transport **transport);

@@ -7,6 +7,7 @@
 #define KVPULL_SHM_STATE_H
 
 #include "shm/caller.h"
+#include "shm/device.h"
 #include "shm/peer.h"
 #include "shm/read.h"
 
@@ -17,11 +18,12 @@ struct kvpull_shm {
 	struct kvpull_folder folder;
 	struct kvpull_shortage shortage;
 	struct kvpull_copy *copy;
+	struct kvpull_shm_device device;
 	struct kvpull_shm_callers callers;
 	struct kvpull_shm_peers peers;
 	struct kvpull_shm_reads reads;
 	uint8_t *buffers;
-	int wake_fd; /* copy workers, guest and io_uring write it */
+	int wake_fd; /* copy workers, guest, device and io_uring write it */
 	int timer_fd;
 	uint32_t look_now;
 	uint32_t polls; /* since the last look */

@@ -557,6 +557,13 @@ static int together_check(const struct kvpull_config *config,
 			config->hold_max_ms, config->lease_ms);
 		return KVPULL_ECONFIG;
 	}
+	if (config->device == KVPULL_DEVICE_REQUIRED &&
+	    config->route == KVPULL_ROUTE_PIN_VERBS) {
+		kvpull_detail_set(
+			detail, KVPULL_ECONFIG, "device",
+			"device required is refused: route verbs shares no memory of a device: route must be auto or shm");
+		return KVPULL_ECONFIG;
+	}
 	if (kvpull_verbs_networks_parse(config->networks, &networks))
 		return text_refuse(detail, "networks", config->networks,
 				   "10.0.0.0/8,fd00::/8");

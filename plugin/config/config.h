@@ -35,6 +35,12 @@ enum kvpull_dmabuf {
 	KVPULL_DMABUF_UNSAFE_TEST
 };
 
+enum kvpull_device_mode {
+	KVPULL_DEVICE_OFF = 0,
+	KVPULL_DEVICE_AUTO,
+	KVPULL_DEVICE_REQUIRED
+};
+
 struct kvpull_config {
 	KVPULL_CONFIG_KEYS(KVPULL_KEY_MEMBER)
 	uint32_t key_set; /* there is a key_file, and this is in it */

@@ -440,6 +440,7 @@ static int routes_open(struct kvpull_progress *progress,
 		.given = { .take = kvpull_serve_given, .context = progress },
 		/* Who polls by itself has no thread of ours. */
 		.disk_thread = config->progress == KVPULL_PROGRESS_THREAD,
+		.has_device = 1,
 		.tp_rank = progress->facts->tp_rank,
 	};
 	int code;

@@ -26,6 +26,7 @@ struct kvpull_route_params {
 	struct kvpull_give_sink given; /* of callers that get no place */
 	_Atomic uint64_t *refused;     /* counts callers turned away */
 	uint32_t disk_thread; /* one reads files, where io_uring is not allowed */
+	uint32_t has_device; /* its owner has the one that the key asks for */
 	uint32_t tp_rank; /* among the workers of the node, unless configured */
 };
 

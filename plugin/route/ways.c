@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cuda/cuda.h"
 #include "plugin/route/route.h"
 #include "shm/shm.h"
 #include "verbs/verbs.h"
@@ -27,6 +28,16 @@ static uint32_t poll_copies(const struct kvpull_config *config)
 	if (config->progress_copies == KVPULL_AUTO)
 		return config->progress == KVPULL_PROGRESS_THREAD;
 	return config->progress_copies == KVPULL_ON;
+}
+
+/* The table that a device is opened by; NULL: none is wanted. */
+static kvpull_device_open_fn
+device_open(const struct kvpull_route_params *params)
+{
+	return params->has_device &&
+			       params->config->device != KVPULL_DEVICE_OFF ?
+		       kvpull_cuda_open :
+		       NULL;
 }
 
 static int shm_open_way(const struct kvpull_route_params *params,
@@ -57,6 +68,8 @@ static int shm_open_way(const struct kvpull_route_params *params,
 		.file_thread = params->disk_thread ? KVPULL_FILE_THREAD_YES :
 						     KVPULL_FILE_THREAD_NO,
 		.users = kvpull_config_users(config),
+		.device_open = device_open(params),
+		.device_required = config->device == KVPULL_DEVICE_REQUIRED,
 	};
 
 	/* The name dies with the incarnation: nobody inherits it. */

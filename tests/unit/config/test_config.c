@@ -292,6 +292,9 @@ static const struct {
 	CHOICE(uring, "no", KVPULL_OFF),
 	CHOICE(dmabuf, "no", KVPULL_DMABUF_NO),
 	CHOICE(dmabuf, "unsafe-test", KVPULL_DMABUF_UNSAFE_TEST),
+	CHOICE(device, "off", KVPULL_DEVICE_OFF),
+	CHOICE(device, "auto", KVPULL_DEVICE_AUTO),
+	CHOICE(device, "required", KVPULL_DEVICE_REQUIRED),
 	CHOICE(huge, "auto", KVPULL_AUTO),
 	CHOICE(huge, "no", KVPULL_OFF),
 #undef CHOICE

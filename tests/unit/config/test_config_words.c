@@ -120,6 +120,23 @@ UNIT_TEST(lists_of_rails_must_be_some)
 			 0);
 }
 
+UNIT_TEST(device_that_no_route_shares_is_not_required)
+{
+	struct kvpull_config config;
+
+	assert_int_equal(load(&config, "{}"), 0);
+	assert_int_equal(config.device, KVPULL_DEVICE_OFF);
+	assert_int_equal(
+		load(&config, "{\"device\": \"auto\", \"route\": \"verbs\"}"),
+		0);
+	assert_int_equal(
+		load(&config, "{\"device\": \"required\", \"route\": \"shm\"}"),
+		0);
+	assert_refused(load(&config,
+			    "{\"device\": \"required\", \"route\": \"verbs\"}"),
+		       "device", "route must be auto or shm");
+}
+
 int main(void)
 {
 	return unit_run(environment_clear, NULL);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cuda/cuda.h"
 #include "plugin/route/route.h"
 #include "shm/shm.h"
 #include "tests/lib/unit.h"
@@ -63,6 +64,7 @@ int __wrap_kvpull_verbs_open(const struct kvpull_verbs_params *params,
 static char said[512];
 static uint32_t rank;
 static uint32_t disk_thread;
+static uint32_t has_device;
 
 static void line_keep(void *context, uint32_t level, const char *line)
 {
@@ -82,6 +84,7 @@ static int open_of(const char *route, const char *keys,
 		.config = &config,
 		.tp_rank = rank,
 		.disk_thread = disk_thread,
+		.has_device = has_device,
 		.incarnation = 0x1234,
 		.reads_max = 8,
 		.slots_max = 9,
@@ -186,6 +189,21 @@ UNIT_TEST(socket_is_named_by_the_incarnation_and_files_have_a_thread_if_asked)
 	disk_thread = 1;
 	OPENED(shm, CALLER, file_thread, KVPULL_FILE_THREAD_YES);
 	disk_thread = 0;
+}
+
+/* Off by default, and never for a share's owner or reader. */
+UNIT_TEST(device_is_opened_as_the_key_says)
+{
+	has_device = 1;
+	OPENED(shm, CALLER, device_open, NULL);
+	OPENED(shm, "\"device\":\"off\"", device_open, NULL);
+	OPENED(shm, "\"device\":\"auto\"", device_open, kvpull_cuda_open);
+	OPENED(shm, "\"device\":\"auto\"", device_required, 0);
+	OPENED(shm, "\"device\":\"auto\"", device_index, 0);
+	OPENED(shm, "\"device\":\"required\"", device_open, kvpull_cuda_open);
+	OPENED(shm, "\"device\":\"required\"", device_required, 1);
+	has_device = 0;
+	OPENED(shm, "\"device\":\"required\"", device_open, NULL);
 }
 
 /* Ranks of a node listen on ports that follow each other. */

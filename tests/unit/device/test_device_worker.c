@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Workers and readers as engines open them, with the key `device`: who calls the
+ * fake driver, by which thread, and what is said where there is no device. Each
+ * case is a child: the driver does not work in a fork()ed one.
+ */
+#include <dirent.h>
+
+#include "base/clock.h"
+#include "kvpull/connector.h"
+#include "kvpull/reader.h"
+#include "tests/lib/patience.h"
+#include "tests/lib/unit.h"
+#include "tests/unit/cuda/world.h"
+
+static struct kvpull_worker *worker;
+static struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+static char warning[KVPULL_LOG_LINE_BYTES]; /* the last one */
+static uint32_t warnings;
+
+static void line_count(void *context, uint32_t level, const char *line)
+{
+	(void)context;
+	if (level > KVPULL_LOG_WARN)
+		return;
+	warnings++;
+	(void)snprintf(warning, sizeof(warning), "%s", line);
+}
+
+static int open_with(const char *keys)
+{
+	static const struct kvpull_group group = { .block_tokens = 16 };
+	static const struct kvpull_host host = { .struct_size = sizeof(host),
+						 .log = line_count };
+	static const struct kvpull_model model = {
+		.struct_size = sizeof(model),
+		.model = "tiny",
+		.dtype = "bytes",
+		.layout = "LBHNC",
+		.layer_count = 1,
+		.head_count = 1,
+		.head_bytes = 256,
+	};
+	char config[256];
+	const struct kvpull_open_params params = {
+		.struct_size = sizeof(params),
+		.host = &host,
+		.config_json = config,
+		.model = &model,
+		.engine_id = "device",
+		.tp_size = 1,
+		.groups = &group,
+		.group_bytes = sizeof(group),
+		.group_count = 1,
+	};
+
+	(void)snprintf(
+		config, sizeof(config),
+		"{\"route\":\"shm\",\"copy_threads\":0,\"status\":\"off\"%s}",
+		keys);
+	warnings = 0;
+	return kvpull_connector_v1()->worker->open(&params, &worker, &detail);
+}
+
+static void worker_close(void)
+{
+	kvpull_connector_v1()->worker->close(worker);
+}
+
+/* Threads of the process by that name. */
+static uint32_t threads_called(const char *name)
+{
+	DIR *const folder = opendir("/proc/self/task");
+	const struct dirent *entry;
+	uint32_t count = 0;
+	char path[320];
+	char line[32];
+
+	MUST(folder);
+	while ((entry = readdir(folder))) {
+		FILE *file;
+
+		(void)snprintf(path, sizeof(path), "/proc/self/task/%s/comm",
+			       entry->d_name);
+		file = fopen(path, "re");
+		if (!file)
+			continue;
+		if (fgets(line, sizeof(line), file)) {
+			line[strcspn(line, "\n")] = '\0';
+			count += strcmp(line, name) == 0;
+		}
+		(void)fclose(file);
+	}
+	(void)closedir(folder);
+	return count;
+}
+
+/* The kernel lists a thread for a moment after it was joined. */
+static int is_alone(void)
+{
+	uint32_t tries = 1000 * patience();
+
+	while (threads_called("kvpull-device") && tries--)
+		kvpull_clock_nap();
+	return !threads_called("kvpull-device");
+}
+
+/* 1: a library by that name is mapped into the process. */
+static int is_loaded(const char *name)
+{
+	FILE *const file = fopen("/proc/self/maps", "re");
+	char line[1024];
+	int found = 0;
+
+	MUST(file);
+	while (!found && fgets(line, sizeof(line), file))
+		found = strstr(line, name) != NULL;
+	(void)fclose(file);
+	return found;
+}
+
+/* ---- without a device ---- */
+
+static void off(void)
+{
+	MUST(!open_with(""));
+	MUST(!is_loaded("libcuda"));
+	MUST(is_alone());
+	worker_close();
+	fake_load();
+	MUST(!open_with(",\"device\":\"off\""));
+	MUST(!world.fake_calls());
+	MUST(is_alone());
+	worker_close();
+	MUST(!warnings);
+}
+
+UNIT_TEST(worker_that_wants_no_device_loads_no_driver_and_starts_no_thread)
+{
+	assert_int_equal(end_of(off), 0);
+}
+
+/* ---- with one ---- */
+
+static void used(const char *keys)
+{
+	MUST(!open_with(keys));
+	MUST(world.fake_calls());
+	/* The driver's own threads have the name of whoever started them. */
+	MUST(threads_called("kvpull-device"));
+	MUST(!warnings);
+	worker_close();
+	MUST(is_alone());
+	MUST(fds_open() == world.fds);
+}
+
+static void opened(void)
+{
+	fake_load();
+	used(",\"device\":\"auto\"");
+	used(",\"device\":\"required\"");
+	used(",\"device\":\"required\",\"progress\":\"caller\"");
+}
+
+/* The fake ends a program that leaves anything, and so does a descriptor. */
+UNIT_TEST(device_is_opened_by_its_own_thread_and_given_back)
+{
+	assert_int_equal(end_of(opened), 0);
+}
+
+static void refuse(const char *call)
+{
+	(void)setenv("FAKE_CUDA_REFUSE", call, 1);
+	fake_load();
+}
+
+static void missing(void)
+{
+	refuse("cuInit 100");
+	MUST(!open_with(",\"device\":\"auto\""));
+	MUST(is_alone());
+	MUST(warnings == 1);
+	MUST(strstr(
+		warning,
+		"device=auto, and there is none: cuda: the driver does not start: 100"));
+	worker_close();
+	MUST(fds_open() == world.fds);
+}
+
+UNIT_TEST(missing_device_is_one_line_where_it_may_be_missing)
+{
+	assert_int_equal(end_of(missing), 0);
+}
+
+static void required(void)
+{
+	refuse("cuInit 100");
+	MUST(open_with(",\"device\":\"required\"") == KVPULL_EUNSUPPORTED);
+	MUST(detail.code == KVPULL_EUNSUPPORTED);
+	MUST(warnings == 1);
+	MUST(strstr(warning,
+		    "device=required: cuda: the driver does not start"));
+	MUST(strstr(warning, "or set device=auto"));
+	MUST(!strncmp(detail.message, warning, sizeof(detail.message) - 1));
+	MUST(fds_open() == world.fds);
+	/* A host that wants errors alone hears of it, too. */
+	MUST(open_with(",\"device\":\"required\",\"log_level\":\"error\"") ==
+	     KVPULL_EUNSUPPORTED);
+	MUST(warnings == 1);
+	MUST(strstr(detail.message, "device=required: cuda: "));
+}
+
+UNIT_TEST(missing_device_that_is_required_ends_open_by_name)
+{
+	assert_int_equal(end_of(required), 0);
+}
+
+/* No memory for the context: another code than of a host without a driver. */
+static void full(void)
+{
+	refuse("cuDevicePrimaryCtxRetain 2");
+	MUST(open_with(",\"device\":\"required\"") == KVPULL_ENOMEM);
+	MUST(warnings == 1);
+	MUST(strstr(warning, "device=required: cuda: "));
+	MUST(!open_with(",\"device\":\"auto\""));
+	MUST(warnings == 1);
+	worker_close();
+	MUST(fds_open() == world.fds);
+}
+
+UNIT_TEST(device_without_memory_is_told_with_its_code)
+{
+	assert_int_equal(end_of(full), 0);
+}
+
+/* What the driver refuses later has nothing to do with the key. */
+static void closing(void)
+{
+	refuse("cuDevicePrimaryCtxRelease 2");
+	MUST(!open_with(",\"device\":\"required\""));
+	MUST(!warnings);
+	worker_close();
+	MUST(warnings == 1);
+	MUST(!strncmp(warning, "cuda: ", 6));
+	_exit(0);
+}
+
+UNIT_TEST(later_lines_of_the_device_are_told_as_they_are)
+{
+	assert_int_equal(end_of(closing), 0);
+}
+
+/* ---- pools ---- */
+
+static void reader(void)
+{
+	const struct kvpull_reader_ops *const ops = kvpull_reader_v1();
+	const struct kvpull_host host = { .struct_size = sizeof(host) };
+	const struct kvpull_model model = { .struct_size = sizeof(model),
+					    .model = "m",
+					    .weights = "w",
+					    .dtype = "u8",
+					    .layout = "LBHNC" };
+	const struct kvpull_reader_naming naming = {
+		.struct_size = sizeof(naming),
+		.model = &model,
+		.hash = "sha256",
+	};
+	const struct kvpull_reader_params params = {
+		.struct_size = sizeof(params),
+		.host = &host,
+		.config_json =
+			"{\"copy_threads\":0,\"status\":\"off\",\"route\":\"shm\",\"device\":\"required\"}",
+		.naming = &naming,
+		.engine_id = "reader",
+	};
+	struct kvpull_reader *opened_reader = NULL;
+
+	fake_load();
+	MUST(!ops->open(&params, &opened_reader, &detail));
+	MUST(!world.fake_calls());
+	MUST(is_alone());
+	ops->close(opened_reader);
+}
+
+UNIT_TEST(pool_has_no_device_whatever_the_key_says)
+{
+	assert_int_equal(end_of(reader), 0);
+}
