@@ -65,7 +65,7 @@ public:
 		model.model = "toy", model.dtype = "u8", model.layout = "LBHNC";
 		model.layer_count = model.head_count = 1;
 		model.head_bytes = block_bytes / block_tokens;
-		kvpull_group group{ block_tokens, KVPULL_GROUP_FULL };
+		kvpull_group group{ block_tokens, KVPULL_GROUP_FULL, 0, 0 };
 		auto params = sized<kvpull_open_params>();
 		params.model = &model, params.engine_id = id, params.tp_size = 1;
 		params.groups = &group, params.group_bytes = sizeof(group), params.group_count = 1;
