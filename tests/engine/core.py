@@ -7,19 +7,26 @@ step's tokens reads it of all tokens that it looks at: a block that is missing,
 another request's, or of other weights is found at once. A recurrent layer's slot
 has the name of the last token: a state of another count is found likewise. With drafts, a step
 computes some more tokens that are drawn: those behind the first wrong one were
-written for nothing, and are never to be seen.
+written for nothing, and are never to be seen. A layer that drafts writes a
+number that names the next token, too, as the layers of EAGLE and MTP do.
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
 import math
 import random
+import tempfile
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import drafted
+import model
 import torch
 from doubles import EngineDouble
 from engine import kvpull_config
@@ -63,8 +70,10 @@ except ImportError:
 
 BLOCK = 32
 LONGEST = 2048
+WINDOW = 2 * BLOCK
 HOLD = {"do_remote_decode": True}
 SAMPLED = 7  # what every token is that is made
+DRAFTER = "model.layers.2.attn"  # the layer that drafts
 
 
 def with_states(
@@ -81,14 +90,17 @@ def with_states(
         dtypes=(torch.float32,),
         mamba_cache_mode=mode,
     )
-    made = _specs(0, 0, block, torch.float32) if attention else {}
+    made = _specs(0, 0, False, block, torch.float32) if attention else {}
     return made | {f"model.layers.{n}.mixer": state for n in (1, 2)}
 
 
 def _specs(
-    window: int, chunk: int, block: int, numbers: torch.dtype
+    window: int, chunk: int, drafts: bool, block: int, numbers: torch.dtype
 ) -> dict[str, Any]:
-    """Return a layer that sees all, and one that sees a window or a chunk."""
+    """Return a layer that sees all, and those that are asked for.
+
+    One sees a window or a chunk, one drafts.
+    """
     same = {
         "block_size": block,
         "num_kv_heads": 2,
@@ -104,6 +116,8 @@ def _specs(
         made["model.layers.1.attn"] = ChunkedLocalAttentionSpec(
             attention_chunk_size=chunk, **same
         )
+    if drafts:
+        made[DRAFTER] = FullAttentionSpec(**same)
     return made
 
 
@@ -128,6 +142,16 @@ def ngrams(drafts: int) -> dict[str, Any] | None:
         "method": "ngram",
         "num_speculative_tokens": drafts,
         "prompt_lookup_max": 2,
+    }
+
+
+def eagle(folder: Path, drafts: int, **more: Any) -> dict[str, Any]:
+    """Return the configuration of so many drafts of a step, by a layer."""
+    return {
+        "method": "eagle",
+        "model": str(folder / "drafter"),
+        "num_speculative_tokens": drafts,
+        **more,
     }
 
 
@@ -159,12 +183,15 @@ class Core(EngineDouble):
         caches: bool = True,
         policy: str = "recompute",
         drafts: int = 0,
+        drafter: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(adapters=adapters)
         self._block = block
         self._drafts = drafts  # of a step, for each request that decodes
         self._draw = random.Random(1)
         self.kept = self.refused = 0  # drafts
+        self.refused_last: dict[str, int] = {}  # of a request's last step
+        self.sampled = SAMPLED
         # So many steps are computed before the scheduler hears of the first:
         # vLLM's asynchronous scheduling, which its CPU platform turns off.
         self._ahead = ahead
@@ -183,7 +210,9 @@ class Core(EngineDouble):
             enable_prefix_caching=caches,
             max_num_seqs=8,
             kv_transfer_config=KVTransferConfig(engine_id=role, **transfer),
-            speculative_config=ngrams(drafts),
+            speculative_config=ngrams(drafts)
+            if drafter is None
+            else eagle(folder, drafts, **drafter),
         ).create_engine_config()
         made.cache_config.num_gpu_blocks = 0
         made.cache_config.kv_cache_layout = "LBHNC"
@@ -197,7 +226,8 @@ class Core(EngineDouble):
         with set_current_vllm_config(made):
             caches = _planned(
                 made,
-                layers or _specs(window, chunk, block, numbers),
+                layers
+                or _specs(window, chunk, drafter is not None, block, numbers),
                 cache_bytes,
             )
             self.caches = generate_scheduler_kv_cache_config(caches)
@@ -317,7 +347,7 @@ class Core(EngineDouble):
         self.computed[name] = self.computed.get(name, 0) + count - len(drafts)
         tokens, names = list(request.all_token_ids), []
         sampled = end - len(drafts) - len(tokens)  # and not heard of yet
-        tokens += [SAMPLED] * sampled + drafts
+        tokens += [self.sampled] * sampled + drafts
         lora = request.lora_request
         adapter = self.workers[0].content[lora.lora_int_id] if lora else 0
         first = zlib.crc32(f"{self.weights} {adapter}".encode())
@@ -334,6 +364,10 @@ class Core(EngineDouble):
                     self._advance(layer, table, size, names, end - count)
                 continue
             for layer in group.layer_names:
+                if layer == DRAFTER:
+                    step = range(end - count, end)
+                    self._draft_layer(name, table, tokens, names, step, drafts)
+                    continue
                 for token in range(end - count, end):
                     block = table[token // self._block]
                     self.kv[layer][block, :, token % self._block] = (
@@ -378,6 +412,44 @@ class Core(EngineDouble):
             )
         block = table[(end - 1) // size]
         self._slot(layer, block).fill_(names[end - 1] % self._names)
+
+    def _draft_layer(
+        self,
+        name: str,
+        table: list[int],
+        tokens: list[int],
+        names: list[int],
+        step: range,
+        drafts: list[int],
+    ) -> None:
+        """Do as a layer that drafts with a step's tokens.
+
+        It takes those that were no wrong drafts, each with the next token, and
+        writes on behind them for its own guesses.
+        """
+        end = step.stop - len(drafts) + self._right(drafts)
+        known = self.scheduler.requests[name].all_token_ids
+        seen = tokens[:end] + [known[end] if end < len(known) else self.sampled]
+        layer = self.kv[DRAFTER]
+        made = [
+            zlib.crc32(after.to_bytes(4, "little", signed=True), named)
+            % self._names
+            for named, after in zip(names[:end], seen[1:], strict=True)
+        ]
+        for token in range(step.start, end):
+            block = table[token // self._block]
+            layer[block, :, token % self._block] = made[token]
+        for token in range(end, end + self._drafts - 1):
+            if token // self._block < len(table):
+                layer[table[token // self._block], :, token % self._block] = -1
+        is_lax = self.is_lax or name in self.mixed
+        for token in range(end if is_lax else 0, end):
+            block = table[token // self._block]
+            found = int(layer[block, 0, token % self._block, 0])
+            assert block and found == made[token], (
+                f"{name}: a draft behind token {end - 1} sees another token "
+                f"{token} in block {block} of {table}"
+            )
 
     def step(self) -> None:
         """Schedule, compute, report."""
@@ -436,18 +508,26 @@ class Core(EngineDouble):
     def _sampled(self, said: Any, name: str) -> list[int]:
         """Return a request's new tokens: drafts up to a wrong one, and one."""
         drafts = said.scheduled_spec_decode_tokens.get(name, [])
-        kept = 0
-        while kept < len(drafts) and drafts[kept] == SAMPLED:
-            kept += 1
+        kept = self._right(drafts)
         self.kept += kept
         self.refused += len(drafts) - kept
-        return [SAMPLED] * (kept + 1)
+        self.refused_last[name] = len(drafts) - kept
+        return [self.sampled] * (kept + 1)
+
+    def _right(self, drafts: list[int]) -> int:
+        """Return how many drafts come before the first wrong one."""
+        kept = 0
+        while kept < len(drafts) and drafts[kept] == self.sampled:
+            kept += 1
+        return kept
 
     def _draft(self) -> None:
         """Draw what may come next of each request that decodes."""
         names = [r.request_id for r in self.scheduler.running]
         made = [
-            self._draw.choices((SAMPLED, SAMPLED + 1), (4, 1), k=self._drafts)
+            self._draw.choices(
+                (self.sampled, self.sampled + 1), (4, 1), k=self._drafts
+            )
             for _ in names
         ]
         self.scheduler.update_draft_token_ids(DraftTokenIds(names, made))
@@ -483,3 +563,60 @@ def run(cores: list[Core], said: Callable[[], bool]) -> None:
         assert time.monotonic() < end or steps < 10_000, "not within 20 s"
         for core in cores:
             core.step()
+
+
+@functools.cache
+def home() -> Path:
+    """Return a folder with the models; it goes when the process ends."""
+    made = tempfile.TemporaryDirectory()
+    atexit.register(made.cleanup)
+    folder = Path(made.name)
+    model.make(folder / "model", 1)
+    for name, seed in (("drafter", 2), ("other-drafter", 3)):
+        drafted.make_eagle(folder / name, seed)
+    return folder
+
+
+@contextmanager
+def place() -> Iterator[Path]:
+    """Make the folder of some engines, with the models in it."""
+    with tempfile.TemporaryDirectory(dir=home()) as made:
+        for name in ("model", "drafter", "other-drafter"):
+            (Path(made) / name).symlink_to(home() / name)
+        yield Path(made)
+
+
+@contextmanager
+def pair(
+    d_block: int = BLOCK,
+    d_dtype: str = "",
+    d_caches: bool = True,
+    d_drafts: dict[str, Any] | None = None,
+    **layers: Any,
+) -> Iterator[tuple[Core, Core]]:
+    """P and D; at the end nothing is held and nothing is in use."""
+    with place() as folder:
+        p = Core(folder, "kv_producer", **layers)
+        if d_dtype:
+            layers["cache_dtype"] = d_dtype
+        layers |= d_drafts or {}
+        d = Core(
+            folder, "kv_consumer", block=d_block, caches=d_caches, **layers
+        )
+        yield p, d
+        run([p, d], lambda: p.used() == 0 and d.used() == 0)
+        assert p.count("worker_holds_expired") == 0
+        p.close()
+        d.close()
+
+
+def prompt_of(length: int, seed: int = 0) -> list[int]:
+    """Return a prompt of a length that no other one begins with."""
+    return [3 + (length * 31 + seed * 7 + i * 5) % 500 for i in range(length)]
+
+
+def prefilled(p: Core, name: str, prompt: list[int]) -> dict[str, object]:
+    """Return what P answers."""
+    p.ask(name, prompt, HOLD)
+    run([p], lambda: name in p.answers)
+    return p.answers[name].kv_transfer_params

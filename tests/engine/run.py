@@ -17,6 +17,7 @@ from pathlib import Path
 
 import beside
 import chaos
+import drafts
 import fleet
 import guesses
 import kinds
@@ -141,6 +142,7 @@ def groups(smoke: bool, nixl: Path | None) -> list[Group]:
         ("states", states.states, states.STATES),
         ("recurrent", states.recurrent, states.STATES),
         ("guessing", guesses.guessing_crowd, kinds.CROWDS),
+        *drafts.GROUPS,
         ("fleet", fleet.fleet, fleet.FLEET),
         ("sliding", fleet.sliding, fleet.SLIDING),
         ("sinks", kinds.sinks, kinds.SINKS),

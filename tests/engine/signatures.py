@@ -57,12 +57,15 @@ REACHED = {
         "pipeline_parallel_size prefill_context_parallel_size rank "
         "tensor_parallel_size world_size"
     ),
-    "vllm.config.speculative.SpeculativeConfig": "method",
+    "vllm.config.speculative.SpeculativeConfig": (
+        "draft_load_config draft_model_config draft_parallel_config method "
+        "parallel_drafting"
+    ),
     "vllm.config.vllm.VllmConfig": (
         "attention_config cache_config device_config ec_transfer_config "
         "kv_transfer_config "
-        "load_config lora_config model_config parallel_config "
-        "speculative_config"
+        "load_config lora_config model_config num_prefill_lookahead_tokens "
+        "parallel_config speculative_config"
     ),
     "vllm.distributed.kv_transfer.kv_connector.v1.base.KVConnectorBase_V1": (
         "_kv_cache_config"

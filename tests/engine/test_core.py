@@ -9,11 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -22,11 +18,20 @@ from engine import environment
 os.environ.update(environment())
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
-import model  # noqa: E402
 import torch  # noqa: E402
-from core import BLOCK, HOLD, Core, ngrams, run  # noqa: E402
+from core import (  # noqa: E402
+    BLOCK,
+    HOLD,
+    WINDOW,
+    Core,
+    pair,
+    place,
+    prefilled,
+    prompt_of,
+    run,
+)
 from kvpull_vllm import stats  # noqa: E402
-from kvpull_vllm.settings import ConfigError, check_engine  # noqa: E402
+from kvpull_vllm.settings import ConfigError  # noqa: E402
 from opentelemetry import trace  # noqa: E402
 from opentelemetry.sdk.trace import TracerProvider  # noqa: E402
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
@@ -34,51 +39,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import (  # noqa: E4
     InMemorySpanExporter,
 )
 from runner import run_all, test  # noqa: E402
-from vllm.engine.arg_utils import EngineArgs  # noqa: E402
 from vllm.v1.core.sched.interface import PauseState  # noqa: E402
 
-WINDOW = 2 * BLOCK
-FOLDER = Path()
 SPANS = InMemorySpanExporter()
-
-
-@contextmanager
-def pair(
-    d_block: int = BLOCK,
-    d_dtype: str = "",
-    d_caches: bool = True,
-    d_drafts: int | None = None,
-    **layers: Any,
-) -> Iterator[tuple[Core, Core]]:
-    """P and D; at the end nothing is held and nothing is in use."""
-    with tempfile.TemporaryDirectory(dir=FOLDER) as made:
-        folder = Path(made)
-        (folder / "model").symlink_to(FOLDER / "model")
-        p = Core(folder, "kv_producer", **layers)
-        if d_dtype:
-            layers["cache_dtype"] = d_dtype
-        if d_drafts is not None:
-            layers["drafts"] = d_drafts
-        d = Core(
-            folder, "kv_consumer", block=d_block, caches=d_caches, **layers
-        )
-        yield p, d
-        run([p, d], lambda: p.used() == 0 and d.used() == 0)
-        assert p.count("worker_holds_expired") == 0
-        p.close()
-        d.close()
-
-
-def prompt_of(length: int, seed: int = 0) -> list[int]:
-    """Return a prompt of a length that no other one begins with."""
-    return [3 + (length * 31 + seed * 7 + i * 5) % 500 for i in range(length)]
-
-
-def prefilled(p: Core, name: str, prompt: list[int]) -> dict[str, object]:
-    """Return what P answers."""
-    p.ask(name, prompt, HOLD)
-    run([p], lambda: name in p.answers)
-    return p.answers[name].kv_transfer_params
 
 
 def _of_each_length(p: Core, d: Core, lengths: range) -> list[int]:
@@ -290,71 +253,6 @@ def quantized_caches_are_pulled_by_their_like() -> None:
             p.scheduler.set_pause_state(PauseState.PAUSED_NEW)
 
 
-@test
-def drafts_are_never_among_what_is_pulled() -> None:
-    """Of each length: P guesses on behind the prompt, and so does D."""
-    kinds: tuple[dict[str, Any], ...] = ({}, {"window": WINDOW}, {"chunk": WINDOW})
-    for kind in kinds:
-        with pair(drafts=4, **kind) as (p, d):
-            for length in range(2 * BLOCK - 2, 3 * BLOCK + 3):
-                prompt, name = prompt_of(length), f"{length}"
-                # A window moves on with each token of P's.
-                p.ask(name, prompt, HOLD, 1 if kind else 12)
-                run([p], lambda name=name: name in p.answers)
-                params = p.answers[name].kv_transfer_params
-                d.ask(name, prompt, params, 40)
-                run([p, d], lambda name=name: name in d.answers)
-                assert d.answers[name].finish_reason is not None
-            assert d.count("worker_pulls_done") > 30
-            assert d.count("scheduler_pulls_failed") == 0
-            for core in (d,) if kind else (p, d):
-                assert core.kept > 100 < core.refused, (core.kept, core.refused)
-
-
-@test
-def who_guesses_and_who_does_not_pull_from_each_other() -> None:
-    """Drafts that are looked up are no part of the KV, at either end."""
-    for at_p, at_d in ((4, 0), (0, 4)):
-        with pair(drafts=at_p, d_drafts=at_d) as (p, d):
-            prompt = prompt_of(100)
-            p.ask("one", prompt, HOLD, 12)
-            run([p], lambda: "one" in p.answers)
-            d.ask("one", prompt, p.answers["one"].kv_transfer_params, 40)
-            run([p, d], lambda: "one" in d.answers)
-            assert d.count("worker_pulls_done") == 1
-
-
-@test
-def a_prompt_that_is_left_while_it_is_guessed_is_held_as_far_as_it_is() -> None:
-    """An abort revokes by default; what a held one names are prompt tokens."""
-    with pair(drafts=4) as (p, d):
-        prompt = prompt_of(100)
-        p.ask("left", prompt, HOLD, 200)
-        run([p], lambda: p.refused > 8 and p.kept > 8)
-        p.leave("left")
-        run([p], lambda: p.used() == 0)
-        d.ask("next", prompt, prefilled(p, "next", prompt), 40)
-        run([p, d], lambda: "next" in d.answers)
-        assert d.count("worker_pulls_done") == 1
-
-
-@test
-def speculation_with_layers_of_its_own_is_refused_by_name() -> None:
-    """Those of a draft model are not laid out yet; no request is served."""
-    made = EngineArgs(
-        model=str(FOLDER / "model"), speculative_config=ngrams(4)
-    ).create_engine_config()
-    check_engine(made)
-    for method in ("eagle", "eagle3", "mtp", "draft_model", "medusa", "suffix"):
-        made.speculative_config.method = method
-        try:
-            check_engine(made)
-        except ConfigError as error:
-            assert f"--speculative-config of method {method}" in str(error), error
-        else:
-            raise AssertionError(f"{method} is taken")
-
-
 # What llm-d's sidecar (nixlv2), Dynamo's NIXL protocol and Ray Serve's
 # prefill router send to P; D gets P's whole object from all of them.
 NIXL_BODY = {
@@ -540,14 +438,10 @@ def all_is_told_before_an_engine_rests() -> None:
 
 def main() -> int:
     """Run all; 0 if all hold."""
-    global FOLDER
-    with tempfile.TemporaryDirectory() as made:
-        FOLDER = Path(made)
-        model.make(FOLDER / "model", 1)
-        tracer = TracerProvider()
-        tracer.add_span_processor(SimpleSpanProcessor(SPANS))
-        trace.set_tracer_provider(tracer)
-        return run_all()
+    tracer = TracerProvider()
+    tracer.add_span_processor(SimpleSpanProcessor(SPANS))
+    trace.set_tracer_provider(tracer)
+    return run_all()
 
 
 if __name__ == "__main__":

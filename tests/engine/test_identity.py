@@ -22,10 +22,12 @@ from engine import environment
 os.environ.update(environment())
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
+import drafted  # noqa: E402
 import model  # noqa: E402
 import rollout  # noqa: E402
 import torch  # noqa: E402
 from PIL import Image  # noqa: E402
+from core import eagle  # noqa: E402
 from kvpull_vllm import (  # noqa: E402
     configuration,
     connector,
@@ -250,11 +252,17 @@ def _engine_of(folder: Path, **more: Any) -> Any:
     """
     if not _ENGINES:
         model.make(Path(_MADE.name), 1)
+        drafted.make_eagle(Path(_MADE.name) / "drafter", 2)
         _ENGINES.append(
             EngineArgs(
-                model=_MADE.name, dtype="float32", block_size=32
+                model=_MADE.name,
+                dtype="float32",
+                block_size=32,
+                speculative_config=eagle(Path(_MADE.name), 3),
             ).create_engine_config()
         )
+        _DRAFTING.append(_ENGINES[0].speculative_config)
+        _ENGINES[0].speculative_config = None
     made = copy.copy(_ENGINES[0])
     made.cache_config = copy.copy(made.cache_config)
     made.model_config = copy.copy(made.model_config)
@@ -267,6 +275,18 @@ def _engine_of(folder: Path, **more: Any) -> Any:
 
 _MADE = tempfile.TemporaryDirectory()
 _ENGINES: list[Any] = []
+_DRAFTING: list[Any] = []
+
+
+def _with_drafts(made: Any, folder: Path, **more: Any) -> Any:
+    """Give an engine an EAGLE layer, whose files are in a folder."""
+    speculative = copy.copy(_DRAFTING[0])
+    draft = copy.copy(speculative.draft_model_config)
+    for name, value in {"model": str(folder), **more}.items():
+        setattr(draft, name, value)
+    speculative.draft_model_config = draft
+    made.speculative_config = speculative
+    return made
 
 
 def _caches(cell: torch.dtype = torch.float32) -> Any:
@@ -360,6 +380,9 @@ def _rows(folder: Path) -> dict[str, Any]:
     def sets(**fields: Any) -> Any:
         return lambda made: made.model_config.__dict__.update(fields)
 
+    def sets_draft(**fields: Any) -> Any:
+        return lambda made: _owner(made, "drafts").__dict__.update(fields)
+
     def sets_spec(made: Any) -> None:
         group = made.caches.transfer_groups[0]
         group.kv_cache_spec = replace(group.kv_cache_spec, sliding_window=64)
@@ -372,6 +395,9 @@ def _rows(folder: Path) -> dict[str, Any]:
         "processors": writes("preprocessor_config.json", '{"size": 2}'),
         "scales": writes("scales.json", '{"q": 2}'),
         "code": writes("modeling.py", "x = 2"),
+        "drafts.config.json": writes("drafter/config.json", '{"layers": 2}'),
+        "drafts.lengths": sets_draft(hf_config=_rope(), max_model_len=2048),
+        "drafts.numbers": sets_draft(dtype=torch.bfloat16),
     }
 
 
@@ -384,8 +410,10 @@ def _rope() -> Any:
 
 def _whole(folder: Path) -> Any:
     """Return a configuration in which each part says something."""
+    (folder / "drafter").mkdir()
     for name, text in (
         ("config.json", '{"hidden_size": 8}'),
+        ("drafter/config.json", '{"layers": 1}'),
         ("preprocessor_config.json", '{"size": 1, "_name": "x"}'),
         ("scales.json", '{"q": 1}'),
         ("modeling.py", "x = 1"),
@@ -402,10 +430,16 @@ def _whole(folder: Path) -> Any:
     of_media.mm_encoder_fp8_scale_path = str(folder / "scales.json")
     made.attention_config = copy.copy(made.attention_config)
     made.caches = _caches()
+    _with_drafts(
+        made, folder / "drafter", hf_config=_rope(), max_model_len=512
+    )
+    made.speculative_config.kv_cache_dtype = "auto"
     return made
 
 
 def _owner(made: Any, name: str) -> Any:
+    if name == "drafts":
+        return made.speculative_config.draft_model_config
     is_media = name == "multimodal_config"
     return getattr(made.model_config if is_media else made, name)
 
@@ -420,8 +454,9 @@ def each_part_of_the_configuration_is_compared_by_itself() -> None:
         with tempfile.TemporaryDirectory() as other:  # a folder has any name
             found = _whole(Path(other))
             assert configuration.text(found, found.caches) == plain
-        owned = [name for name in parts if "." in name and name != "config.json"]
-        assert {*_rows(Path(first)), *owned} == {*parts}, [*parts]
+        rows = _rows(Path(first))
+        owned = [name for name in parts if "." in name and name not in rows]
+        assert {*rows, *owned} == {*parts}, [*parts]
         for name in parts:
             with tempfile.TemporaryDirectory() as folder:
                 made = _whole(Path(folder))
@@ -443,11 +478,46 @@ def each_part_of_the_configuration_is_compared_by_itself() -> None:
                 assert text == plain, f"{owner}.{field}"
 
 
+@test
+def drafts_that_have_kv_are_named_with_the_weights() -> None:
+    """By method and files; the digest of who has none is what it was."""
+    own = settings.read({}, True)
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        model.make(folder / "model", 1)
+        for name, seed in (("a", 2), ("b", 2), ("c", 3)):
+            drafted.make_eagle(folder / name, seed)
+
+        def named(name: str, **more: Any) -> identity.Identity:
+            engine = _engine_of(folder / "model")
+            if name:
+                _with_drafts(engine, folder / name)
+                engine.speculative_config.__dict__.update(more)
+            return identity.identity(engine, _caches(), own, "0")
+
+        none, one = named(""), named("a")
+        text = re.fullmatch(
+            r"(files \w{24}), drafts by eagle files \w{24}", one.weights
+        )
+        assert text and text[1] == none.weights, one
+        assert one.config != none.config
+        assert named("a", num_speculative_tokens=7) == one == named("b")
+        assert named("c").weights != one.weights
+        assert named("a", method="ngram") == none
+        ours = named("model", method="mtp")  # MTP: in the model's own files
+        assert ours.weights == f"{none.weights}, drafts by mtp", ours
+        # A name of the operator's is of all weights.
+        own = settings.read({"weights": "mine"}, True)
+        assert named("a").weights == named("c").weights == "mine"
+        parts = configuration.parts(_engine_of(folder / "model"), _caches())
+        assert not any("draft" in name or "specul" in name for name in parts)
+
+
 # Told by another part, which is changed by it.
 _TOLD = {
     *("model", "model_weights", "revision", "hf_config", "hf_config_path"),
     *("hf_overrides", "dtype", "multimodal_config", "trust_remote_code"),
-    *("max_model_len", "mm_encoder_fp8_scale_path"),
+    *("max_model_len", "mm_encoder_fp8_scale_path", "draft_model_config"),
 }
 
 

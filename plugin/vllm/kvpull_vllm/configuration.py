@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kvpull_vllm import files, layout
+from kvpull_vllm import files, layout, settings
 
 _LLAMA4_TUNED_ABOVE = 32768
 # Keys of config.json that leave KV as it is, and differ between machines.
@@ -103,6 +103,27 @@ ASIDE = {
         "flex_attn_block_m", "flex_attn_block_n", "flex_attn_q_block_size",
         "flex_attn_kv_block_size",
     },
+    "speculative_config": {
+        # Their weights, config.json and options are parts by themselves.
+        "model", "revision", "code_revision", "quantization",
+        "draft_model_config", "draft_load_config", "draft_parallel_config",
+        "target_model_config", "target_parallel_config",
+        "draft_tensor_parallel_size", "tensor_parallel_size",
+        # What is drafted from the KV, and what becomes of it.
+        "num_speculative_tokens", "num_speculative_tokens_per_batch_size",
+        "rejection_sample_method", "synthetic_acceptance_rates",
+        "synthetic_acceptance_length", "enable_adaptive_verification",
+        "draft_sample_method", "use_local_argmax_reduction",
+        "use_heterogeneous_vocab", "dspark_draft_topk",
+        # How it runs.
+        "enforce_eager", "moe_backend", "attention_backend", "max_model_len",
+        "disable_padded_drafter_batch", "disable_eagle_block_drop",
+        # Of methods that look drafts up.
+        "prompt_lookup_max", "prompt_lookup_min",
+        "suffix_decoding_max_tree_depth",
+        "suffix_decoding_max_cached_requests",
+        "suffix_decoding_max_spec_factor", "suffix_decoding_min_token_prob",
+    },
 }  # fmt: skip
 # Files that say how media become numbers.
 PROCESSORS = "*processor*.json"
@@ -143,15 +164,14 @@ def _merged(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _overridden(model: Any) -> Any:
-    """Return the model's configuration with --hf-overrides.
+def _overridden(model: Any, more: Any) -> Any:
+    """Return a model's configuration with --hf-overrides.
 
     As it stands in its file: the object that vLLM has is changed by some
     models while they are built, which is in the workers' processes only.
     """
     from transformers import PretrainedConfig
 
-    more = model.hf_overrides
     try:
         found, _ = PretrainedConfig.get_config_dict(
             getattr(model, "hf_config_path", None) or model.model,
@@ -208,13 +228,36 @@ def _by_length(model: Any) -> list[Any]:
     return chosen
 
 
-def _fields(name: str, config: Any) -> Iterator[tuple[str, Any]]:
+def _fields(
+    name: str, config: Any, called: str = ""
+) -> Iterator[tuple[str, Any]]:
     """Yield the fields of a configuration of vLLM's that are compared."""
     if not dataclasses.is_dataclass(config):
         return
     for field in dataclasses.fields(config):
         if field.name not in ASIDE[name]:
-            yield f"{name}.{field.name}", getattr(config, field.name, None)
+            value = getattr(config, field.name, None)
+            yield f"{called or name}.{field.name}", value
+
+
+def _drafts(vllm_config: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the parts of layers that draft.
+
+    The text of an engine without such layers has no part for them.
+    """
+    drafting = settings.drafting(vllm_config)
+    if drafting is None:
+        return
+    draft = drafting.draft_model_config
+    # Its overrides are vLLM's own, and the model's where that has a function.
+    yield "drafts.config.json", _plain(_overridden(draft, {}), _UNIMPORTANT)
+    yield "drafts.lengths", _by_length(draft)
+    yield "drafts.numbers", draft.dtype
+    yield from _fields("model_config", draft, "drafts")
+    for name, value in _fields("speculative_config", drafting):
+        if name.endswith(".kv_cache_dtype"):  # None: as the model's
+            value = value or vllm_config.cache_config.cache_dtype
+        yield name, value
 
 
 def content(paths: list[Path]) -> list[list[str]]:
@@ -244,10 +287,11 @@ def _files(vllm_config: Any, pattern: str) -> list[list[str]]:
 def parts(vllm_config: Any, kv_cache_config: Any) -> dict[str, Any]:
     """Return the configuration that decides KV, overrides applied."""
     model = vllm_config.model_config
+    overridden = _overridden(model, model.hf_overrides)
     media = getattr(model, "multimodal_config", None)
     scales = getattr(media, "mm_encoder_fp8_scale_path", None)
     found: dict[str, Any] = {
-        "config.json": _plain(_overridden(model), _UNIMPORTANT),
+        "config.json": _plain(overridden, _UNIMPORTANT),
         "lengths": _by_length(model),
         "numbers": model.dtype,
         "layers": [
@@ -262,7 +306,9 @@ def parts(vllm_config: Any, kv_cache_config: Any) -> dict[str, Any]:
     }
     for name in ASIDE:
         owner = model if name == "multimodal_config" else vllm_config
-        found.update(_fields(name, getattr(owner, name, None)))
+        if name != "speculative_config":
+            found.update(_fields(name, getattr(owner, name, None)))
+    found.update(_drafts(vllm_config))
     return found
 
 

@@ -17,6 +17,7 @@ _WHOLE = ("FullAttentionSpec", "MLAAttentionSpec")
 _SLIDING = ("SlidingWindowSpec", "ChunkedLocalAttentionSpec")
 _STATE = "MambaSpec"
 _STATE_MODES = ("align", "none")
+_DRAFTS = "draft_model."  # vLLM's prefix of a draft model's layers
 
 
 @dataclass(frozen=True)
@@ -144,10 +145,15 @@ def groups(kv_cache_config: Any) -> list[Any]:
 
 
 def layer_order(kv_cache_config: Any) -> dict[str, int]:
-    """Return each layer's index in the model, the same at every engine."""
+    """Return each layer's index in the model, the same at every engine.
 
-    def place(name: str) -> tuple[list[int], str]:
-        return [int(digits) for digits in re.findall(r"\d+", name)], name
+    The layers of a draft model are numbered as the model's are, and lie behind
+    them.
+    """
+
+    def place(name: str) -> tuple[bool, list[int], str]:
+        numbers = [int(digits) for digits in re.findall(r"\d+", name)]
+        return name.startswith(_DRAFTS), numbers, name
 
     names = [n for group in groups(kv_cache_config) for n in group.layer_names]
     return {name: index for index, name in enumerate(sorted(names, key=place))}

@@ -123,15 +123,54 @@ def local_rank(parallel: Any) -> int:
     return int(here * size + parallel.rank % size)
 
 
-# Ways to speculate whose drafts are looked up, not computed: the KV cache has
-# the model's layers alone.
+# Methods whose drafts are looked up in the text: the KV cache has the model's
+# layers alone.
 _LOOKED_UP = ("ngram",)
+# Methods whose drafts are computed by layers that have KV of their own.
+_COMPUTED = ("eagle", "mtp", "draft_model")
+
+
+def drafting(vllm_config: Any) -> Any:
+    """Return the speculative configuration if drafts have KV, else None."""
+    made = vllm_config.speculative_config
+    is_looked_up = made is None or made.method in _LOOKED_UP
+    return None if is_looked_up or made.draft_model_config is None else made
+
+
+def _drafts_refused(vllm_config: Any) -> dict[str, bool]:
+    """Return what is not taken of speculative decoding, by name."""
+    speculative = vllm_config.speculative_config
+    if speculative is None or speculative.method in _LOOKED_UP:
+        return {}
+    method = f"--speculative-config of method {speculative.method}"
+    if speculative.method not in _COMPUTED:
+        return {method: True}
+    model, draft = vllm_config.model_config, speculative.draft_model_config
+    ranks = vllm_config.parallel_config.tensor_parallel_size
+    own = speculative.draft_parallel_config.tensor_parallel_size
+    heads, drafted = (
+        1 if of.use_mla else of.get_total_num_kv_heads()
+        for of in (model, draft)
+    )
+    return {
+        # The KV that such layers have of a prompt's last tokens is that of
+        # tokens which P has sampled, and D does not compute it again.
+        f"{method} with several layers that draft": inside.option(
+            vllm_config, "num_prefill_lookahead_tokens", 1
+        )
+        > 1,
+        f"{method} with parallel_drafting": speculative.parallel_drafting,
+        f"{method} with draft_tensor_parallel_size {own} of {ranks}": own
+        != ranks,
+        f"{method} whose draft layers have {drafted} KV heads beside {heads}": (
+            heads != drafted or model.use_mla != draft.use_mla
+        ),
+    }
 
 
 def check_engine(vllm_config: Any) -> None:
     """Refuse, by name, what this version does not do."""
     parallel = vllm_config.parallel_config
-    speculative = vllm_config.speculative_config
     refused = {
         "--pipeline-parallel-size > 1": parallel.pipeline_parallel_size > 1,
         "--decode-context-parallel-size > 1": inside.option(
@@ -145,9 +184,7 @@ def check_engine(vllm_config: Any) -> None:
         "--enable-sleep-mode": inside.option(
             vllm_config.model_config, "enable_sleep_mode", False
         ),
-        f"--speculative-config of method {speculative and speculative.method}": (
-            speculative is not None and speculative.method not in _LOOKED_UP
-        ),
+        **_drafts_refused(vllm_config),
         "enable_permute_local_kv": inside.option(
             vllm_config.kv_transfer_config, "enable_permute_local_kv", False
         ),

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes layers that draft for the tiny Llama of model.py.
+
+An EAGLE or MTP layer of drawn weights drafts hardly a right token. A draft
+model that is nearly the model drafts right ones as long as its own KV is right.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import model
+import torch
+from model import CONFIG, HEAD_DIM, HEADS, HIDDEN, INNER, KV_HEADS, WORDS
+from safetensors.torch import save_file
+
+NOISE = 0.02  # of the model's weights, in a draft model that is right at times
+QUERY, KEY = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
+
+
+def _layer(at: str, seed: int, wide: int = HIDDEN) -> dict[str, torch.Tensor]:
+    """Return a layer of a Llama that takes so many numbers a token."""
+    random = torch.Generator().manual_seed(seed)
+
+    def matrix(rows: int, columns: int, gain: float) -> torch.Tensor:
+        made = torch.randn(rows, columns, generator=random)
+        return made * (gain / columns**0.5)
+
+    return {
+        f"{at}self_attn.q_proj.weight": matrix(QUERY, wide, 1.6),
+        f"{at}self_attn.k_proj.weight": matrix(KEY, wide, 1.6),
+        f"{at}self_attn.v_proj.weight": matrix(KEY, wide, 3.0),
+        f"{at}self_attn.o_proj.weight": matrix(HIDDEN, QUERY, 3.0),
+        f"{at}mlp.gate_proj.weight": matrix(INNER, HIDDEN, 1.0),
+        f"{at}mlp.up_proj.weight": matrix(INNER, HIDDEN, 1.0),
+        f"{at}mlp.down_proj.weight": matrix(HIDDEN, INNER, 1.0),
+        f"{at}input_layernorm.weight": torch.ones(HIDDEN),
+        f"{at}post_attention_layernorm.weight": torch.ones(HIDDEN),
+    }
+
+
+def _mix(parts: int, seed: int) -> torch.Tensor:
+    """Return what makes one hidden state of several."""
+    random = torch.Generator().manual_seed(seed)
+    drawn = torch.randn(HIDDEN, parts * HIDDEN, generator=random)
+    return drawn * (parts * HIDDEN) ** -0.5
+
+
+def _write(
+    folder: Path, made: dict[str, torch.Tensor], **config: Any
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({**CONFIG, "num_hidden_layers": 1, **config})
+    (folder / "config.json").write_text(text)
+    save_file(made, str(folder / "model.safetensors"))
+
+
+def make_eagle(folder: Path, seed: int) -> None:
+    """Write an EAGLE layer: it takes a hidden state and the next token."""
+    made = _layer("layers.0.", seed) | {"fc.weight": _mix(2, seed)}
+    del made["layers.0.input_layernorm.weight"]  # its first layer has none
+    _write(folder, made)
+
+
+def make_near(folder: Path, seed: int) -> None:
+    """Write a draft model that is nearly the model of a seed."""
+    model.make(folder, seed)
+    random = torch.Generator().manual_seed(seed)
+    made = {
+        name: tensor
+        + NOISE * tensor.std(correction=0) * torch.randn(
+            tensor.shape, generator=random
+        )
+        for name, tensor in model.weights(seed).items()
+    }
+    save_file(made, str(folder / "model.safetensors"))
+
+
+def make_mtp(folder: Path, seed: int) -> None:
+    """Write a model with an MTP layer in its own files: a MiMo, a Qwen2."""
+    model.make(folder, seed)
+    made = model.weights(seed)
+    at = "model.mtp_layers.0."
+    made |= _layer(at, seed + 1) | {
+        f"{at}{name}_layernorm.weight": torch.ones(HIDDEN)
+        for name in ("token", "hidden", "final")
+    }
+    made[f"{at}input_proj.weight"] = _mix(2, seed)
+    layers = [f"model.layers.{number}." for number in range(model.LAYERS)]
+    for layer in (*layers, at):
+        for name, size in (("q", QUERY), ("k", KEY), ("v", KEY)):
+            made[f"{layer}self_attn.{name}_proj.bias"] = torch.zeros(size)
+    config = {
+        **CONFIG,
+        "architectures": ["MiMoForCausalLM"],
+        "model_type": "qwen2",
+        "num_nextn_predict_layers": 1,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(made, str(folder / "model.safetensors"))
