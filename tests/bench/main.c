@@ -69,9 +69,7 @@ static void run(struct report *report, struct bench *bench, const char *chosen)
 	for (index = 0; index < sizeof(parts) / sizeof(parts[0]); index++) {
 		if (!strstr(chosen, parts[index].name))
 			continue;
-		if (isatty(STDERR_FILENO))
-			fprintf(stderr, "run %u: %s\n", number + 1,
-				parts[index].name);
+		fprintf(stderr, "run %u: %s\n", number + 1, parts[index].name);
 		parts[index].run(bench);
 	}
 	report->loads[number + 1] = load_now();
