@@ -30,7 +30,7 @@ from engine import (
 
 ROOT = Path(__file__).resolve().parents[2]
 TITLE = "Use it with vLLM"
-COPIED = ("Makefile", "README.md", "include", "plugin", "shm", "verbs", "tools")
+COPIED = ("Makefile", "README.md", "include", "cuda", "plugin", "shm", "verbs", "tools")
 
 VLLM = """
 set -e
