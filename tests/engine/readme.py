@@ -30,7 +30,16 @@ from engine import (
 
 ROOT = Path(__file__).resolve().parents[2]
 TITLE = "Use it with vLLM"
-COPIED = ("Makefile", "README.md", "include", "cuda", "plugin", "shm", "verbs", "tools")
+COPIED = (
+    "Makefile",
+    "README.md",
+    "cuda",
+    "include",
+    "plugin",
+    "shm",
+    "tools",
+    "verbs",
+)
 
 VLLM = """
 set -e
