@@ -588,24 +588,20 @@ def place() -> Iterator[Path]:
 
 @contextmanager
 def pair(
-    d_block: int = BLOCK,
-    d_dtype: str = "",
-    d_caches: bool = True,
-    d_drafts: dict[str, Any] | None = None,
-    **layers: Any,
+    at_d: dict[str, Any] | None = None, is_judged: bool = True, **both: Any
 ) -> Iterator[tuple[Core, Core]]:
-    """P and D; at the end nothing is held and nothing is in use."""
+    """P and D with the same options, but for those that D has of its own.
+
+    At the end nothing is held and nothing is in use. A control that leaves an
+    engine broken is not judged.
+    """
     with place() as folder:
-        p = Core(folder, "kv_producer", **layers)
-        if d_dtype:
-            layers["cache_dtype"] = d_dtype
-        layers |= d_drafts or {}
-        d = Core(
-            folder, "kv_consumer", block=d_block, caches=d_caches, **layers
-        )
+        p = Core(folder, "kv_producer", **both)
+        d = Core(folder, "kv_consumer", **both | (at_d or {}))
         yield p, d
-        run([p, d], lambda: p.used() == 0 and d.used() == 0)
-        assert p.count("worker_holds_expired") == 0
+        if is_judged:
+            run([p, d], lambda: p.used() == 0 and d.used() == 0)
+            assert p.count("worker_holds_expired") == 0
         p.close()
         d.close()
 
@@ -615,8 +611,10 @@ def prompt_of(length: int, seed: int = 0) -> list[int]:
     return [3 + (length * 31 + seed * 7 + i * 5) % 500 for i in range(length)]
 
 
-def prefilled(p: Core, name: str, prompt: list[int]) -> dict[str, object]:
-    """Return what P answers."""
-    p.ask(name, prompt, HOLD)
+def prefilled(
+    p: Core, name: str, prompt: list[int], count: int = 1
+) -> dict[str, object]:
+    """Return what P answers to a request for so many tokens."""
+    p.ask(name, prompt, HOLD, count)
     run([p], lambda: name in p.answers)
     return p.answers[name].kv_transfer_params

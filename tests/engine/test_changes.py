@@ -32,11 +32,19 @@ from adapted import (  # noqa: E402
     lora,
     main,
 )
-from core import BLOCK, HOLD, SAMPLED, Core, run  # noqa: E402
+from core import (  # noqa: E402
+    BLOCK,
+    HOLD,
+    SAMPLED,
+    Core,
+    pair,
+    prefilled,
+    prompt_of,
+    run,
+)
 from doubles import EngineDouble  # noqa: E402
 from kvpull_vllm import core  # noqa: E402
 from runner import test  # noqa: E402
-from test_core import pair, prefilled, prompt_of  # noqa: E402
 from vllm.v1.core.sched.interface import PauseState  # noqa: E402
 from vllm.v1.worker.cpu_worker import CPUWorker  # noqa: E402
 from vllm.v1.worker.gpu_worker import Worker as GPUWorker  # noqa: E402
@@ -357,7 +365,7 @@ def no_token_sees_kv_of_before_whatever_changes() -> None:
     for seed in range(SEEDS):
         with (
             folders() as folder,
-            pair(adapters=True, d_caches=False) as (p, d),
+            pair({"caches": False}, adapters=True) as (p, d),
         ):
             for side, number in itertools.product((p, d), (1, 2)):
                 own = folder / f"{side is p}-{number}"

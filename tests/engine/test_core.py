@@ -225,7 +225,7 @@ def consumers_hold_nothing() -> None:
 @test
 def unlike_blocks_are_counted_at_first_contact() -> None:
     """D has other blocks: it computes, and both ends count the refusal."""
-    with pair(d_block=2 * BLOCK) as (p, d):
+    with pair({"block": 2 * BLOCK}) as (p, d):
         prompt = prompt_of(100)
         d.ask("one", prompt, prefilled(p, "one", prompt), 2)
         run([p, d], lambda: "one" in d.answers)
@@ -244,7 +244,7 @@ def quantized_caches_are_pulled_by_their_like() -> None:
     with mock.patch("torch.cpu._is_avx512_supported", lambda: True):
         with pair(cache_dtype="fp8") as (p, d):
             assert _of_each_length(p, d, range(60, 70)) == []
-        with pair(cache_dtype="fp8", d_dtype="auto") as (p, d):
+        with pair({"cache_dtype": "auto"}, cache_dtype="fp8") as (p, d):
             prompt = prompt_of(100)
             d.ask("one", prompt, prefilled(p, "one", prompt), 2)
             run([p, d], lambda: "one" in d.answers)

@@ -46,9 +46,7 @@ def drafts_are_never_among_what_is_pulled() -> None:
             for length in range(2 * BLOCK - 2, 3 * BLOCK + 3):
                 prompt, name = prompt_of(length), f"{length}"
                 # A window moves on with each token of P's.
-                p.ask(name, prompt, HOLD, 1 if kind else 12)
-                run([p], lambda name=name: name in p.answers)
-                params = p.answers[name].kv_transfer_params
+                params = prefilled(p, name, prompt, 1 if kind else 12)
                 d.ask(name, prompt, params, 40)
                 run([p, d], lambda name=name: name in d.answers)
                 assert d.answers[name].finish_reason is not None
@@ -62,11 +60,9 @@ def drafts_are_never_among_what_is_pulled() -> None:
 def who_guesses_and_who_does_not_pull_from_each_other() -> None:
     """Drafts that are looked up are no part of the KV, at either end."""
     for at_p, at_d in ((4, 0), (0, 4)):
-        with pair(drafts=at_p, d_drafts={"drafts": at_d}) as (p, d):
+        with pair({"drafts": at_d}, drafts=at_p) as (p, d):
             prompt = prompt_of(100)
-            p.ask("one", prompt, HOLD, 12)
-            run([p], lambda: "one" in p.answers)
-            d.ask("one", prompt, p.answers["one"].kv_transfer_params, 40)
+            d.ask("one", prompt, prefilled(p, "one", prompt, 12), 40)
             run([p, d], lambda: "one" in d.answers)
             assert d.count("worker_pulls_done") == 1
 
@@ -95,17 +91,14 @@ def layers_that_draft_are_pulled_with_the_others() -> None:
     """
     # vLLM has no EAGLE beside attention in chunks.
     kinds: tuple[dict[str, Any], ...] = ({}, {"window": WINDOW})
-    more = {"drafts": 5}
     for kind in kinds:
-        with pair(drafts=3, drafter={}, d_drafts=more, **kind) as (p, d):
+        with pair({"drafts": 5}, drafts=3, drafter={}, **kind) as (p, d):
             d.sampled = SAMPLED + 2
             for length in range(2 * BLOCK - 2, 3 * BLOCK + 3):
                 for name, behind in (("first", 0), ("second", 40)):
                     prompt = prompt_of(length) + [11] * behind
                     name = f"{name}-{length}"
-                    p.ask(name, prompt, HOLD, 1 if kind else 12)
-                    run([p], lambda name=name: name in p.answers)
-                    params = p.answers[name].kv_transfer_params
+                    params = prefilled(p, name, prompt, 1 if kind else 12)
                     d.ask(name, prompt, params, 40)
                     run([p, d], lambda name=name: name in d.answers)
             assert d.count("worker_pulls_done") > 60
@@ -184,7 +177,7 @@ def layers_that_draft_at_one_end_are_refused() -> None:
     layer, none = {"drafts": 3, "drafter": {}}, {"drafts": 0, "drafter": None}
     other = {"drafts": 3, "drafter": {"model": str(home() / "other-drafter")}}
     for at_p, at_d in ((layer, none), (none, layer), (layer, other)):
-        with pair(**at_p, d_drafts=at_d) as (p, d):
+        with pair(at_d, **at_p) as (p, d):
             prompt = prompt_of(100)
             d.ask("one", prompt, prefilled(p, "one", prompt), 2)
             run([p, d], lambda: "one" in d.answers)

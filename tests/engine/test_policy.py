@@ -11,10 +11,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -23,14 +21,13 @@ from engine import environment
 os.environ.update(environment())
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
-import model  # noqa: E402
+import core  # noqa: E402
 import torch  # noqa: E402
-from core import BLOCK, HOLD, Core, run  # noqa: E402
+from core import BLOCK, Core, run  # noqa: E402
 from kvpull_vllm.logs import logger  # noqa: E402
 from runner import run_all, test  # noqa: E402
 from vllm.v1.engine import FinishReason  # noqa: E402
 
-FOLDER = Path()
 LENGTH = 100
 PROMPT = [3 + i * 5 % 500 for i in range(LENGTH)]
 OTHER = [4 + i * 5 % 500 for i in range(LENGTH)]
@@ -44,26 +41,19 @@ def pair(
     """P, D, and what D's package logs from warnings on."""
     said: list[str] = []
     level = logger.level
-    with tempfile.TemporaryDirectory(dir=FOLDER) as made:
-        folder = Path(made)
-        (folder / "model").symlink_to(FOLDER / "model")
-        p = Core(folder, "kv_producer", **more)
-        d = Core(folder, "kv_consumer", policy=policy, extra=d_extra, **more)
+    own = {"policy": policy, "extra": d_extra}
+    with core.pair(own, is_judged=False, **more) as (p, d):
         logger.setLevel(logging.WARNING)
         with mock.patch.object(
             logger, "handle", lambda line: said.append(line.getMessage())
         ):
             yield p, d, said
         logger.setLevel(level)
-        p.close()
-        d.close()
 
 
 def prefilled(p: Core, prompt: list[int], name: str = "p") -> dict[str, Any]:
     """Return what P answers."""
-    p.ask(name, prompt, HOLD)
-    run([p], lambda: name in p.answers)
-    return p.answers[name].kv_transfer_params
+    return core.prefilled(p, name, prompt)
 
 
 def judged(d: Core, name: str, policy: str, said: list[str], why: str) -> Any:
@@ -329,14 +319,5 @@ def what_is_pulled_says_nothing() -> None:
         assert not said, said
 
 
-def main() -> int:
-    """Run all; 0 if all hold."""
-    global FOLDER
-    with tempfile.TemporaryDirectory() as made:
-        FOLDER = Path(made)
-        model.make(FOLDER / "model", 1)
-        return run_all()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_all())

@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -20,53 +16,35 @@ from engine import environment
 os.environ.update(environment())
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
-import model  # noqa: E402
+import core  # noqa: E402
 import torch  # noqa: E402
-from core import BLOCK, HOLD, Core, run, with_states  # noqa: E402
+from core import (  # noqa: E402
+    BLOCK,
+    Core,
+    place,
+    prefilled,
+    prompt_of,
+    run,
+    with_states,
+)
 from kvpull_vllm.scheduler import SchedulerSide  # noqa: E402
 from kvpull_vllm.settings import ConfigError  # noqa: E402
 from runner import run_all, test  # noqa: E402
 from vllm.v1.kv_cache_interface import MambaSpec  # noqa: E402
 
-FOLDER = Path()
 MIXERS = "model.layers.1.mixer", "model.layers.2.mixer"
 
 
-@contextmanager
-def pair(
-    is_judged: bool = True,
-    mode: str = "align",
-    attention: bool = True,
-    **options: Any,
-) -> Iterator[tuple[Core, Core]]:
-    """P and D with recurrent layers; at the end nothing is held or in use."""
-    with tempfile.TemporaryDirectory(dir=FOLDER) as made:
-        folder = Path(made)
-        (folder / "model").symlink_to(FOLDER / "model")
-        p, d = (
-            Core(folder, role, layers=with_states(BLOCK, mode, attention), **options)
-            for role in ("kv_producer", "kv_consumer")
-        )
-        yield p, d
-        if is_judged:
-            run([p, d], lambda: p.used() == 0 and d.used() == 0)
-            assert p.count("worker_holds_expired") == 0
-        p.close()
-        d.close()
-
-
-def prompt_of(length: int, seed: int = 0) -> list[int]:
-    """Return a prompt of a length that no other one begins with."""
-    return [3 + (length * 31 + seed * 7 + i * 5) % 500 for i in range(length)]
+def pair(mode: str = "align", attention: bool = True, **more: Any) -> Any:
+    """P and D with recurrent layers: see core.pair()."""
+    return core.pair(layers=with_states(BLOCK, mode, attention), **more)
 
 
 def through(
     p: Core, d: Core, name: str, prompt: list[int], at_p: int = 1, at_d: int = 2
 ) -> int:
     """Prefill at P, decode at D; return the tokens of the prompt D computed."""
-    p.ask(name, prompt, HOLD, at_p)
-    run([p], lambda: name in p.answers)
-    d.ask(name, prompt, p.answers[name].kv_transfer_params, at_d)
+    d.ask(name, prompt, prefilled(p, name, prompt, at_p), at_d)
     run([p, d], lambda: name in d.answers)
     return d.computed[name] - (at_d - 1)
 
@@ -117,9 +95,7 @@ def siblings_pull_a_state_each() -> None:
     """No prefix cache has the state after what was pulled."""
     with pair() as (p, d):
         prompt = prompt_of(300)
-        p.ask("held", prompt, HOLD)
-        run([p], lambda: "held" in p.answers)
-        params = p.answers["held"].kv_transfer_params
+        params = prefilled(p, "held", prompt)
         names = [f"{n}_child" for n in range(3)]
         for name in names:
             d.ask(name, prompt, params, 20)
@@ -198,11 +174,10 @@ def state_that_is_written_again_is_seen() -> None:
         mock.patch.object(SchedulerSide, "_with_states", seen),
     ):
         prompt = prompt_of(200)
-        p.ask("one", prompt, HOLD)
-        run([p], lambda: "one" in p.answers)
+        params = prefilled(p, "one", prompt)
         for layer, (_, slots) in zip(MIXERS, held[0][1][1:], strict=True):
             p.kv[layer][slots[0]].zero_()
-        d.ask("one", prompt, p.answers["one"].kv_transfer_params, 2)
+        d.ask("one", prompt, params, 2)
         try:
             run([p, d], lambda: "one" in d.answers)
         except AssertionError as error:
@@ -220,9 +195,7 @@ def states_of_other_modes_are_refused_by_name() -> None:
         dtypes=(torch.float32,) * 2,
         mamba_cache_mode="all",
     )
-    with tempfile.TemporaryDirectory(dir=FOLDER) as made:
-        folder = Path(made)
-        (folder / "model").symlink_to(FOLDER / "model")
+    with place() as folder:
         try:
             Core(
                 folder, "kv_producer", layers={"backbone.layers.0.mixer": state}
@@ -238,14 +211,5 @@ def states_of_other_modes_are_refused_by_name() -> None:
             raise AssertionError("not refused")
 
 
-def main() -> int:
-    """Run all; 0 if all hold."""
-    global FOLDER
-    with tempfile.TemporaryDirectory() as made:
-        FOLDER = Path(made)
-        model.make(FOLDER / "model", 1)
-        return run_all()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_all())
