@@ -13,39 +13,15 @@ from typing import Any
 
 import model
 import torch
-from model import CONFIG, HEAD_DIM, HEADS, HIDDEN, INNER, KV_HEADS, WORDS
+from model import CONFIG, HIDDEN, KEY, QUERY
 from safetensors.torch import save_file
 
 NOISE = 0.02  # of the model's weights, in a draft model that is right at times
-QUERY, KEY = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
-
-
-def _layer(at: str, seed: int, wide: int = HIDDEN) -> dict[str, torch.Tensor]:
-    """Return a layer of a Llama that takes so many numbers a token."""
-    random = torch.Generator().manual_seed(seed)
-
-    def matrix(rows: int, columns: int, gain: float) -> torch.Tensor:
-        made = torch.randn(rows, columns, generator=random)
-        return made * (gain / columns**0.5)
-
-    return {
-        f"{at}self_attn.q_proj.weight": matrix(QUERY, wide, 1.6),
-        f"{at}self_attn.k_proj.weight": matrix(KEY, wide, 1.6),
-        f"{at}self_attn.v_proj.weight": matrix(KEY, wide, 3.0),
-        f"{at}self_attn.o_proj.weight": matrix(HIDDEN, QUERY, 3.0),
-        f"{at}mlp.gate_proj.weight": matrix(INNER, HIDDEN, 1.0),
-        f"{at}mlp.up_proj.weight": matrix(INNER, HIDDEN, 1.0),
-        f"{at}mlp.down_proj.weight": matrix(HIDDEN, INNER, 1.0),
-        f"{at}input_layernorm.weight": torch.ones(HIDDEN),
-        f"{at}post_attention_layernorm.weight": torch.ones(HIDDEN),
-    }
 
 
 def _mix(parts: int, seed: int) -> torch.Tensor:
     """Return what makes one hidden state of several."""
-    random = torch.Generator().manual_seed(seed)
-    drawn = torch.randn(HIDDEN, parts * HIDDEN, generator=random)
-    return drawn * (parts * HIDDEN) ** -0.5
+    return model.matrices(seed)(HIDDEN, parts * HIDDEN, 1.0)
 
 
 def _write(
@@ -59,7 +35,7 @@ def _write(
 
 def make_eagle(folder: Path, seed: int) -> None:
     """Write an EAGLE layer: it takes a hidden state and the next token."""
-    made = _layer("layers.0.", seed) | {"fc.weight": _mix(2, seed)}
+    made = model.layer("layers.0.", model.matrices(seed)) | {"fc.weight": _mix(2, seed)}
     del made["layers.0.input_layernorm.weight"]  # its first layer has none
     _write(folder, made)
 
@@ -83,7 +59,7 @@ def make_mtp(folder: Path, seed: int) -> None:
     model.make(folder, seed)
     made = model.weights(seed)
     at = "model.mtp_layers.0."
-    made |= _layer(at, seed + 1) | {
+    made |= model.layer(at, model.matrices(seed + 1)) | {
         f"{at}{name}_layernorm.weight": torch.ones(HIDDEN)
         for name in ("token", "hidden", "final")
     }

@@ -16,9 +16,9 @@ import drafted
 import guesses
 import model
 from engine import Engine, kvpull_config, tokens
-from guesses import alone, drafts_of, through
+from guesses import alone, answered, drafts_of, through
 from scenarios import Scenario
-from world import HOLD, LEASE_S, SLOTS, Delta, World
+from world import LEASE_S, SLOTS, Delta, World
 
 LENGTHS = 7, 32, 64, 95, 500, 1500
 # So much of the share of right drafts that an engine has by itself is right
@@ -107,15 +107,7 @@ def layers_that_draft_at_one_end_are_refused(world: World) -> None:
         for _ in range(2):  # the first contact, and a later request
             prompt = world.prompt(100)
             own = alone(plain, prompt)
-            status, answer = p.complete(
-                prompt, max_tokens=1, kv_transfer_params=HOLD
-            )
-            assert status == 200, answer
-            params = answer["kv_transfer_params"]
-            status, answer = d.complete(
-                prompt, max_tokens=guesses.ANSWER, kv_transfer_params=params
-            )
-            assert status == 200, answer
+            answer = answered(p, d, prompt)
             assert tokens(answer) == own
             why = answer["kv_transfer_params"]["kvpull_computed"]
             assert "another model, configuration or layout" in why, why

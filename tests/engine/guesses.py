@@ -78,10 +78,10 @@ def alone(engine: Engine, prompt: list[int]) -> list[list[int]]:
     return tokens(answer)
 
 
-def through(
+def answered(
     p: Engine, d: Engine, prompt: list[int], **more: object
-) -> list[list[int]]:
-    """Prefill at one engine, decode at another one."""
+) -> dict[str, Any]:
+    """Prefill at one engine, decode at another one; return its answer."""
     own = {**more, "max_tokens": 1, "kv_transfer_params": HOLD}
     status, answer = p.complete(prompt, **own)
     assert status == 200, answer
@@ -92,7 +92,14 @@ def through(
         **more,
     )
     assert status == 200, answer
-    return tokens(answer)
+    return answer
+
+
+def through(
+    p: Engine, d: Engine, prompt: list[int], **more: object
+) -> list[list[int]]:
+    """Return the tokens that answered() has."""
+    return tokens(answered(p, d, prompt, **more))
 
 
 def drafts_of(engine: Engine) -> tuple[float, float]:

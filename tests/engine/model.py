@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -40,33 +41,47 @@ CONFIG = {
 }
 
 
-def weights(seed: int) -> dict[str, torch.Tensor]:
-    """Return all weights, from a seed."""
+QUERY, KEY = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
+
+
+def matrices(seed: int) -> Callable[[int, int, float], torch.Tensor]:
+    """Return what draws matrices of so many rows, columns and gain."""
     random = torch.Generator().manual_seed(seed)
 
     def matrix(rows: int, columns: int, gain: float) -> torch.Tensor:
         made = torch.randn(rows, columns, generator=random)
         return made * (gain / columns**0.5)
 
+    return matrix
+
+
+def layer(
+    at: str, matrix: Callable[[int, int, float], torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Return a layer whose names begin so."""
+    return {
+        f"{at}self_attn.q_proj.weight": matrix(QUERY, HIDDEN, 1.6),
+        f"{at}self_attn.k_proj.weight": matrix(KEY, HIDDEN, 1.6),
+        f"{at}self_attn.v_proj.weight": matrix(KEY, HIDDEN, 3.0),
+        f"{at}self_attn.o_proj.weight": matrix(HIDDEN, QUERY, 3.0),
+        f"{at}mlp.gate_proj.weight": matrix(INNER, HIDDEN, 1.0),
+        f"{at}mlp.up_proj.weight": matrix(INNER, HIDDEN, 1.0),
+        f"{at}mlp.down_proj.weight": matrix(HIDDEN, INNER, 1.0),
+        f"{at}input_layernorm.weight": torch.ones(HIDDEN),
+        f"{at}post_attention_layernorm.weight": torch.ones(HIDDEN),
+    }
+
+
+def weights(seed: int) -> dict[str, torch.Tensor]:
+    """Return all weights, from a seed."""
+    matrix = matrices(seed)
     made = {
         "model.embed_tokens.weight": matrix(WORDS, HIDDEN, 0.5 * HIDDEN**0.5),
         "model.norm.weight": torch.ones(HIDDEN),
         "lm_head.weight": matrix(WORDS, HIDDEN, 1.0),
     }
-    query, key = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
-    for layer in range(LAYERS):
-        at = f"model.layers.{layer}"
-        made |= {
-            f"{at}.self_attn.q_proj.weight": matrix(query, HIDDEN, 1.6),
-            f"{at}.self_attn.k_proj.weight": matrix(key, HIDDEN, 1.6),
-            f"{at}.self_attn.v_proj.weight": matrix(key, HIDDEN, 3.0),
-            f"{at}.self_attn.o_proj.weight": matrix(HIDDEN, query, 3.0),
-            f"{at}.mlp.gate_proj.weight": matrix(INNER, HIDDEN, 1.0),
-            f"{at}.mlp.up_proj.weight": matrix(INNER, HIDDEN, 1.0),
-            f"{at}.mlp.down_proj.weight": matrix(HIDDEN, INNER, 1.0),
-            f"{at}.input_layernorm.weight": torch.ones(HIDDEN),
-            f"{at}.post_attention_layernorm.weight": torch.ones(HIDDEN),
-        }
+    for number in range(LAYERS):
+        made |= layer(f"model.layers.{number}.", matrix)
     return made
 
 
@@ -93,13 +108,8 @@ MLA_CONFIG = {
 
 def mla_weights(seed: int) -> dict[str, torch.Tensor]:
     """Return the weights of the model with latent attention."""
-    random = torch.Generator().manual_seed(seed)
+    matrix = matrices(seed)
     made = weights(seed)
-
-    def matrix(rows: int, columns: int, gain: float) -> torch.Tensor:
-        drawn = torch.randn(rows, columns, generator=random)
-        return drawn * (gain / columns**0.5)
-
     query, value = HEADS * (HEAD_DIM + ROTATED), HEADS * HEAD_DIM
     for layer in range(LAYERS):
         at = f"model.layers.{layer}.self_attn"

@@ -25,28 +25,32 @@ LENGTHS = 7, 100, 288, 289, 290, 600, 1200, 1500, 2000
 ANSWER = 24
 TWICE = {"n": 2, "temperature": 1, "top_k": 1}
 CROWD, CROWD_PROMPTS = 200, 16
-# Of D's chunks and P's: neither is a block.
+# Tokens of a step's chunk, at P and at D: neither is a whole number of blocks.
 CHUNKS = {"p": 1100, "d": 700}
+
+
+def _pair(folder: Path, made: str, options: dict[str, list[str]]) -> World:
+    """Return P and D, each with its options, of a model in a folder of ours."""
+    return World(
+        folder,
+        *(
+            Engine(
+                name, folder, folder / made,
+                kvpull_config(folder, role, LEASE),
+                ["--max-num-seqs", str(2 * SLOTS), *options[name]],
+            )
+            for name, role in (("p", "kv_producer"), ("d", "kv_consumer"))
+        ),
+    )  # fmt: skip
 
 
 def states(folder: Path) -> World:
     """Return a pair with recurrent layers, not started."""
     model.make_states(folder / "states", 1)
-    return World(
-        folder,
-        *(
-            Engine(
-                name, folder, folder / "states",
-                kvpull_config(folder, role, LEASE),
-                [
-                    *OPTIONS,
-                    "--max-num-seqs", str(2 * SLOTS),
-                    "--max-num-batched-tokens", str(CHUNKS[name]),
-                ],
-            )
-            for name, role in (("p", "kv_producer"), ("d", "kv_consumer"))
-        ),
-    )  # fmt: skip
+    return _pair(folder, "states", {
+        name: [*OPTIONS, "--max-num-batched-tokens", str(tokens_a_step)]
+        for name, tokens_a_step in CHUNKS.items()
+    })  # fmt: skip
 
 
 def recurrent(folder: Path) -> World:
@@ -56,17 +60,8 @@ def recurrent(folder: Path) -> World:
     prefix cache. Without one a request has one slot, whatever its length.
     """
     model.make_recurrent(folder / "recurrent", 1)
-    return World(
-        folder,
-        *(
-            Engine(
-                name, folder, folder / "recurrent",
-                kvpull_config(folder, role, LEASE),
-                ["--no-enable-prefix-caching", "--max-num-seqs", str(2 * SLOTS)],
-            )
-            for name, role in (("p", "kv_producer"), ("d", "kv_consumer"))
-        ),
-    )  # fmt: skip
+    options = ["--no-enable-prefix-caching"]
+    return _pair(folder, "recurrent", {"p": options, "d": options})
 
 
 def _asked(world: World, length: int) -> tuple[list[int], list[list[int]]]:
