@@ -365,14 +365,20 @@ TEST(more_tickets_than_a_call_takes_go_by_the_next_one)
 	assert_int_equal(counted(world, "gives_said"), 5);
 }
 
-TEST(call_that_was_not_heard_is_made_again)
+/* A claim of ticket 101 is refused, so a call gives the ticket back. */
+static void give_begin(struct world *world)
 {
-	struct world *world = *state;
-
 	world_claim(world, 101, 1);
 	world_poll(world, 1);
 	refused(world, "1-0", KVPULL_EVERSION);
 	released(world, 101);
+}
+
+TEST(call_that_was_not_heard_is_made_again)
+{
+	struct world *world = *state;
+
+	give_begin(world);
 	assert_int_equal(world->gives, 1);
 	heard(world, "1-0", KVPULL_EAGAIN);
 	assert_int_equal(world->worker->claim_map.count, 1);
@@ -397,10 +403,7 @@ TEST(call_that_is_answered_too_late_is_made_again)
 {
 	struct world *world = *state;
 
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
-	refused(world, "1-0", KVPULL_EVERSION);
-	released(world, 101);
+	give_begin(world);
 	late(world);
 	assert_int_equal(world->worker->claim_map.count, 1);
 	world_pass(world, 20 * WORLD_MS);
@@ -417,10 +420,7 @@ TEST(call_that_is_never_answered_is_given_up_with_the_ticket)
 	struct world *world = *state;
 	uint32_t times = 0;
 
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
-	refused(world, "1-0", KVPULL_EVERSION);
-	released(world, 101);
+	give_begin(world);
 	while (world->worker->claim_map.count) {
 		const uint32_t gives = world->gives;
 
@@ -439,10 +439,7 @@ TEST(call_to_a_producer_that_is_not_there_is_given_up)
 {
 	struct world *world = *state;
 
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
-	refused(world, "1-0", KVPULL_EVERSION);
-	released(world, 101);
+	give_begin(world);
 	heard(world, "1-0", KVPULL_EPEER);
 	assert_int_equal(world->worker->claim_map.count, 0);
 	assert_int_equal(counted(world, "gives_said"), 0);
