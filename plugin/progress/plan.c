@@ -135,19 +135,25 @@ static int check_counts(const struct kvpull_plan_side *side, uint32_t index,
 	return 0;
 }
 
+/* Heads that a group has of its own; 0: none. */
+static uint32_t own_heads_of(const struct kvpull_plan_side *side,
+			     uint32_t group)
+{
+	return group < side->group_count ? side->groups[group].head_count : 0;
+}
+
 /* Heads of the whole model in that group's layers. */
 static uint32_t heads_of(const struct kvpull_plan_side *side, uint32_t group)
 {
-	return group < side->group_count && side->groups[group].head_count ?
-		       side->groups[group].head_count :
-		       side->head_total;
+	const uint32_t own = own_heads_of(side, group);
+
+	return own ? own : side->head_total;
 }
 
 /* Heads that a group has of its own are split, whatever the model's are. */
 static int is_replicated(const struct kvpull_plan_side *side, uint32_t group)
 {
-	return side->replicated &&
-	       !(group < side->group_count && side->groups[group].head_count);
+	return side->replicated && !own_heads_of(side, group);
 }
 
 /*
