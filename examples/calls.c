@@ -106,7 +106,7 @@ static size_t hold(struct engine *p, uint64_t key, char *ticket, size_t room)
 					  .key = key,
 					  .prompt_tokens = TOKENS,
 					  .flags = KVPULL_REQUEST_WANTS_HOLD };
-	/* What the consumer's engine is to know: here its first token. */
+	/* The payload is for the consumer's engine: here its first token. */
 	const uint32_t first_token = 42;
 	uint32_t block = 0;
 	struct kvpull_blocks blocks = { 0, 1, &block };

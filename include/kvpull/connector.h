@@ -152,8 +152,8 @@ struct kvpull_allocation {
  * (behind a sliding window). Blocks of tokens beyond the prompt may be among
  * them; no consumer asks for those. A prompt token that computed_tokens counts
  * and no block has: FREE, with a line. Only reasons LENGTH and STOP can be held.
- * Of a STATE group they name one block: the slot with the state after the lesser
- * of computed_tokens and the prompt's tokens, n; its first_index is (n - 1) /
+ * A STATE group names one block: the slot with the state after the lesser of
+ * computed_tokens and the prompt's tokens, n; its first_index is (n - 1) /
  * block_tokens. Another slot, or none, is FREE, with a line.
  * payload travels in the ticket to the consumer's engine: see payload_get().
  * last_block_bytes travels in it, too, for routers and the like; no call of this
@@ -387,7 +387,7 @@ struct kvpull_scheduler_ops {
 	 */
 	int (*match_failure)(struct kvpull_scheduler *scheduler, uint64_t key);
 	/**
-	 * What the producer's engine put into the ticket of a request
+	 * Tell the payload that the producer's engine put into a ticket
 	 * (request_finished()), such as its first token. It is told to the
 	 * request whose pull of that ticket was LOADED by every rank, until its
 	 * request_finished(); siblings that loaded nothing are told nothing.

@@ -121,7 +121,7 @@ static void end(struct kvpull_progress *progress, uint32_t index,
 {
 	struct kvpull_remote *remote = &progress->remotes[index];
 	const uint32_t count = remote->giving;
-	/* Whoever is late is there, and busy: that passes. */
+	/* A producer that is late is there, and busy: that passes. */
 	const int32_t code =
 		remote->give_code && now_ns >= remote->peer.greeted_ns ?
 			KVPULL_EAGAIN :

@@ -171,8 +171,8 @@ int KVPULL_MUST_CHECK kvpull_demand_report(struct kvpull_demand *demand,
 					   uint32_t *ended);
 
 /*
- * What the ticket of the user's pull carried, as payload_get() of the ABI: once
- * the pull ended well.
+ * Tells the payload of the ticket that the user pulled, as payload_get() of the
+ * ABI: once the pull ended well.
  */
 int KVPULL_MUST_CHECK kvpull_demand_payload(const struct kvpull_demand *demand,
 					    const struct kvpull_user *user,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a producer's engine says in a ticket: it follows from the blocks' bytes. */
+/* Payloads of tickets: their bytes follow from the content of the blocks. */
 #ifndef KVPULL_TESTS_SIM_PAYLOAD_H
 #define KVPULL_TESTS_SIM_PAYLOAD_H
 

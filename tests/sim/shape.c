@@ -148,7 +148,7 @@ static void change_draw(struct sim_world *world)
 	sim_trace(world, "changes %lu", world->shape.changes, 0, 0);
 }
 
-/* Of its own numbers, too. A state is the last block of what was computed. */
+/* Draws from numbers of its own. A state is the last block of what was computed. */
 static void state_draw(struct sim_world *world)
 {
 	const uint64_t state = world->shape_state;

@@ -16,7 +16,7 @@ static inline uint32_t sim_state_block(uint32_t tokens)
 	return (tokens - 1) / SIM_BLOCK_TOKENS;
 }
 
-/* What the bytes of a slot at that logical index follow from. */
+/* The number of tokens from which the bytes of a slot at that index follow. */
 static inline uint32_t sim_state_index(const struct sim_request *request,
 				       uint32_t block)
 {

@@ -109,7 +109,7 @@ ASIDE = {
         "draft_model_config", "draft_load_config", "draft_parallel_config",
         "target_model_config", "target_parallel_config",
         "draft_tensor_parallel_size", "tensor_parallel_size",
-        # What is drafted from the KV, and what becomes of it.
+        # Choices of drafts, which are made from KV and change none.
         "num_speculative_tokens", "num_speculative_tokens_per_batch_size",
         "rejection_sample_method", "synthetic_acceptance_rates",
         "synthetic_acceptance_length", "enable_adaptive_verification",
@@ -118,7 +118,7 @@ ASIDE = {
         # How it runs.
         "enforce_eager", "moe_backend", "attention_backend", "max_model_len",
         "disable_padded_drafter_batch", "disable_eagle_block_drop",
-        # Of methods that look drafts up.
+        # Options of methods that look drafts up.
         "prompt_lookup_max", "prompt_lookup_min",
         "suffix_decoding_max_tree_depth",
         "suffix_decoding_max_cached_requests",
@@ -249,7 +249,7 @@ def _drafts(vllm_config: Any) -> Iterator[tuple[str, Any]]:
     if drafting is None:
         return
     draft = drafting.draft_model_config
-    # Its overrides are vLLM's own, and the model's where that has a function.
+    # vLLM gives a draft model overrides of its own, or the model's function.
     yield "drafts.config.json", _plain(_overridden(draft, {}), _UNIMPORTANT)
     yield "drafts.lengths", _by_length(draft)
     yield "drafts.numbers", draft.dtype

@@ -233,7 +233,7 @@ UNIT_TEST(device_without_memory_is_told_with_its_code)
 	assert_int_equal(end_of(full), 0);
 }
 
-/* What the driver refuses later has nothing to do with the key. */
+/* A later refusal of the driver has nothing to do with the key. */
 static void closing(void)
 {
 	refuse("cuDevicePrimaryCtxRelease 2");

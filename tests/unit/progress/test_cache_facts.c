@@ -259,7 +259,7 @@ TEST(bytes_of_a_token_are_said_where_the_model_has_none)
 	is_good(model);
 }
 
-/* Its bytes follow from no tokens, and the model's head_bytes say nothing of it. */
+/* A state's bytes follow from no tokens, nor from the model's head_bytes. */
 TEST(state_has_no_bytes_a_token)
 {
 	struct model *model = *state;
@@ -277,7 +277,7 @@ TEST(state_has_no_bytes_a_token)
 		model,
 		"is 8: the caches of group 1 are a state, which has no bytes a token: say 0");
 	model->caches[1].token_bytes = 0;
-	/* Those of attention beside it are still looked at. */
+	/* Caches of attention beside it are still looked at. */
 	model->caches[0].row_count--;
 	is_refused(model, "layer 0: row_count x head_bytes");
 	model->caches[0].row_count++;

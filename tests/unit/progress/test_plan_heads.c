@@ -180,7 +180,7 @@ UNIT_TEST(heads_that_no_rank_can_have_are_refused)
 	rank_fill(&rank, 1, 4, 0);
 	rank.groups[1].head_count = 6;
 	is_refused(&rank, "groups.head_count", "6, not allowed with 4");
-	/* Those of a model without a KV head that is split, too. */
+	/* The same holds of a model whose KV heads are not split. */
 	rank_fill(&rank, 1, 4, 1);
 	rank.groups[1].head_count = 6;
 	is_refused(&rank, "groups.head_count", "6, not allowed with 4");
@@ -192,7 +192,7 @@ UNIT_TEST(heads_that_no_rank_can_have_are_refused)
 	rank.caches[1].head_first = 0;
 	is_refused(&rank, "caches[1].head_first",
 		   "is 0: the heads of rank 1 of 4 begin at 2");
-	/* Whose group has none of its own has the model's. */
+	/* A group without heads of its own has the model's. */
 	rank_fill(&rank, 1, 4, 0);
 	rank.groups[1].head_count = 0;
 	is_refused(&rank, "caches[1].head_count",

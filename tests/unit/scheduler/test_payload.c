@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a producer's engine puts into a ticket, and who is told of it. */
+/* Payloads that a producer's engine puts into tickets, and who is told of them. */
 #include "tests/unit/scheduler/world.h"
 
 #define TEXT_BYTES 16384u
@@ -72,6 +72,15 @@ static void pull_end(struct world *world, uint64_t key, int32_t reason)
 	world_settle(world);
 }
 
+/* Read a ticket of that payload for a request, to a good end. */
+static void pulled(struct world *world, uint64_t key, uint32_t payload_bytes,
+		   uint64_t incarnation)
+{
+	ticket_make(payload_bytes, incarnation);
+	pull_begin(world, key);
+	pull_end(world, key, 0);
+}
+
 static void leave(struct world *world, uint64_t key)
 {
 	struct kvpull_finish finish = { .key = key,
@@ -127,9 +136,7 @@ UNIT_TEST(payload_is_told_when_the_pull_ended_well)
 	for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		struct world *world = consumer_open(1);
 
-		ticket_make(sizes[i], 5);
-		pull_begin(world, 7);
-		pull_end(world, 7, 0);
+		pulled(world, 7, sizes[i], 5);
 		assert_told(world, 7, sizes[i]);
 		/* Asked again, and after the engine went on. */
 		assert_int_equal(kvpull_scheduler_loaded(world->scheduler, 7),
@@ -143,9 +150,7 @@ UNIT_TEST(ticket_without_a_payload_tells_no_bytes)
 {
 	struct world *world = consumer_open(1);
 
-	ticket_make(0, 5);
-	pull_begin(world, 7);
-	pull_end(world, 7, 0);
+	pulled(world, 7, 0, 5);
 	assert_told(world, 7, 0);
 	world_close(world);
 }
@@ -198,12 +203,8 @@ UNIT_TEST(payload_goes_with_its_ticket)
 {
 	struct world *world = consumer_open(1);
 
-	ticket_make(32, 5);
-	pull_begin(world, 7);
-	pull_end(world, 7, 0);
-	ticket_make(48, 6);
-	pull_begin(world, 8);
-	pull_end(world, 8, 0);
+	pulled(world, 7, 32, 5);
+	pulled(world, 8, 48, 6);
 	assert_told(world, 8, 48);
 	ticket_make(32, 5);
 	assert_told(world, 7, 32);
@@ -229,9 +230,7 @@ UNIT_TEST(payload_from_before_a_change_is_not_told)
 {
 	struct world *world = consumer_open(1);
 
-	ticket_make(32, 5);
-	pull_begin(world, 7);
-	pull_end(world, 7, 0);
+	pulled(world, 7, 32, 5);
 	assert_int_equal(
 		kvpull_scheduler_changed(world->scheduler, 0, world->now_ns),
 		0);
@@ -244,9 +243,7 @@ UNIT_TEST(payload_that_is_used_outlives_a_change)
 {
 	struct world *world = consumer_open(1);
 
-	ticket_make(32, 5);
-	pull_begin(world, 7);
-	pull_end(world, 7, 0);
+	pulled(world, 7, 32, 5);
 	assert_int_equal(kvpull_scheduler_loaded(world->scheduler, 7), 0);
 	assert_int_equal(
 		kvpull_scheduler_changed(world->scheduler, 0, world->now_ns),
@@ -260,9 +257,7 @@ UNIT_TEST(payload_that_is_too_long_for_the_buffer_says_its_size)
 	struct world *world = consumer_open(1);
 	size_t bytes = 0;
 
-	ticket_make(100, 5);
-	pull_begin(world, 7);
-	pull_end(world, 7, 0);
+	pulled(world, 7, 100, 5);
 	memset(told, 0xee, sizeof(told));
 	assert_int_equal(kvpull_scheduler_payload_get(world->scheduler, 7, told,
 						      99, &bytes),
@@ -299,9 +294,7 @@ UNIT_TEST(payload_without_room_fails_no_pull)
 		size_t bytes;
 		int code;
 
-		ticket_make(KVPULL_PAYLOAD_BYTES_MAX - 1000, key + 100);
-		pull_begin(world, key);
-		pull_end(world, key, 0);
+		pulled(world, key, KVPULL_PAYLOAD_BYTES_MAX - 1000, key + 100);
 		assert_int_equal(kvpull_scheduler_loaded(world->scheduler, key),
 				 0);
 		code = ask(world, key, &bytes);
@@ -313,7 +306,7 @@ UNIT_TEST(payload_without_room_fails_no_pull)
 		world->now_ns += 2 * WORLD_LEASE_NS;
 	}
 	assert_int_equal(full, 1);
-	/* Its request's end takes nothing that is not its own. */
+	/* The end of a request without a payload takes no other request's. */
 	leave(world, key);
 	ticket_make(KVPULL_PAYLOAD_BYTES_MAX - 1000, key + 99);
 	assert_told(world, key - 1, KVPULL_PAYLOAD_BYTES_MAX - 1000);
@@ -327,9 +320,7 @@ UNIT_TEST(payload_is_dropped_with_its_request)
 	uint64_t key;
 
 	for (key = 1; key <= 300; key++) {
-		ticket_make(KVPULL_PAYLOAD_BYTES_MAX, key + 100);
-		pull_begin(world, key);
-		pull_end(world, key, 0);
+		pulled(world, key, KVPULL_PAYLOAD_BYTES_MAX, key + 100);
 		assert_told(world, key, KVPULL_PAYLOAD_BYTES_MAX);
 		leave(world, key);
 		world->now_ns += 2 * WORLD_LEASE_NS;

@@ -13,7 +13,7 @@ static const uint32_t blocks_here[4] = { 1, 2, 3, 4 };
 static const uint32_t slots_there[2] = { 77, 78 };
 static const uint32_t slots_here[2] = { 55, 56 };
 
-/* Of a prompt of 64 tokens, 16 a block. */
+/* The prompt has 64 tokens, a block has 16. */
 static int finish(struct world *producer, uint32_t computed, uint32_t first,
 		  uint32_t count, struct world_ticket *ticket)
 {

@@ -4,7 +4,7 @@
 
 uint32_t world_blocks = 16u; /* nobody reads here */
 
-/* Whose memory it is stands in the line; kinds that nobody knows have a number. */
+/* The line says whose memory it is; an unknown kind has a number there. */
 UNIT_TEST(memory_of_a_device_is_refused_by_its_name)
 {
 	struct imposter imposter;
