@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of what tells KV apart: layouts, digests, fingerprints of weights."""
+"""Tests of what tells KV apart: layouts, digests, the configuration."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import json
 import os
 import re
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -31,7 +30,6 @@ from core import eagle  # noqa: E402
 from kvpull_vllm import (  # noqa: E402
     configuration,
     connector,
-    files,
     halves,
     identity,
     inside,
@@ -42,7 +40,6 @@ from kvpull_vllm import (  # noqa: E402
 )
 from kvpull_vllm.abi import CONST, ffi  # noqa: E402
 from runner import run_all, test  # noqa: E402
-from safetensors.torch import save_file  # noqa: E402
 from vllm.config import MultiModalConfig  # noqa: E402
 from vllm.engine.arg_utils import EngineArgs  # noqa: E402
 from vllm.multimodal.parse import (  # noqa: E402
@@ -651,64 +648,6 @@ def what_vllm_chooses_by_length_is_in_the_configuration() -> None:
         assert text(llama, 1024, **said) == text(llama, 32769, **said)
         # All others are as good for any length.
         assert text({"a": 1}, 1024) == text({"a": 1}, 4096)
-
-
-@test
-def fingerprints_are_of_weights_not_of_files() -> None:
-    """Each tensor tells; how they are spread over files does not."""
-    one, two = model.weights(1), model.weights(2)
-    with tempfile.TemporaryDirectory() as made:
-        paths = [Path(made) / f"{n}.safetensors" for n in range(3)]
-        save_file(one, str(paths[0]))
-        names = sorted(one)
-        for path, some in ((paths[1], names[:5]), (paths[2], names[5:])):
-            save_file({name: one[name] for name in some}, str(path))
-        ours = files.fingerprint(paths[:1])
-        assert files.fingerprint(paths[1:]) == ours
-        drawn = [n for n in names if not torch.equal(one[n], two[n])]
-        assert len(drawn) >= 16
-        for name in drawn:
-            save_file({**one, name: two[name]}, str(paths[0]))
-            assert files.fingerprint(paths[:1]) != ours, name
-
-
-def _sparse(path: Path, tensors: int, each: int) -> None:
-    header = {
-        f"{path.name}.{n}": {
-            "dtype": "BF16",
-            "shape": [each // 2],
-            "data_offsets": [n * each, (n + 1) * each],
-        }
-        for n in range(tensors)
-    }
-    text = json.dumps(header).encode()
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        file.truncate(8 + len(text) + tensors * each)
-
-
-@test
-def large_weights_are_sampled_only() -> None:
-    """100 GB in 20 files: some of each tensor, at most 64 MiB in all."""
-    read, tensors = [], 50
-    with tempfile.TemporaryDirectory() as made:
-        paths = [Path(made) / f"{n}.safetensors" for n in range(20)]
-        for path in paths:
-            _sparse(path, tensors, (5 << 30) // tensors)
-        began = time.monotonic()
-        files.fingerprint(paths)
-        took = time.monotonic() - began
-        pread = os.pread
-
-        def counted(file: int, size: int, offset: int) -> bytes:
-            read.append(size)
-            return pread(file, size, offset)
-
-        with mock.patch.object(os, "pread", counted):
-            files.fingerprint(paths)
-    assert len(read) >= len(paths) * tensors
-    assert sum(read) <= files.READ_BYTES_MAX, sum(read)
-    print(f"  100 GB of weights: {sum(read) >> 20} MiB read in {took:.2f} s")
 
 
 if __name__ == "__main__":
