@@ -359,20 +359,20 @@ UNIT_TEST_WITH(ages_go_on_after_the_end, up, down)
 	open_as(world, &world->p, "prefill", 1);
 	consumer_joins(world, "decode");
 	hold_take(world, 0, 0, 1);
-	/* Seen last an hour ago, with all that it wrote. */
-	world->p.header->opened_ns -= KVPULL_NS_PER_S * 3600;
+	/* Seen last a minute ago, with all that it wrote. */
+	world->p.header->opened_ns -= KVPULL_NS_PER_S * 60;
 	kvpull_status_set(&world->p.engine.thread->ran_ns,
-			  kvpull_clock_ns() - KVPULL_NS_PER_S * 3600);
+			  kvpull_clock_ns() - KVPULL_NS_PER_S * 60);
 	kvpull_status_set(&world->p.progress.thread->ran_ns, 1);
 	kvpull_status_set(&world->p.words[0].heard_ns,
-			  kvpull_clock_ns() - KVPULL_NS_PER_S * 3601);
+			  kvpull_clock_ns() - KVPULL_NS_PER_S * 61);
 	kvpull_status_set(&world->p.holds.rows[0].taken_ns,
-			  kvpull_clock_ns() - KVPULL_NS_PER_S * 3640);
+			  kvpull_clock_ns() - KVPULL_NS_PER_S * 100);
 	process_ends(&world->p);
 	world->options.all = 1;
 	look(world);
 	has(draw(world, &view), " P gone ");
-	has(world->screen, " 60 min     1      1 61 min ");
+	has(world->screen, " 61.0 s     1      1  2 min ");
 	/* What is judged is what was so when it ended. */
 	assert_null(finding(world, "holds-kept"));
 	assert_null(finding(world, "consumer-silent"));
