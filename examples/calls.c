@@ -122,6 +122,7 @@ static size_t hold(struct engine *p, uint64_t key, char *ticket, size_t room)
 					.ticket = ticket,
 					.ticket_capacity = room };
 	struct kvpull_ticket_info info = { .struct_size = sizeof(info) };
+	int64_t mark;
 	size_t n;
 
 	MUST(ops->scheduler->request_new(p->scheduler, &request));
@@ -129,8 +130,12 @@ static size_t hold(struct engine *p, uint64_t key, char *ticket, size_t room)
 	    KVPULL_FINISH_HELD)
 		exit(1);
 	turn(p);
-	/* The device has written the last byte of the request's blocks. */
-	MUST(ops->worker->hold_ready(p->worker, key));
+	/* With a KV cache on a GPU: behind all that the GPU has to do by now. */
+	mark = ops->worker->engine_mark(p->worker, KVPULL_STREAM_NONE);
+	if (mark > 0)
+		MUST(ops->worker->hold_ready_after(p->worker, key, mark));
+	else /* The last byte of the request's blocks is written. */
+		MUST(ops->worker->hold_ready(p->worker, key));
 	/* The answer goes out later than the finish. */
 	MUST(ops->scheduler->ticket_get(p->scheduler, key, ticket, room, &n));
 	/* A router looks for the ticket's size, without a handle. */

@@ -28,12 +28,28 @@ enum welcome_fd {
 	FD_REGIONS
 };
 
+static void devices_detach(struct kvpull_shm_memory *memory,
+			   struct kvpull_shm_device *device)
+{
+	/* A closed one has unmapped all of it. */
+	if (!device->thread)
+		memory->device_count = 0;
+	for (; memory->device_count; memory->device_count--) {
+		kvpull_shm_device_unmap(device, memory->device_first +
+							memory->device_count -
+							1);
+		memory->device_leaving++;
+	}
+}
+
 void kvpull_shm_detach(struct kvpull_shm_memory *memory,
-		       struct kvpull_unmaps *unmaps)
+		       struct kvpull_unmaps *unmaps,
+		       struct kvpull_shm_device *device)
 {
 	const struct kvpull_shm_tables *tables = &memory->tables;
 	uint32_t i;
 
+	devices_detach(memory, device);
 	kvpull_unmap(unmaps, tables->mappings, memory->region_count);
 	for (i = 0; i < memory->region_count; i++) {
 		tables->mappings[i] = (struct kvpull_shm_mapping){ 0 };
@@ -55,27 +71,61 @@ void kvpull_shm_detach(struct kvpull_shm_memory *memory,
 	memory->doorbell = -1;
 }
 
-/* The line for a region that no descriptor and no process leads to. */
-static int kind_refuse(const struct kvpull_shm_handed *handed,
-		       const struct kvpull_serve *remote, uint32_t index)
+/* Why memory of a device is not read into ours; NULL: it is. */
+static const char *device_doubt(const struct kvpull_shm_handed *handed,
+				const struct kvpull_device_view *view)
+{
+	if (!handed->device->thread)
+		return "this worker has no device that reads it";
+	if (!kvpull_serve_has_devices(handed->own))
+		return "this worker's blocks are in host memory, and this version does not copy between the two";
+	if (view->part_count > 1)
+		return "it comes in parts, and this version reads one";
+	return NULL;
+}
+
+static int device_check(const struct kvpull_shm_handed *handed,
+			const struct kvpull_serve *remote, uint32_t index)
+{
+	const struct kvpull_device_view *view =
+		kvpull_device_view_of(remote->devices, remote->device_count,
+				      remote->regions[index].fd_index);
+	char name[KVPULL_DEVICE_NAME_BYTES];
+	const char *doubt;
+
+	if (!view)
+		return KVPULL_EPROTO;
+	doubt = device_doubt(handed, view);
+	if (!doubt)
+		return 0;
+	kvpull_device_name(name, view->uuid);
+	kvpull_warn(handed->log, "peer's region %u is memory of %s: %s", index,
+		    name, doubt);
+	return KVPULL_EUNSUPPORTED;
+}
+
+/* Is the region read into blocks such as ours? 0; an error, with a line. */
+static int kind_check(const struct kvpull_shm_handed *handed,
+		      const struct kvpull_serve *remote, uint32_t index)
 {
 	const struct kvpull_region_view *region = &remote->regions[index];
-	const struct kvpull_device_view *device = kvpull_device_view_of(
-		remote->devices, remote->device_count, region->fd_index);
-	char name[KVPULL_DEVICE_NAME_BYTES];
 
-	if (region->kind == KVPULL_REGION_DEVICE && device) {
-		kvpull_device_name(name, device->uuid);
+	if (region->kind == KVPULL_REGION_DEVICE)
+		return device_check(handed, remote, index);
+	if (kvpull_serve_has_devices(handed->own)) {
 		kvpull_warn(
 			handed->log,
-			"peer's region %u is memory of %s: this worker has no device that reads it",
-			index, name);
-	} else {
-		kvpull_warn(
-			handed->log,
-			"peer's region %u is of kind %u: this version cannot read it",
-			index, region->kind);
+			"peer's region %u is in host memory: this worker's blocks are a device's, and this version does not copy between the two",
+			index);
+		return KVPULL_EUNSUPPORTED;
 	}
+	if (region->kind == KVPULL_REGION_FOREIGN ||
+	    kvpull_region_has_fd(region))
+		return 0;
+	kvpull_warn(
+		handed->log,
+		"peer's region %u is of kind %u: this version cannot read it",
+		index, region->kind);
 	return KVPULL_EUNSUPPORTED;
 }
 
@@ -85,6 +135,7 @@ static int remote_check(const struct kvpull_shm_handed *handed,
 {
 	uint32_t fd_count = FD_REGIONS;
 	uint32_t i;
+	int code;
 
 	if (!remote->region_count ||
 	    remote->region_count > KVPULL_REGIONS_MAX || !remote->slot_count)
@@ -96,11 +147,11 @@ static int remote_check(const struct kvpull_shm_handed *handed,
 		    region->fd_offset > SIZE_MAX / 2 ||
 		    region->fd_index >= remote->region_count)
 			return KVPULL_EPROTO;
-		if (region->kind == KVPULL_REGION_FOREIGN)
-			continue;
-		if (!kvpull_region_has_fd(region))
-			return kind_refuse(handed, remote, i);
-		if (fd_count <= FD_REGIONS + region->fd_index)
+		code = kind_check(handed, remote, i);
+		if (code)
+			return code;
+		if (kvpull_region_has_fd(region) &&
+		    fd_count <= FD_REGIONS + region->fd_index)
 			fd_count = FD_REGIONS + region->fd_index + 1;
 	}
 	if (fd_count != handed->welcome->fd_count) {
@@ -109,6 +160,9 @@ static int remote_check(const struct kvpull_shm_handed *handed,
 			    handed->welcome->fd_count, fd_count);
 		return KVPULL_EPROTO;
 	}
+	for (i = 0; i < remote->device_count; i++)
+		if (remote->devices[i].fd_index >= fd_count - FD_REGIONS)
+			return KVPULL_EPROTO;
 	return 0;
 }
 
@@ -182,11 +236,21 @@ static int memory_map(const struct kvpull_shm_memory *memory,
 	return code;
 }
 
+/* Which of the peer's memories of a device, counted from 0. */
+static uint32_t device_at(const struct kvpull_serve *remote, uint32_t fd_index)
+{
+	return (uint32_t)(kvpull_device_view_of(remote->devices,
+						remote->device_count,
+						fd_index) -
+			  remote->devices);
+}
+
 /* Maps a region's memory, or takes its file. */
 static int region_take(struct kvpull_shm_memory *memory,
 		       const struct kvpull_shm_handed *handed, uint32_t index,
-		       const struct kvpull_region_view *region)
+		       const struct kvpull_serve *remote)
 {
+	const struct kvpull_region_view *region = &remote->regions[index];
 	const struct kvpull_shm_tables *tables = &memory->tables;
 	const uint32_t is_unsealed = region->kind == KVPULL_REGION_UNSEALED;
 
@@ -194,6 +258,14 @@ static int region_take(struct kvpull_shm_memory *memory,
 		tables->regions[index] =
 			tables->mappings[region->fd_index].base +
 			region->fd_offset;
+		return 0;
+	}
+	if (region->kind == KVPULL_REGION_DEVICE) {
+		tables->devices[index] = (struct kvpull_device_region){
+			.mapping = handed->device_first +
+				   device_at(remote, region->fd_index),
+			.offset = region->fd_offset,
+		};
 		return 0;
 	}
 	if (region->kind == KVPULL_REGION_FOREIGN) {
@@ -231,7 +303,7 @@ static int regions_take(struct kvpull_shm_memory *memory,
 	memory->must_live = 0;
 	code = memory_map(memory, handed, remote);
 	for (i = 0; !code && i < remote->region_count; i++)
-		code = region_take(memory, handed, i, &remote->regions[i]);
+		code = region_take(memory, handed, i, remote);
 	if (code)
 		return code;
 	memory->slot_count = remote->slot_count;
@@ -318,6 +390,26 @@ static int life_probe(const struct kvpull_shm_memory *memory,
 	return KVPULL_EROUTE;
 }
 
+/* Nothing is waited for: an import that fails ends the peer. */
+static void devices_import(struct kvpull_shm_memory *memory,
+			   const struct kvpull_shm_handed *handed,
+			   const struct kvpull_serve *remote)
+{
+	uint32_t at;
+
+	memory->device_first = handed->device_first;
+	for (at = 0; at < remote->device_count; at++) {
+		const struct kvpull_device_view *view = &remote->devices[at];
+		int *fd = &handed->welcome->fds[FD_REGIONS + view->fd_index];
+
+		kvpull_shm_device_import(handed->device,
+					 handed->device_first + at, *fd,
+					 view->part_bytes);
+		*fd = -1;
+		memory->device_count++;
+	}
+}
+
 int kvpull_shm_attach(struct kvpull_shm_memory *memory,
 		      const struct kvpull_shm_handed *handed,
 		      const struct kvpull_serve *remote)
@@ -328,5 +420,9 @@ int kvpull_shm_attach(struct kvpull_shm_memory *memory,
 		code = regions_take(memory, handed, remote);
 	if (!code)
 		code = ring_attach(memory, handed);
-	return code ? code : life_probe(memory, handed);
+	if (!code)
+		code = life_probe(memory, handed);
+	if (!code)
+		devices_import(memory, handed, remote);
+	return code;
 }

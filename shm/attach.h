@@ -8,6 +8,7 @@
 
 #include "base/ring.h"
 #include "base/transport.h"
+#include "shm/device.h"
 #include "shm/file.h"
 #include "shm/foreign.h"
 #include "shm/parts.h"
@@ -18,10 +19,11 @@
  * takes memory. What is behind region_count is zero.
  */
 struct kvpull_shm_tables {
-	struct kvpull_shm_mapping *mappings; /* by fd_index */
-	const uint8_t **regions;             /* NULL: foreign, file */
-	uint64_t *remote_address;            /* foreign reads */
-	struct kvpull_file *files;           /* zeroed: none */
+	struct kvpull_shm_mapping *mappings;  /* by fd_index */
+	const uint8_t **regions;              /* NULL: foreign, file */
+	uint64_t *remote_address;             /* foreign reads */
+	struct kvpull_file *files;            /* zeroed: none */
+	struct kvpull_device_region *devices; /* of a peer with such memory */
 };
 
 /* Mappings and open files of a peer. */
@@ -32,7 +34,10 @@ struct kvpull_shm_memory {
 	uint32_t file_count;
 	uint32_t slot_count;
 	uint32_t must_live; /* what some region has is its own only while it lives */
-	int doorbell;       /* -1: none */
+	uint32_t device_first;   /* the device's thread's mappings */
+	uint32_t device_count;   /* of them, imported or ordered */
+	uint32_t device_leaving; /* whose unmap has been ordered */
+	int doorbell;            /* -1: none */
 	uint8_t *entries_memory;
 	uint64_t entries_remote; /* address in the peer; foreign reads only */
 	uint8_t *ring_memory;
@@ -42,6 +47,9 @@ struct kvpull_shm_memory {
 
 /* The peer and its descriptors; descriptors that were taken become -1. */
 struct kvpull_shm_handed {
+	struct kvpull_shm_device *device;
+	const struct kvpull_serve *own; /* what reads land in */
+	uint32_t device_first; /* mappings that are this peer's alone */
 	const struct kvpull_log *log;
 	const struct kvpull_identity *identity;
 	struct kvpull_parts *welcome;
@@ -57,8 +65,12 @@ struct kvpull_shm_handed {
 int KVPULL_MUST_CHECK kvpull_shm_attach(struct kvpull_shm_memory *memory,
 					const struct kvpull_shm_handed *handed,
 					const struct kvpull_serve *remote);
-/* No copy of it runs any more. A thread gives much memory back. */
+/*
+ * No copy of it runs any more. A thread gives much memory back; the device's
+ * thread does, and memory->device_leaving counts what it still has.
+ */
 void kvpull_shm_detach(struct kvpull_shm_memory *memory,
-		       struct kvpull_unmaps *unmaps);
+		       struct kvpull_unmaps *unmaps,
+		       struct kvpull_shm_device *device);
 
 #endif /* KVPULL_SHM_ATTACH_H */

@@ -138,7 +138,7 @@ void kvpull_shm_callers_fini(struct kvpull_shm_callers *callers)
 	kvpull_fd_close(&callers->doorbells);
 }
 
-static int serve_check(const struct kvpull_serve *serve,
+static int serve_check(const struct kvpull_serve *serve, int has_device,
 		       const struct kvpull_log *log)
 {
 	uint32_t i;
@@ -155,7 +155,8 @@ static int serve_check(const struct kvpull_serve *serve,
 
 		if (region->kind == KVPULL_REGION_FOREIGN)
 			continue;
-		if (!kvpull_region_has_fd(region)) {
+		if (!kvpull_region_has_fd(region) ||
+		    (region->kind == KVPULL_REGION_DEVICE && !has_device)) {
 			kvpull_error(
 				log,
 				"region %u of kind %u: not on route shm; device memory needs an RDMA device (kvpull_doctor)",
@@ -191,7 +192,9 @@ int kvpull_shm_callers_serve(struct kvpull_transport *transport,
 	struct kvpull_shm_callers *callers = &kvpull_shm_of(transport)->callers;
 	const struct kvpull_shm_params *params =
 		&kvpull_shm_of(transport)->params;
-	int code = serve_check(serve, callers->log);
+	int code = serve_check(serve,
+			       kvpull_shm_of(transport)->device.thread != NULL,
+			       callers->log);
 
 	if (!code && callers->listener.fd >= 0)
 		code = KVPULL_EINVAL;

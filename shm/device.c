@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shm/device.h"
 
+#include "base/clock.h"
 #include "shm/disk.h"
 
 /*
@@ -47,6 +48,63 @@ int kvpull_shm_device_open(struct kvpull_shm_device *device,
 	if (code == KVPULL_EDEVICE)
 		kvpull_library_keep();
 	return device->is_required ? code : 0;
+}
+
+void kvpull_shm_device_import(struct kvpull_shm_device *device,
+			      uint32_t mapping, int fd, uint64_t bytes)
+{
+	kvpull_device_thread_import(device->thread, mapping, fd, bytes);
+	device->pending++;
+}
+
+void kvpull_shm_device_unmap(struct kvpull_shm_device *device, uint32_t mapping)
+{
+	kvpull_device_thread_unmap(device->thread, mapping);
+	device->pending++;
+}
+
+int kvpull_shm_device_start(struct kvpull_shm_device *device,
+			    struct kvpull_device_job *job)
+{
+	const int code = kvpull_device_thread_start(device->thread, job);
+
+	if (!code)
+		device->pending++;
+	return code;
+}
+
+uint32_t kvpull_shm_device_poll(struct kvpull_shm_device *device,
+				struct kvpull_device_end *ends,
+				uint32_t capacity, uint64_t now_ns)
+{
+	uint32_t count;
+
+	if (!device->pending)
+		return 0;
+	count = kvpull_device_thread_poll(device->thread, ends, capacity,
+					  now_ns);
+	device->pending -= count;
+	return count;
+}
+
+uint64_t kvpull_shm_device_due_ns(const struct kvpull_shm_device *device,
+				  uint64_t now_ns)
+{
+	return device->pending ? now_ns + KVPULL_NS_PER_S : UINT64_MAX;
+}
+
+int kvpull_shm_device_arm(struct kvpull_shm_device *device)
+{
+	if (!device->thread || !kvpull_device_thread_arm(device->thread))
+		return 0;
+	kvpull_device_thread_disarm(device->thread);
+	return 1;
+}
+
+void kvpull_shm_device_disarm(struct kvpull_shm_device *device)
+{
+	if (device->thread)
+		kvpull_device_thread_disarm(device->thread);
 }
 
 void kvpull_shm_device_close(struct kvpull_shm_device *device,

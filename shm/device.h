@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The device of a worker, where it has one: the thread that calls the driver, and
- * what is said where there is none.
+ * The device of a worker, where it has one: the thread that calls the driver, what
+ * is ordered of it, and what is said where there is none.
  */
 #ifndef KVPULL_SHM_DEVICE_H
 #define KVPULL_SHM_DEVICE_H
@@ -14,6 +14,7 @@ struct kvpull_shm_device {
 	struct kvpull_log lines; /* the thread's, which become ours */
 	uint32_t is_required;
 	uint32_t is_opening;
+	uint32_t pending; /* orders whose ends have not been polled */
 };
 
 /*
@@ -26,6 +27,26 @@ int KVPULL_MUST_CHECK
 kvpull_shm_device_open(struct kvpull_shm_device *device,
 		       const struct kvpull_device_thread_params *params,
 		       const struct kvpull_log *log);
+/*
+ * As those of base/device_thread.h, by the owner's thread. While something is
+ * pending the owner polls once a second at least, so that a hang is seen.
+ */
+void kvpull_shm_device_import(struct kvpull_shm_device *device,
+			      uint32_t mapping, int fd, uint64_t bytes);
+void kvpull_shm_device_unmap(struct kvpull_shm_device *device,
+			     uint32_t mapping);
+int KVPULL_MUST_CHECK kvpull_shm_device_start(struct kvpull_shm_device *device,
+					      struct kvpull_device_job *job);
+/* Ends: how many; 0 where there is no device. */
+uint32_t kvpull_shm_device_poll(struct kvpull_shm_device *device,
+				struct kvpull_device_end *ends,
+				uint32_t capacity, uint64_t now_ns);
+/* When a poll is due, counted from now; UINT64_MAX: never. */
+uint64_t kvpull_shm_device_due_ns(const struct kvpull_shm_device *device,
+				  uint64_t now_ns);
+/* Before sleeping: 1: something has ended meanwhile, and it is disarmed. */
+int KVPULL_MUST_CHECK kvpull_shm_device_arm(struct kvpull_shm_device *device);
+void kvpull_shm_device_disarm(struct kvpull_shm_device *device);
 /* Waits until close_by_ns at most. */
 void kvpull_shm_device_close(struct kvpull_shm_device *device,
 			     uint64_t close_by_ns);

@@ -42,6 +42,8 @@ static int tables_take(struct kvpull_shm_peer *peer, struct kvpull_arena *arena)
 		arena, KVPULL_REGIONS_MAX, sizeof(*tables->remote_address));
 	tables->files = (struct kvpull_file *)kvpull_arena_take(
 		arena, KVPULL_REGIONS_MAX, sizeof(*tables->files));
+	tables->devices = (struct kvpull_device_region *)kvpull_arena_take(
+		arena, KVPULL_REGIONS_MAX, sizeof(*tables->devices));
 	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
 }
 
@@ -56,6 +58,8 @@ int kvpull_shm_peers_init(struct kvpull_shm_peers *peers,
 		.wait = peers->wait,
 		.folder = peers->folder,
 		.shortage = peers->shortage,
+		.device = peers->device,
+		.own = peers->own,
 		.peer_max = params->peers_max,
 		.file_direct = params->file_direct,
 		.connect_ns = params->connect_ns,
@@ -106,7 +110,8 @@ void kvpull_shm_peers_fini(struct kvpull_shm_peers *peers, uint64_t close_by_ns)
 
 	for (i = 0; i < peers->peer_max; i++) {
 		peer_hang_up(peers, &peers->peers[i]);
-		kvpull_shm_detach(&peers->peers[i].memory, &peers->unmaps);
+		kvpull_shm_detach(&peers->peers[i].memory, &peers->unmaps,
+				  peers->device);
 	}
 	kvpull_unmaps_close(&peers->unmaps, close_by_ns);
 }
@@ -271,9 +276,11 @@ void kvpull_shm_peers_report(struct kvpull_shm_peers *peers,
 		if (peer->state != KVPULL_SHM_PEER_LOST || peer->reads_open ||
 		    is_pinned(peer))
 			continue;
+		kvpull_shm_detach(&peer->memory, &peers->unmaps, peers->device);
+		if (peer->memory.device_leaving)
+			continue;
 		kvpull_shm_batch_add(batch, KVPULL_EVENT_PEER_DOWN, i)->code =
 			peer->code;
-		kvpull_shm_detach(&peer->memory, &peers->unmaps);
 		peer_clear(peer);
 		peers->lost_count--;
 	}
@@ -288,7 +295,8 @@ int kvpull_shm_peers_are_due(const struct kvpull_shm_peers *peers)
 
 		if (peer->state == KVPULL_SHM_PEER_LOST &&
 		    (!peer->reads_cancelled ||
-		     (!peer->reads_open && !is_pinned(peer))))
+		     (!peer->reads_open && !is_pinned(peer) &&
+		      !peer->memory.device_leaving)))
 			return 1;
 	}
 	return 0;
@@ -408,6 +416,9 @@ int kvpull_shm_peer_attach(struct kvpull_shm_peers *peers, uint32_t index,
 	struct kvpull_shm_peer *peer = kvpull_shm_peer_at(peers, index);
 	const struct kvpull_shm_handed handed = {
 		.log = peers->log,
+		.device = peers->device,
+		.own = peers->own,
+		.device_first = index * KVPULL_DEVICE_MEMORIES_MAX,
 		.identity = &peer->identity,
 		.welcome = &peer->welcome,
 		.file_direct = peers->file_direct,
@@ -422,12 +433,27 @@ int kvpull_shm_peer_attach(struct kvpull_shm_peers *peers, uint32_t index,
 				       KVPULL_CALL_SHARE);
 	fds_close(peer);
 	if (code) {
-		kvpull_shm_detach(&peer->memory, &peers->unmaps);
+		kvpull_shm_detach(&peer->memory, &peers->unmaps, peers->device);
 		return code;
 	}
 	peer->state = KVPULL_SHM_PEER_ATTACHED;
 	peers->greeting_count--;
 	return 0;
+}
+
+void kvpull_shm_peers_device_end(struct kvpull_shm_peers *peers,
+				 const struct kvpull_device_end *end)
+{
+	struct kvpull_shm_peer *peer = kvpull_shm_peer_at(
+		peers, end->index / KVPULL_DEVICE_MEMORIES_MAX);
+
+	if (end->kind != KVPULL_DEVICE_UNMAP) {
+		if (end->code)
+			kvpull_shm_peer_lose(peers, peer, end->code);
+		return;
+	}
+	kvpull_check(peers->log, peer->memory.device_leaving > 0);
+	peer->memory.device_leaving--;
 }
 
 int kvpull_shm_peer_lend(struct kvpull_shm_peers *peers, uint32_t index,
@@ -437,7 +463,8 @@ int kvpull_shm_peer_lend(struct kvpull_shm_peers *peers, uint32_t index,
 
 	if (peer->state != KVPULL_SHM_PEER_ATTACHED)
 		return KVPULL_EPEER;
-	if (peer->memory.foreign_count || peer->memory.file_count)
+	if (peer->memory.foreign_count || peer->memory.file_count ||
+	    peer->memory.device_count)
 		return KVPULL_EUNSUPPORTED;
 	mapping->slot_count = peer->memory.slot_count;
 	mapping->entries = (const void *)peer->memory.entries_memory;

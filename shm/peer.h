@@ -7,7 +7,8 @@
  * GREETING  connect                      attach -> ATTACHED;
  *                                        end, connect_ns, disconnect -> LOST
  * ATTACHED  attach: memory, ring         end, disconnect -> LOST
- * LOST      the end was seen             its last read ended -> FREE
+ * LOST      the end was seen             its last read ended, and its device
+ *                                        memory is unmapped -> FREE
  *
  * Memory stays mapped in LOST as long as a copy of it runs, or it is pinned.
  */
@@ -53,6 +54,8 @@ struct kvpull_shm_peers {
 	struct kvpull_wait *wait;
 	struct kvpull_folder *folder;
 	struct kvpull_shortage *shortage;
+	struct kvpull_shm_device *device;
+	const struct kvpull_serve *own;
 	struct kvpull_shm_peer *peers; /* [peer_max] */
 	uint32_t peer_max;
 	uint32_t greeting_count;
@@ -63,7 +66,7 @@ struct kvpull_shm_peers {
 	struct kvpull_unmaps unmaps; /* of peers that are gone */
 };
 
-/* peers->wait, ->folder and ->shortage are set. */
+/* peers->wait, ->folder, ->shortage, ->device and ->own are set. */
 int KVPULL_MUST_CHECK
 kvpull_shm_peers_init(struct kvpull_shm_peers *peers,
 		      const struct kvpull_shm_params *params,
@@ -114,6 +117,9 @@ int KVPULL_MUST_CHECK kvpull_shm_peer_attach(struct kvpull_shm_peers *peers,
 int KVPULL_MUST_CHECK kvpull_shm_peer_lend(struct kvpull_shm_peers *peers,
 					   uint32_t index,
 					   struct kvpull_mapping *mapping);
+/* Has an end of the device's thread: of an import or an unmap of a peer's. */
+void kvpull_shm_peers_device_end(struct kvpull_shm_peers *peers,
+				 const struct kvpull_device_end *end);
 /* Ends the peer; the first reason counts. */
 void kvpull_shm_peer_lose(struct kvpull_shm_peers *peers,
 			  struct kvpull_shm_peer *peer, int code);

@@ -30,6 +30,7 @@ int kvpull_shm_reads_init(struct kvpull_shm_reads *reads,
 {
 	*reads = (struct kvpull_shm_reads){
 		.log = params->log,
+		.device = reads->device,
 		.peers = peers,
 		.read_max = params->reads_max,
 		.poll_copies = params->poll_copies,
@@ -171,6 +172,33 @@ static int split_start(struct kvpull_shm_reads *reads,
 	return 0;
 }
 
+/*
+ * A read into memory of which nobody knows what the device still does with it is
+ * not made: what is queued could overwrite what has come.
+ */
+static int device_start(struct kvpull_shm_reads *reads,
+			const struct kvpull_shm_peer *peer,
+			struct kvpull_shm_read *mine)
+{
+	const uint64_t after = mine->read->after;
+	int code;
+
+	if (!after)
+		return KVPULL_EINVAL;
+	mine->device = (struct kvpull_device_job){
+		.read = mine->read,
+		.regions = peer->memory.tables.devices,
+		.region_count = peer->memory.region_count,
+	};
+	if (after != KVPULL_AFTER_NOTHING)
+		mine->device.after =
+			(struct kvpull_device_event *)(uintptr_t)after;
+	code = kvpull_shm_device_start(reads->device, &mine->device);
+	if (!code)
+		mine->state = KVPULL_SHM_READ_DEVICE;
+	return code;
+}
+
 int kvpull_shm_read_start(struct kvpull_transport *transport,
 			  uint32_t peer_index, struct kvpull_read *read)
 {
@@ -190,8 +218,11 @@ int kvpull_shm_read_start(struct kvpull_transport *transport,
 	mine->cancelled = 0;
 	mine->code = 0;
 	mine->is_split = (uint32_t)has_files(peer, read);
-	code = mine->is_split ? split_start(reads, peer, mine) :
-				memory_start(reads, peer, mine, read);
+	if (peer->memory.device_count)
+		code = device_start(reads, peer, mine);
+	else
+		code = mine->is_split ? split_start(reads, peer, mine) :
+					memory_start(reads, peer, mine, read);
 	if (!code)
 		peer->reads_open++;
 	return code;
@@ -206,6 +237,9 @@ static void read_cancel(struct kvpull_shm_reads *reads,
 	/* A read in the queue is ended when its turn comes. */
 	if (mine->state == KVPULL_SHM_READ_COPYING)
 		kvpull_copy_cancel(reads->copy, &mine->job);
+	if (mine->state == KVPULL_SHM_READ_DEVICE)
+		kvpull_device_thread_cancel(reads->device->thread,
+					    &mine->device);
 	if (mine->file.read)
 		kvpull_files_cancel(&reads->files, &mine->file, code);
 }
@@ -227,6 +261,9 @@ void kvpull_shm_reads_lose(struct kvpull_shm_reads *reads)
 
 	for (i = 0; i < reads->peers->peer_max; i++) {
 		struct kvpull_shm_peer *peer = &reads->peers->peers[i];
+		/* The peer may live, and its memory not be mapped. */
+		const int code = peer->code == KVPULL_EROUTE ? KVPULL_EROUTE :
+							       KVPULL_EPEER;
 		uint32_t j;
 
 		if (peer->state != KVPULL_SHM_PEER_LOST ||
@@ -235,8 +272,7 @@ void kvpull_shm_reads_lose(struct kvpull_shm_reads *reads)
 		peer->reads_cancelled = 1;
 		for (j = 0; peer->reads_open && j < reads->read_max; j++)
 			if (reads->reads[j].peer_index == i)
-				read_cancel(reads, &reads->reads[j],
-					    KVPULL_EPEER);
+				read_cancel(reads, &reads->reads[j], code);
 	}
 }
 
@@ -312,6 +348,27 @@ static void files_poll(struct kvpull_shm_reads *reads,
 			part_failed(reads, mine, ended[i]->code);
 		if (mine->state == KVPULL_SHM_READ_FILES)
 			read_done(reads, mine, mine->code, batch);
+	}
+}
+
+static void device_poll(struct kvpull_shm_reads *reads,
+			struct kvpull_shm_batch *batch)
+{
+	struct kvpull_device_end ends[COPY_BATCH_MAX];
+	uint32_t capacity = kvpull_shm_batch_room(batch);
+	uint32_t count;
+	uint32_t i;
+
+	if (capacity > COPY_BATCH_MAX)
+		capacity = COPY_BATCH_MAX;
+	count = kvpull_shm_device_poll(reads->device, ends, capacity,
+				       batch->now_ns);
+	for (i = 0; i < count; i++) {
+		if (ends[i].kind == KVPULL_DEVICE_COPY)
+			read_done(reads, &reads->reads[ends[i].index],
+				  ends[i].code, batch);
+		else
+			kvpull_shm_peers_device_end(reads->peers, &ends[i]);
 	}
 }
 
@@ -421,6 +478,8 @@ void kvpull_shm_reads_poll(struct kvpull_shm_reads *reads,
 	reads->early_bytes = EARLY_BYTES;
 	if (reads->files.is_prepared && kvpull_shm_batch_room(batch))
 		files_poll(reads, batch);
+	if (kvpull_shm_batch_room(batch))
+		device_poll(reads, batch);
 	if (worked && batch->count == count && kvpull_shm_batch_room(batch))
 		(void)kvpull_shm_batch_add(batch, KVPULL_EVENT_NONE, 0);
 }

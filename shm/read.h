@@ -2,7 +2,8 @@
 /*
  * Reads of a peer's blocks: given to the copy workers; or, small ones and those
  * of foreign memory, copied by the owner's thread, so many bytes a poll, in the
- * order in which they were started; strips in files go to file_read.
+ * order in which they were started; strips in files go to file_read; those of
+ * peers with memory of a device to its thread.
  *
  * A read of a peer that has files is split: runs of strips in memory, one
  * after the other, and beside them all strips in files. It is done when both
@@ -31,6 +32,7 @@
 enum kvpull_shm_read_state {
 	KVPULL_SHM_READ_IDLE = 0,
 	KVPULL_SHM_READ_COPYING, /* the copy pool's */
+	KVPULL_SHM_READ_DEVICE,  /* the device's thread's */
 	KVPULL_SHM_READ_FOREIGN, /* in the queue */
 	KVPULL_SHM_READ_SMALL,   /* likewise, to be copied in one go */
 	KVPULL_SHM_READ_FILES    /* memory is done, files are not */
@@ -46,15 +48,17 @@ struct kvpull_shm_read {
 	int32_t code;      /* of the part that has ended first */
 	struct kvpull_rows_cursor cursor;
 	/* State of a read from a peer with files. */
-	struct kvpull_read run;       /* a run of strips in memory */
-	uint32_t run_end;             /* the strip behind it */
-	uint32_t is_split;            /* it has a part in files */
-	struct kvpull_file_read file; /* .read NULL: no part in files */
+	struct kvpull_read run;          /* a run of strips in memory */
+	uint32_t run_end;                /* the strip behind it */
+	uint32_t is_split;               /* it has a part in files */
+	struct kvpull_file_read file;    /* .read NULL: no part in files */
+	struct kvpull_device_job device; /* of a peer with such memory */
 };
 
 struct kvpull_shm_reads {
 	const struct kvpull_log *log;
 	struct kvpull_copy *copy;
+	struct kvpull_shm_device *device;
 	struct kvpull_shm_peers *peers;
 	struct kvpull_files files;
 	struct kvpull_shm_read *reads;  /* [read_max] */

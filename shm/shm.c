@@ -87,6 +87,12 @@ static const uint8_t *shm_mapped(const struct kvpull_transport *transport,
 		       NULL;
 }
 
+static struct kvpull_device_thread *
+shm_device(const struct kvpull_transport *transport)
+{
+	return kvpull_shm_of_const(transport)->device.thread;
+}
+
 static void shm_disconnect(struct kvpull_transport *transport, uint32_t peer)
 {
 	struct kvpull_shm_peers *peers = &kvpull_shm_of(transport)->peers;
@@ -248,13 +254,19 @@ static int shm_arm(struct kvpull_transport *transport)
 	struct kvpull_shm *shm = kvpull_shm_of(transport);
 	const uint64_t callers_ns = kvpull_shm_callers_due_ns(&shm->callers);
 	const uint64_t peers_ns = kvpull_shm_peers_due_ns(&shm->peers);
+	const uint64_t device_ns =
+		kvpull_shm_device_due_ns(&shm->device, shm->shortage.now_ns);
+	uint64_t due_ns = callers_ns < peers_ns ? callers_ns : peers_ns;
 
+	if (device_ns < due_ns)
+		due_ns = device_ns;
 	shm->look_now = 1;
-	timer_set(shm, callers_ns < peers_ns ? callers_ns : peers_ns);
+	timer_set(shm, due_ns);
 	if (kvpull_shm_reads_are_due(&shm->reads) || shm->callers.lost_count ||
 	    kvpull_shm_peers_are_due(&shm->peers))
 		return 1;
-	if (kvpull_files_arm(&shm->reads.files))
+	if (kvpull_files_arm(&shm->reads.files) ||
+	    kvpull_shm_device_arm(&shm->device))
 		return 1;
 	if (!kvpull_copy_arm(shm->copy))
 		return 0;
@@ -267,6 +279,7 @@ static void shm_disarm(struct kvpull_transport *transport)
 	struct kvpull_shm *shm = kvpull_shm_of(transport);
 
 	kvpull_copy_disarm(shm->copy);
+	kvpull_shm_device_disarm(&shm->device);
 	shm->look_now = 1;
 }
 
@@ -315,6 +328,7 @@ static const struct kvpull_transport_ops shm_ops = {
 	.vouches = 1,
 	.reads_files = 1,
 	.give_bytes_max = KVPULL_PACKET_BYTES_MAX,
+	.device = shm_device,
 	.serve = kvpull_shm_callers_serve,
 	.address = shm_address,
 	.reachable = kvpull_shm_peers_reach,
@@ -418,7 +432,10 @@ static int device_open(struct kvpull_shm *shm)
 		.index = shm->params.device_index,
 		.wake_fd = shm->wake_fd,
 		.limits = { .job_max = shm->params.reads_max,
-			    .mapping_max = shm->params.peers_max +
+			    /* Each pull, and as many holds, may have one. */
+			    .mark_max = 2 * shm->params.reads_max + 1,
+			    /* A share for each peer, and our own. */
+			    .mapping_max = (shm->params.peers_max + 1) *
 					   KVPULL_DEVICE_MEMORIES_MAX,
 			    .bytes_per_ms = DEVICE_BYTES_PER_MS },
 	};
@@ -440,6 +457,8 @@ static void parts_join(struct kvpull_shm *shm)
 	shm->peers.wait = shm->callers.wait = &shm->wait;
 	shm->peers.folder = shm->callers.folder = &shm->folder;
 	shm->peers.shortage = shm->callers.shortage = &shm->shortage;
+	shm->peers.device = shm->reads.device = &shm->device;
+	shm->peers.own = &shm->callers.serve;
 }
 
 static void users_judge(const struct kvpull_shm_params *params)

@@ -102,6 +102,13 @@ static int verbs_serve(struct kvpull_transport *transport,
 	if (own->region_count || !serve->region_count || !serve->slot_count ||
 	    !serve->entries)
 		return KVPULL_EINVAL;
+	/* Also of a device that comes later. */
+	if (kvpull_serve_has_devices(serve)) {
+		kvpull_warn(
+			transport->log,
+			"verbs: no NIC reads memory of a device in this version: peers on this node alone are reached");
+		return KVPULL_EUNSUPPORTED;
+	}
 	kvpull_verbs_back_look(&verbs->back);
 	/* Later it would end what is connected. */
 	if (!verbs->connect.active_count && !verbs->back.locals.region_count) {

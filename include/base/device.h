@@ -23,7 +23,8 @@
  * (context, capture mode) afterwards as it was, unless the device was lost. Calls about one memory or event
  * are not made at once, nor is close() beside any other. Calls may block for
  * milliseconds (alloc, import, unmap, a full stream), so the engine's thread
- * makes mark() alone once it serves.
+ * makes mark() alone once it serves, and query() of such an event, which another
+ * thread may wait for or query meanwhile.
  */
 #ifndef KVPULL_BASE_DEVICE_H
 #define KVPULL_BASE_DEVICE_H

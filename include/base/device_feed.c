@@ -125,8 +125,8 @@ static void copy_end(struct kvpull_device_feed *feed, uint32_t index)
 
 	if (!copy->is_open || !copy->is_fed || copy->slices)
 		return;
-	for (at = 0; at < job->mapping_count; at++)
-		feed->mappings[job->mappings[at]].users--;
+	for (at = 0; at < job->region_count; at++)
+		feed->mappings[job->regions[at].mapping].users--;
 	copy->is_open = 0;
 	job->code = copy->code;
 	end_push(feed, KVPULL_DEVICE_COPY, index, copy->code);
@@ -153,12 +153,13 @@ static void copy_take(struct kvpull_device_feed *feed, uint32_t index)
 	uint32_t at;
 
 	*copy = (struct kvpull_device_copy){ .job = job, .is_open = 1 };
-	for (at = 0; at < job->mapping_count; at++) {
+	for (at = 0; at < job->region_count; at++) {
+		const uint32_t mapping_index = job->regions[at].mapping;
 		struct kvpull_device_mapping *mapping;
 
 		kvpull_check(feed->log,
-			     job->mappings[at] < feed->limits.mapping_max);
-		mapping = &feed->mappings[job->mappings[at]];
+			     mapping_index < feed->limits.mapping_max);
+		mapping = &feed->mappings[mapping_index];
 		mapping->users++;
 		if (!code)
 			code = mapping->code;
@@ -183,18 +184,20 @@ static int piece_add(struct kvpull_device_feed *feed,
 		     const struct kvpull_row *row, uint32_t count)
 {
 	const uint64_t target = (uint64_t)(uintptr_t)row->local;
+	const struct kvpull_device_region *region;
 	const struct kvpull_device_memory *memory;
 	uint64_t source;
 	uint32_t last = count - 1;
 
-	if (row->strip->region_index >= job->mapping_count)
+	if (row->strip->region_index >= job->region_count)
 		return KVPULL_EPROTO;
-	memory =
-		&feed->mappings[job->mappings[row->strip->region_index]].memory;
-	if (row->bytes > memory->bytes ||
-	    row->remote_offset > memory->bytes - row->bytes)
+	region = &job->regions[row->strip->region_index];
+	memory = &feed->mappings[region->mapping].memory;
+	if (region->offset > memory->bytes ||
+	    row->bytes > memory->bytes - region->offset ||
+	    row->remote_offset > memory->bytes - region->offset - row->bytes)
 		return KVPULL_EPROTO;
-	source = memory->address + row->remote_offset;
+	source = memory->address + region->offset + row->remote_offset;
 	if (count && feed->targets[last] + feed->bytes[last] == target &&
 	    feed->sources[last] + feed->bytes[last] == source) {
 		feed->bytes[last] += row->bytes;
@@ -330,6 +333,8 @@ static void lose(struct kvpull_device_feed *feed)
 	uint32_t at;
 
 	feed->is_lost = 1;
+	/* It orders nothing: a flag that some later look sees. */
+	atomic_store_explicit(&feed->is_over, 1, memory_order_relaxed);
 	for (at = 0; at < feed->limits.job_max; at++)
 		if (feed->copies[at].is_open)
 			copy_stop(feed, at, KVPULL_EDEVICE);
@@ -544,6 +549,9 @@ int kvpull_device_feed_init(struct kvpull_device_feed *feed,
 					  sizeof(*feed->sources));
 	feed->bytes = kvpull_arena_take(arena, KVPULL_DEVICE_PIECES_MAX,
 					sizeof(*feed->bytes));
+	/* An arena gives nothing for 0. */
+	feed->marks = kvpull_arena_take(arena, limits->mark_max + 1,
+					sizeof(struct kvpull_device_event *));
 	kvpull_index_list_init(&feed->turns, limits->job_max, arena);
 	code = ring_take(limits, &feed->orders, orders, arena);
 	if (!code)
@@ -555,6 +563,20 @@ int kvpull_device_feed_init(struct kvpull_device_feed *feed,
 	return 0;
 }
 
+/* Where the at-th event is: the slices' come first, then the marks'. */
+static struct kvpull_device_event **event_place(struct kvpull_device_feed *feed,
+						uint32_t at)
+{
+	return at < KVPULL_DEVICE_SLICES_MAX ?
+		       &feed->slices[at].event :
+		       &feed->marks[at - KVPULL_DEVICE_SLICES_MAX];
+}
+
+static uint32_t event_count(const struct kvpull_device_feed *feed)
+{
+	return KVPULL_DEVICE_SLICES_MAX + feed->limits.mark_max;
+}
+
 int kvpull_device_feed_open(struct kvpull_device_feed *feed, uint64_t now_ns)
 {
 	const struct kvpull_device_ops *const ops = feed->device->ops;
@@ -562,17 +584,17 @@ int kvpull_device_feed_open(struct kvpull_device_feed *feed, uint64_t now_ns)
 	int code = 0;
 
 	feed->now_ns = now_ns;
-	for (at = 0; at < KVPULL_DEVICE_SLICES_MAX && !code; at++) {
+	for (at = 0; at < event_count(feed) && !code; at++) {
 		enter(feed);
 		code = leave(feed, ops->event_open(feed->device,
-						   &feed->slices[at].event));
+						   event_place(feed, at)));
 	}
 	if (!code)
 		return 0;
 	/* The last one was not opened. */
 	for (at--; at--;) {
 		enter(feed);
-		ops->event_close(feed->device, feed->slices[at].event);
+		ops->event_close(feed->device, *event_place(feed, at));
 		(void)leave(feed, 0);
 	}
 	return code;
@@ -594,8 +616,10 @@ int kvpull_device_feed_close(struct kvpull_device_feed *feed, uint64_t now_ns)
 	for (at = 0; at < feed->limits.mapping_max; at++)
 		unmap(feed, &feed->mappings[at].memory);
 	enter(feed);
-	for (at = 0; at < KVPULL_DEVICE_SLICES_MAX; at++)
-		ops->event_close(feed->device, feed->slices[at].event);
+	/* The process keeps a mark whose work the engine has not ended. */
+	for (at = 0; at < event_count(feed); at++)
+		if (ops->query(feed->device, *event_place(feed, at)) == 1)
+			ops->event_close(feed->device, *event_place(feed, at));
 	ops->close(feed->device);
 	(void)leave(feed, 0);
 	return 0;

@@ -11,6 +11,8 @@
 #ifndef KVPULL_DEVICE_FEED_H
 #define KVPULL_DEVICE_FEED_H
 
+#include <stdatomic.h>
+
 #include "base/device_gate.h"
 #include "base/device_job.h"
 #include "base/index.h"
@@ -55,6 +57,7 @@ struct kvpull_device_feed {
 	struct kvpull_device_mapping *mappings; /* [mapping_max] */
 	struct kvpull_index_list turns;         /* jobs with rows left */
 	struct kvpull_device_slice slices[KVPULL_DEVICE_SLICES_MAX];
+	struct kvpull_device_event **marks; /* [mark_max] */
 	uint64_t *targets; /* [KVPULL_DEVICE_PIECES_MAX], of one copy() */
 	uint64_t *sources;
 	size_t *bytes;
@@ -71,6 +74,8 @@ struct kvpull_device_feed {
 	uint32_t importing;     /* a mapping, in the call that makes it */
 	uint32_t has_failed; /* the device was lost in this step, by a call */
 	uint32_t is_lost;    /* all that is ordered ends with KVPULL_EDEVICE */
+	_Atomic uint32_t
+		is_over; /* the same, for the engine's thread: relaxed */
 };
 
 enum kvpull_device_next {

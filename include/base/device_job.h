@@ -15,7 +15,8 @@
 
 struct kvpull_device_limits {
 	uint32_t job_max;      /* >= 1; read->index is below */
-	uint32_t mapping_max;  /* >= 1 */
+	uint32_t mapping_max;  /* >= 1; memories that are adopted count, too */
+	uint32_t mark_max;     /* events for the engine's marks */
 	uint64_t bytes_per_ms; /* that the device copies: bounds a slice */
 };
 
@@ -27,15 +28,22 @@ enum kvpull_device_kind {
 	KVPULL_DEVICE_CANCEL      /* likewise; it has no end of its own */
 };
 
+/* Where a peer's region begins: in which mapping, and at which byte of it. */
+struct kvpull_device_region {
+	uint32_t mapping;
+	uint32_t reserved;
+	uint64_t offset;
+};
+
 /*
  * A read, whose strips' `local` are addresses of the device. The owner's, and
  * unchanged until its end, as the read is.
  */
 struct kvpull_device_job {
 	const struct kvpull_read *read; /* ->index is the job's */
-	/* Mappings by region_index of the strips: imported before, or ordered. */
-	const uint32_t *mappings; /* [mapping_count] */
-	uint32_t mapping_count;
+	/* By region_index of the strips: imported before, or ordered. */
+	const struct kvpull_device_region *regions; /* [region_count] */
+	uint32_t region_count;
 	/*
 	 * 0, or KVPULL_EABORTED (cancelled), _EDEVICE, _EPROTO (a row beyond its
 	 * mapping), the import's, or that of a call of the table.

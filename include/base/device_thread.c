@@ -69,6 +69,7 @@ struct kvpull_device_thread {
 	struct kvpull_ring ends;
 	uint32_t *job_states;     /* enum job_state */
 	uint32_t *mapping_states; /* enum mapping_state */
+	uint32_t adopted_count;
 	uint32_t is_abandoned;
 };
 
@@ -342,6 +343,23 @@ kvpull_device_thread_device(const struct kvpull_device_thread *thread)
 	return thread->feed.device;
 }
 
+uint32_t kvpull_device_thread_is_lost(const struct kvpull_device_thread *thread)
+{
+	const struct kvpull_device *const device = thread->feed.device;
+
+	return atomic_load_explicit(&thread->feed.is_over,
+				    memory_order_relaxed) ||
+	       device->ops->is_lost(device);
+}
+
+struct kvpull_device_event *
+kvpull_device_thread_mark(const struct kvpull_device_thread *thread,
+			  uint32_t index)
+{
+	kvpull_check(&thread->log, index < thread->params.limits.mark_max);
+	return thread->feed.marks[index];
+}
+
 /* ---- orders ---- */
 
 static void order_push(struct kvpull_device_thread *thread,
@@ -379,10 +397,13 @@ void kvpull_device_thread_import(struct kvpull_device_thread *thread,
 	order_push(thread, KVPULL_DEVICE_IMPORT, mapping);
 }
 
+/* The last mappings: whoever imports counts from 0. */
 void kvpull_device_thread_adopt(struct kvpull_device_thread *thread,
-				uint32_t mapping,
 				const struct kvpull_device_memory *memory)
 {
+	const uint32_t mapping =
+		thread->params.limits.mapping_max - ++thread->adopted_count;
+
 	mapping_take(thread, mapping)->memory = *memory;
 }
 

@@ -58,6 +58,18 @@ uint32_t kvpull_device_thread_close(struct kvpull_device_thread *thread,
 struct kvpull_device *
 kvpull_device_thread_device(const struct kvpull_device_thread *thread);
 
+/* Any thread: 1: the device is lost, or hangs, and stays so. */
+uint32_t
+kvpull_device_thread_is_lost(const struct kvpull_device_thread *thread);
+
+/*
+ * The event of a mark, by a number below mark_max: for mark(), and for a job's
+ * `after`. It is there until the close.
+ */
+struct kvpull_device_event *
+kvpull_device_thread_mark(const struct kvpull_device_thread *thread,
+			  uint32_t index);
+
 /*
  * Map a peer's memory: see import_fd() in base/device.h. The descriptor is the
  * thread's from here on, also on an error. A mapping that was not imported stays
@@ -65,9 +77,8 @@ kvpull_device_thread_device(const struct kvpull_device_thread *thread);
  */
 void kvpull_device_thread_import(struct kvpull_device_thread *thread,
 				 uint32_t mapping, int fd, uint64_t bytes);
-/* Give own memory to the thread, which unmaps it in _unmap() or at close. */
+/* Give own memory to the thread, which unmaps it at close. */
 void kvpull_device_thread_adopt(struct kvpull_device_thread *thread,
-				uint32_t mapping,
 				const struct kvpull_device_memory *memory);
 /* Unmap it once the jobs that were started before have ended. */
 void kvpull_device_thread_unmap(struct kvpull_device_thread *thread,

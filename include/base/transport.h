@@ -116,6 +116,9 @@ struct kvpull_strip {
 	uint32_t reserved;
 };
 
+/* A read's `after` where the engine has seen all of its work end. */
+#define KVPULL_AFTER_NOTHING UINT64_MAX
+
 /*
  * A read: one pull's blocks at one peer. The caller owns it; unchanged from
  * read_start() until its READ_DONE.
@@ -150,8 +153,10 @@ struct kvpull_read {
 	uint64_t generation;
 	uint64_t tag;
 	/*
-	 * The mark that must be seen complete before the first byte lands: of what a
-	 * device still does with the own memory. 0: none.
+	 * What must be seen complete before the first byte lands, of all that the
+	 * device still does with the own memory: the address of an event of that
+	 * device; KVPULL_AFTER_NOTHING. 0: nobody said, and a read into memory of a
+	 * device is refused.
 	 */
 	uint64_t after;
 	/*
@@ -172,9 +177,6 @@ struct kvpull_read {
  * what is served: a route that reads no files serves what comes before it.
  */
 #define KVPULL_REGION_SLOTS 6u
-/* In memory of a device, which is handed over by a descriptor of its driver. */
-#define KVPULL_REGION_DEVICE 7u
-
 #define KVPULL_DEVICE_MEMORIES_MAX 64u /* that a worker serves */
 #define KVPULL_DEVICE_PARTS_MAX 4096u  /* of one, as it is told */
 
@@ -193,7 +195,7 @@ struct kvpull_device_view {
 /* A producer's memory, as it serves it or as its welcome told it. */
 struct kvpull_region_view {
 	uint32_t kind; /* KVPULL_REGION_* */
-	int32_t fd;    /* serving: memfd or file; else -1 */
+	int32_t fd;    /* serving: memfd, file, a device's; else -1 */
 	uint8_t *base; /* serving: own address; foreign: the peer's */
 	uint64_t bytes;
 	uint64_t fd_offset; /* where the region begins in its descriptor */
@@ -232,9 +234,17 @@ kvpull_device_view_of(const struct kvpull_device_view *devices,
 static inline int kvpull_region_has_fd(const struct kvpull_region_view *region)
 {
 	return region->kind == KVPULL_REGION_PROVIDED ||
+	       region->kind == KVPULL_REGION_DEVICE ||
 	       region->kind == KVPULL_REGION_FILE ||
 	       region->kind == KVPULL_REGION_UNSEALED ||
 	       region->kind == KVPULL_REGION_SLOTS;
+}
+
+/* 1: its blocks are in memory of a device. A worker's own are all, or none is. */
+static inline int kvpull_serve_has_devices(const struct kvpull_serve *serve)
+{
+	return serve->region_count &&
+	       serve->regions[0].kind == KVPULL_REGION_DEVICE;
 }
 
 /* Regions that a route without file reads serves: all but files. */
@@ -281,7 +291,8 @@ enum kvpull_event_kind {
 	/*
 	 * index = peer, code; index is free after. KVPULL_EFULL (no room there)
 	 * and KVPULL_EAGAIN (out of descriptors here) pass; KVPULL_EREJECTED (the
-	 * peer's program turned the call down) does not.
+	 * peer's program turned the call down) does not, nor does KVPULL_EROUTE
+	 * after attach() (its memory cannot be mapped after all).
 	 */
 	KVPULL_EVENT_PEER_DOWN,
 	KVPULL_EVENT_READ_DONE,      /* read, code; no write can land */
@@ -304,7 +315,8 @@ struct kvpull_event {
 
 struct kvpull_transport;
 struct kvpull_ring; /* include/base/ring.h: producer's end of a consumer's ring */
-struct kvpull_mapping; /* include/base/mapping.h */
+struct kvpull_mapping;       /* include/base/mapping.h */
+struct kvpull_device_thread; /* include/base/device_thread.h */
 
 struct kvpull_transport_ops {
 	const char *name; /* "shm", "verbs", "sim"; in tickets, logs, config */
@@ -319,6 +331,13 @@ struct kvpull_transport_ops {
 	uint32_t reads_devices;  /* 1: can serve, and read into, their memory */
 	uint32_t reads_files;    /* 1: peers read KVPULL_REGION_SLOTS, too */
 	uint32_t give_bytes_max; /* of a give-back message, one a call */
+	/*
+	 * The thread that calls the driver of the device which this route copies by;
+	 * before serve() it is the engine's, then the owner's. NULL, or NULL is
+	 * returned: there is none.
+	 */
+	struct kvpull_device_thread *(*device)(
+		const struct kvpull_transport *transport);
 	/* Regions are known: listen. 0, KVPULL_EDEVICE, KVPULL_EUNSUPPORTED. */
 	int (*serve)(struct kvpull_transport *transport,
 		     const struct kvpull_serve *serve);

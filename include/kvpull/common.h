@@ -187,7 +187,18 @@ struct kvpull_open_params {
 	size_t group_bytes;                /* sizeof(*groups) */
 	uint32_t group_count;              /* 1 .. KVPULL_GROUPS_MAX */
 	uint32_t reserved;
+	/*
+	 * Worker: KVPULL_DEVICE_*, where the engine computes, and which one: the
+	 * driver's number in this process, 0... The device is opened if the key
+	 * `device` says so. Without one memory_alloc() gives host memory alone.
+	 */
+	uint32_t device_kind;
+	int32_t device_index;
 };
+
+/* Kinds of a device. */
+#define KVPULL_DEVICE_NONE 0u
+#define KVPULL_DEVICE_CUDA 1u
 
 /* Region kinds. */
 #define KVPULL_REGION_PROVIDED 0u /* in memory of one memory_alloc() */
@@ -195,9 +206,16 @@ struct kvpull_open_params {
 #define KVPULL_REGION_STAGED 2u   /* refused in this minor */
 #define KVPULL_REGION_DMABUF 3u   /* device memory: over verbs alone */
 #define KVPULL_REGION_FILE 4u     /* an unnamed file of this incarnation */
+/* 5 and 6 are the library's own. */
+#define KVPULL_REGION_DEVICE 7u /* in one memory_alloc() of DEVICE memory */
 
 /**
  * Memory for blocks, or a file that consumers on this node read.
+ *
+ * DEVICE memory is memory_alloc()'s, and the device copies from the peer's into
+ * it; a region of it lies in one such memory, and the other regions are DEVICE
+ * regions, too. Pulls are made from peers on this node whose memory is of a
+ * device that this one can reach.
  *
  * The worker's process makes the file for itself: with O_TMPFILE, by open() and
  * unlink(), or as a memfd. The file belongs to the process's uid, is open for
@@ -228,8 +246,16 @@ struct kvpull_region {
 	uint32_t reserved;
 };
 
-#define KVPULL_MEMORY_HUGE 1u /* huge pages if the kernel grants them */
+#define KVPULL_MEMORY_HUGE 1u   /* huge pages if the kernel grants them */
+#define KVPULL_MEMORY_DEVICE 2u /* of the worker's device; not with HUGE */
 
+/**
+ * Memory that the worker has taken. base of DEVICE memory is an address of the
+ * device: the CPU must not touch it, and the driver's calls and kernels of this
+ * process may, in the device's primary context. Consumers on this node get its
+ * descriptor once they were let in, and map it for reads; one that means harm
+ * could map it for stores.
+ */
 struct kvpull_memory {
 	size_t struct_size;
 	void *base; /* zeroed; from 2 MiB on aligned to 2 MiB, else to a page */

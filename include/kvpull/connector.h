@@ -465,8 +465,10 @@ struct kvpull_worker_ops {
 	void (*close)(struct kvpull_worker *worker);
 	/**
 	 * Memory for the KV cache that consumers on this node can map. Before
-	 * regions_register(), at most KVPULL_REGIONS_MAX at once.
-	 * Return 0, KVPULL_ENOMEM, KVPULL_EFULL, KVPULL_EUNSUPPORTED,
+	 * regions_register(), at most KVPULL_REGIONS_MAX at once, of which 64 may
+	 * be DEVICE memory. flags: KVPULL_MEMORY_*.
+	 * Return 0, KVPULL_ENOMEM, KVPULL_EFULL, KVPULL_EUNSUPPORTED (DEVICE,
+	 * and the worker has no device: a line says why), KVPULL_EDEVICE,
 	 * KVPULL_EINVAL.
 	 */
 	int (*memory_alloc)(struct kvpull_worker *worker, uint64_t bytes,
@@ -596,7 +598,35 @@ struct kvpull_worker_ops {
 	int (*counters)(struct kvpull_worker *worker,
 			struct kvpull_counter *counters, uint32_t capacity,
 			size_t counter_bytes);
+	/**
+	 * DEVICE memory: says what the device still does with it. Call it before
+	 * each step() that may have loads, once the zeroing of their blocks is
+	 * queued, and every step in flight that reads or writes them, and before
+	 * the forward pass is: their bytes land behind all of that.
+	 * stream: the driver's handle (CUstream) of the stream that has it, of
+	 * which 0, 1 and 2 are the driver's own default streams;
+	 * KVPULL_STREAM_NONE: the engine has synchronized, and nothing is queued.
+	 * A load with no mark since the step before fails (KVPULL_EINVAL), so an
+	 * engine that forgets one is slow, and never wrong. Calls the driver:
+	 * some microseconds.
+	 * Return: > 0, the mark; 0: the stream is capturing a graph, there is
+	 * none, and loads wait for the next one; KVPULL_EUNSUPPORTED (the worker
+	 * has no device), KVPULL_EDEVICE, KVPULL_EINVAL (NULL).
+	 */
+	int64_t (*engine_mark)(struct kvpull_worker *worker, uint64_t stream);
+	/**
+	 * As hold_ready(), once the mark is reached: all that the device had to
+	 * do for the request's blocks was queued before it. polls look at it, and
+	 * event_fd() is readable meanwhile.
+	 * Return 0, KVPULL_ENOKEY (as hold_ready()), KVPULL_EAGAIN (pulls_max
+	 * holds wait: call again after a poll), KVPULL_EDEVICE, KVPULL_EINVAL
+	 * (NULL, or no mark of engine_mark()).
+	 */
+	int (*hold_ready_after)(struct kvpull_worker *worker, uint64_t key,
+				int64_t mark);
 };
+
+#define KVPULL_STREAM_NONE UINT64_MAX /* engine_mark(): nothing is queued */
 
 /* Bits of .caps: what this build has; a host may lack what it needs. */
 #define KVPULL_CAP_SHM 1u
@@ -604,6 +634,7 @@ struct kvpull_worker_ops {
 #define KVPULL_CAP_FILE 4u
 #define KVPULL_CAP_VERBS 8u
 #define KVPULL_CAP_KEY 16u /* authenticated tickets and handshakes */
+#define KVPULL_CAP_CUDA 32u
 
 struct kvpull_connector_ops {
 	size_t struct_size;

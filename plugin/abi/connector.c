@@ -435,6 +435,18 @@ static int worker_event_fd(struct kvpull_worker *worker)
 	return worker ? kvpull_worker_event_fd(worker) : KVPULL_EINVAL;
 }
 
+static int64_t worker_engine_mark(struct kvpull_worker *worker, uint64_t stream)
+{
+	return worker ? kvpull_worker_mark(worker, stream) : KVPULL_EINVAL;
+}
+
+static int worker_hold_ready_after(struct kvpull_worker *worker, uint64_t key,
+				   int64_t mark)
+{
+	return worker ? kvpull_worker_hold_ready_after(worker, key, mark) :
+			KVPULL_EINVAL;
+}
+
 static int worker_start_loads(struct kvpull_worker *worker, void *stream)
 {
 	if (!worker)
@@ -533,6 +545,8 @@ static const struct kvpull_worker_ops worker_ops = {
 	.step = worker_step,
 	.start_loads = worker_start_loads,
 	.hold_ready = worker_hold_ready,
+	.engine_mark = worker_engine_mark,
+	.hold_ready_after = worker_hold_ready_after,
 	.poll = worker_poll,
 	.failed_blocks = worker_failed_blocks,
 	.result_build = worker_result_build,
@@ -566,7 +580,7 @@ static const struct kvpull_connector_ops connector_ops = {
 	.abi_minor = KVPULL_ABI_MINOR,
 	.version = KVPULL_VERSION,
 	.caps = KVPULL_CAP_SHM | KVPULL_CAP_FOREIGN | KVPULL_CAP_FILE |
-		KVPULL_CAP_VERBS | KVPULL_CAP_KEY,
+		KVPULL_CAP_VERBS | KVPULL_CAP_KEY | KVPULL_CAP_CUDA,
 	.error_text = kvpull_error_text,
 	.config_check = config_check,
 	.ticket_peek = ticket_peek,

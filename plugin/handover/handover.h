@@ -38,6 +38,8 @@ struct kvpull_facts {
 	uint32_t tp_rank;
 	uint32_t tp_size;
 	uint64_t incarnation;
+	uint32_t device_kind; /* KVPULL_DEVICE_*, as the engine says */
+	int device_index;
 	uint32_t caller_count_max; /* of all routes, let in or not */
 	uint32_t cache_count;
 	uint64_t (*now_ns)(void *context);
@@ -78,6 +80,7 @@ struct kvpull_pull_order {
 	uint64_t started_ns;
 	uint64_t deadline_ns;
 	uint64_t claim_serial;
+	uint64_t after; /* as kvpull_read's: what its bytes land behind */
 	uint32_t claim;
 	uint32_t flags;     /* KVPULL_PULL_* of step.h */
 	uint32_t unstarted; /* 1: at its deadline start_loads() had not come */

@@ -134,6 +134,9 @@ uint32_t kvpull_holds_revoke_full(struct kvpull_holds *holds, int32_t reason);
 /* READY_NEEDED: all writes are visible. KVPULL_ENOKEY if key holds nothing. */
 int KVPULL_MUST_CHECK kvpull_holds_ready(struct kvpull_holds *holds,
 					 uint64_t key);
+/* The generation of a key's hold; 0: there is none. */
+uint64_t kvpull_holds_generation(const struct kvpull_holds *holds,
+				 uint64_t key);
 
 /**
  * A consumer connected. rank < rank_count <= KVPULL_RANKS_MAX; lease_now_ns is

@@ -174,3 +174,10 @@ void kvpull_holds_describe(const struct kvpull_holds *holds, uint32_t slot,
 					hold_lease_clock(holds, now_ns)));
 	}
 }
+
+uint64_t kvpull_holds_generation(const struct kvpull_holds *holds, uint64_t key)
+{
+	const uint32_t slot = kvpull_map_get(&holds->keys, key);
+
+	return slot == KVPULL_NONE ? 0 : holds->holds[slot].generation;
+}

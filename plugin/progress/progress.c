@@ -440,7 +440,8 @@ static int routes_open(struct kvpull_progress *progress,
 		.given = { .take = kvpull_serve_given, .context = progress },
 		/* Who polls by itself has no thread of ours. */
 		.disk_thread = config->progress == KVPULL_PROGRESS_THREAD,
-		.has_device = 1,
+		.device_kind = progress->facts->device_kind,
+		.device_index = progress->facts->device_index,
 		.tp_rank = progress->facts->tp_rank,
 	};
 	int code;
@@ -525,6 +526,12 @@ int kvpull_progress_watch(const struct kvpull_progress *progress, int epoll_fd)
 	    progress->facts->config.progress == KVPULL_PROGRESS_CALLER)
 		failed = kvpull_routes_watch(&progress->routes, epoll_fd);
 	return failed;
+}
+
+struct kvpull_device_thread *
+kvpull_progress_device(const struct kvpull_progress *progress)
+{
+	return kvpull_routes_device(&progress->routes);
 }
 
 uint32_t kvpull_progress_help(const struct kvpull_progress *progress)

@@ -46,6 +46,13 @@ int KVPULL_MUST_CHECK kvpull_progress_start(struct kvpull_progress *progress);
 int kvpull_progress_run(struct kvpull_progress *progress, uint64_t now_ns);
 
 /*
+ * The thread that calls the device's driver; NULL: there is none. What it lets
+ * the engine's thread do: base/device_thread.h.
+ */
+struct kvpull_device_thread *
+kvpull_progress_device(const struct kvpull_progress *progress);
+
+/*
  * progress=thread: copy a little of what the thread copies: bytes; 0: nothing is
  * being copied that can be shared.
  */

@@ -175,6 +175,7 @@ static int part_make(struct kvpull_progress *progress, uint32_t index,
 	read->entries = &part->entry;
 	read->slot_count = 1;
 	read->generation = claim->order->generation;
+	read->after = pull->order->after;
 	read->tag = claim->order->ranks[rank_index].tag;
 	if (kvpull_plan_check_ids(&remote->plan, read, &read->byte_count))
 		return KVPULL_ETRUNCATED;

@@ -256,6 +256,22 @@ int kvpull_routes_poll(struct kvpull_routes *routes, uint32_t turn,
 				    capacity / (routes->count - turn));
 }
 
+struct kvpull_device_thread *
+kvpull_routes_device(const struct kvpull_routes *routes)
+{
+	struct kvpull_device_thread *device = NULL;
+	uint32_t at;
+
+	for (at = 0; !device && at < routes->count; at++) {
+		const struct kvpull_transport *transport =
+			routes->list[at].transport;
+
+		if (transport->ops->device)
+			device = transport->ops->device(transport);
+	}
+	return device;
+}
+
 uint32_t kvpull_routes_help(const struct kvpull_routes *routes)
 {
 	uint32_t bytes = 0;

@@ -26,7 +26,8 @@ struct kvpull_route_params {
 	struct kvpull_give_sink given; /* of callers that get no place */
 	_Atomic uint64_t *refused;     /* counts callers turned away */
 	uint32_t disk_thread; /* one reads files, where io_uring is not allowed */
-	uint32_t has_device; /* its owner has the one that the key asks for */
+	uint32_t device_kind; /* KVPULL_DEVICE_*: the owner's, as its engine says */
+	int device_index;     /* of that kind */
 	uint32_t tp_rank; /* among the workers of the node, unless configured */
 };
 
@@ -123,6 +124,10 @@ struct kvpull_route_choice {
 int KVPULL_MUST_CHECK kvpull_routes_choose(const struct kvpull_routes *routes,
 					   const char *addresses,
 					   struct kvpull_route_choice *choice);
+
+/* The device's thread of the route that has one; NULL: there is none. */
+struct kvpull_device_thread *
+kvpull_routes_device(const struct kvpull_routes *routes);
 
 /*
  * A round is `count` turns, in each of which one route works; another one

@@ -34,7 +34,7 @@ static uint32_t poll_copies(const struct kvpull_config *config)
 static kvpull_device_open_fn
 device_open(const struct kvpull_route_params *params)
 {
-	return params->has_device &&
+	return params->device_kind == KVPULL_DEVICE_CUDA &&
 			       params->config->device != KVPULL_DEVICE_OFF ?
 		       kvpull_cuda_open :
 		       NULL;
@@ -69,6 +69,7 @@ static int shm_open_way(const struct kvpull_route_params *params,
 						     KVPULL_FILE_THREAD_NO,
 		.users = kvpull_config_users(config),
 		.device_open = device_open(params),
+		.device_index = params->device_index,
 		.device_required = config->device == KVPULL_DEVICE_REQUIRED,
 	};
 

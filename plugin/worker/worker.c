@@ -86,6 +86,7 @@ static int tables_take(struct kvpull_worker *worker)
 						 sizeof(*worker->facts.caches));
 	worker->refused = kvpull_arena_take(arena, config->requests_max,
 					    sizeof(*worker->refused));
+	kvpull_marks_init(&worker->marks, config->pulls_max, arena);
 	worker->result_count_max = config->max_holds + 2 * config->pulls_max +
 				   config->requests_max + 1; /* RANK */
 	worker->results = kvpull_arena_take(arena, worker->result_count_max,
@@ -178,6 +179,30 @@ int kvpull_worker_params_check(const struct kvpull_open_params *params,
 	return kvpull_compat_check(params, detail);
 }
 
+/* The device that the engine names, and the key that may require one. */
+static int device_check(const struct kvpull_worker_setup *setup,
+			struct kvpull_error_detail *detail)
+{
+	const struct kvpull_open_params *params = setup->params;
+
+	if (params->device_kind > KVPULL_DEVICE_CUDA ||
+	    params->device_index < 0) {
+		kvpull_detail_set(
+			detail, KVPULL_EUNSUPPORTED, "device_kind",
+			"device %d of kind %u: kinds are 0 and %u, devices 0..",
+			params->device_index, params->device_kind,
+			KVPULL_DEVICE_CUDA);
+		return KVPULL_EUNSUPPORTED;
+	}
+	if (params->device_kind ||
+	    setup->config->device != KVPULL_DEVICE_REQUIRED)
+		return 0;
+	kvpull_detail_set(
+		detail, KVPULL_ECONFIG, "device",
+		"device=required, and the engine names none (device_kind): set device=auto");
+	return KVPULL_ECONFIG;
+}
+
 /* Parameters that were checked. */
 static int identity_take(struct kvpull_worker *worker,
 			 const struct kvpull_worker_setup *setup)
@@ -189,6 +214,8 @@ static int identity_take(struct kvpull_worker *worker,
 	memcpy(worker->facts.engine_id, params->engine_id,
 	       strlen(params->engine_id) + 1);
 	kvpull_compat_digest(&worker->facts.compat, worker->compat_digest);
+	worker->facts.device_kind = params->device_kind;
+	worker->facts.device_index = params->device_index;
 	worker->facts.tp_rank = params->tp_rank;
 	worker->facts.tp_size = params->tp_size;
 	worker->facts.incarnation = setup->incarnation;
@@ -256,6 +283,8 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 		return KVPULL_EDEVICE;
 	}
 	code = kvpull_worker_params_check(setup->params, detail);
+	if (!code)
+		code = device_check(setup, detail);
 	if (code)
 		return code;
 	worker = mmap(NULL, sizeof(*worker), PROT_READ | PROT_WRITE,
@@ -323,19 +352,18 @@ static void wind_down(struct kvpull_worker *worker)
 void kvpull_worker_destroy(struct kvpull_worker *worker)
 {
 	const uint64_t close_by_ns = kvpull_clock_close_by();
-	uint32_t index;
 
 	/* A child has neither the threads nor the shared memory to end. */
 	if (!worker || worker->pid != getpid())
 		return;
 	if (worker->arena.sealed)
 		wind_down(worker);
+	if (!worker->registered)
+		kvpull_worker_memories_free(worker);
 	kvpull_progress_close(worker->progress, close_by_ns);
 	kvpull_wakeup_close(&worker->wakeup);
 	kvpull_handover_close(&worker->handover);
-	for (index = 0; index < worker->memory_count; index++)
-		if (worker->memories[index].base)
-			kvpull_segment_unmake(&worker->memories[index]);
+	kvpull_worker_memories_free(worker);
 	kvpull_worker_files_close(worker);
 	if (worker->entries.base)
 		kvpull_segment_unmake(&worker->entries);

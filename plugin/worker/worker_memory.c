@@ -4,7 +4,7 @@
  *
  * Invariant: what is registered was held against the engine's own words first.
  */
-#include "plugin/worker/worker.h"
+#include "plugin/worker/worker_state.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,12 +22,12 @@ void kvpull_worker_files_close(struct kvpull_worker *worker)
 }
 
 /* A place that was given back, or a new one; NULL: there is none. */
-static struct kvpull_shared *memory_place(struct kvpull_worker *worker)
+static struct kvpull_worker_memory *memory_place(struct kvpull_worker *worker)
 {
 	uint32_t index;
 
 	for (index = 0; index < worker->memory_count; index++)
-		if (!worker->memories[index].base)
+		if (!worker->memories[index].shared.base)
 			return &worker->memories[index];
 	if (worker->memory_count == KVPULL_REGIONS_MAX)
 		return NULL;
@@ -41,21 +41,28 @@ static struct kvpull_shared *memory_place(struct kvpull_worker *worker)
 int kvpull_worker_memory_alloc(struct kvpull_worker *worker, uint64_t bytes,
 			       uint32_t flags, struct kvpull_memory *memory)
 {
+	struct kvpull_worker_memory *place;
 	struct kvpull_shared *shared;
 	struct kvpull_memory own = { .struct_size = sizeof(own) };
 	const uint32_t huge = flags & KVPULL_MEMORY_HUGE &&
 			      worker->facts.config.huge == KVPULL_AUTO;
 	int code;
 
-	if (!bytes || flags & ~KVPULL_MEMORY_HUGE || worker->registered ||
-	    kvpull_params_check_output(memory))
+	if (!bytes ||
+	    (flags && flags != KVPULL_MEMORY_HUGE &&
+	     flags != KVPULL_MEMORY_DEVICE) ||
+	    worker->registered || kvpull_params_check_output(memory))
 		return KVPULL_EINVAL;
-	shared = memory_place(worker);
-	if (!shared)
+	place = memory_place(worker);
+	if (!place)
 		return KVPULL_EFULL;
-	code = kvpull_segment_make(shared, "kvpull-kv", bytes,
-				   KVPULL_SEGMENT_READ_ONLY, huge ? 2 : 0,
-				   &worker->facts.log);
+	shared = &place->shared;
+	if (flags & KVPULL_MEMORY_DEVICE)
+		code = kvpull_worker_device_alloc(worker, bytes, place);
+	else
+		code = kvpull_segment_make(shared, "kvpull-kv", bytes,
+					   KVPULL_SEGMENT_READ_ONLY,
+					   huge ? 2 : 0, &worker->facts.log);
 	if (code)
 		return code;
 	own.base = shared->base;
@@ -66,38 +73,55 @@ int kvpull_worker_memory_alloc(struct kvpull_worker *worker, uint64_t bytes,
 	return kvpull_params_give(memory, &own, sizeof(own));
 }
 
-int kvpull_worker_memory_free(struct kvpull_worker *worker, void *base)
+static void memory_end(struct kvpull_worker *worker,
+		       struct kvpull_worker_memory *memory)
 {
-	uint32_t index;
-
-	for (index = 0; index < worker->memory_count; index++) {
-		struct kvpull_shared *shared = &worker->memories[index];
-
-		if (shared->base != base || !base)
-			continue;
-		/* Mapped by consumers for as long as the worker is open. */
-		if (worker->registered)
-			return KVPULL_EINVAL;
-		kvpull_segment_unmake(shared);
-		shared->base = NULL;
-		return 0;
-	}
-	return KVPULL_EINVAL;
+	if (memory->device.address)
+		kvpull_worker_device_free(worker, memory);
+	else
+		kvpull_segment_unmake(&memory->shared);
+	*memory = (struct kvpull_worker_memory){ 0 };
 }
 
+void kvpull_worker_memories_free(struct kvpull_worker *worker)
+{
+	while (worker->memory_count)
+		memory_end(worker, &worker->memories[--worker->memory_count]);
+}
+
+int kvpull_worker_memory_free(struct kvpull_worker *worker, void *base)
+{
+	uint32_t index = 0;
+
+	/* Mapped by consumers for as long as the worker is open. */
+	if (!base || worker->registered)
+		return KVPULL_EINVAL;
+	while (index < worker->memory_count &&
+	       worker->memories[index].shared.base != base)
+		index++;
+	if (index == worker->memory_count)
+		return KVPULL_EINVAL;
+	memory_end(worker, &worker->memories[index]);
+	return 0;
+}
+
+/* The memory of that kind in which all of the region lies; NULL: none. */
 static const struct kvpull_shared *memory_of(const struct kvpull_worker *worker,
 					     const struct kvpull_region *region)
 {
+	const int is_device = region->kind == KVPULL_REGION_DEVICE;
 	uint32_t index;
 
 	for (index = 0; index < worker->memory_count; index++) {
-		const struct kvpull_shared *shared = &worker->memories[index];
-
+		const struct kvpull_worker_memory *memory =
+			&worker->memories[index];
+		const struct kvpull_shared *shared = &memory->shared;
 		const uint64_t at = (uint64_t)((uintptr_t)region->base -
 					       (uintptr_t)shared->base);
 
-		if (shared->base && at < shared->bytes &&
-		    region->bytes <= shared->bytes - at)
+		if (shared->base &&
+		    (memory->device.address != 0) == is_device &&
+		    at < shared->bytes && region->bytes <= shared->bytes - at)
 			return shared;
 	}
 	return NULL;
@@ -160,7 +184,8 @@ static int region_take(struct kvpull_worker *worker,
 		view->fd_offset = region->fd_offset;
 		return 0;
 	}
-	if (region->kind != KVPULL_REGION_PROVIDED) {
+	if (region->kind != KVPULL_REGION_PROVIDED &&
+	    region->kind != KVPULL_REGION_DEVICE) {
 		kvpull_detail_set(
 			detail, KVPULL_EUNSUPPORTED, "regions",
 			"region kind %u is not supported in this version: use memory_alloc(), foreign host memory or a file",
@@ -171,7 +196,12 @@ static int region_take(struct kvpull_worker *worker,
 	if (!shared) {
 		kvpull_detail_set(
 			detail, KVPULL_EINVAL, "regions",
-			"a provided region must lie in memory from one memory_alloc()");
+			"a %s region must lie in memory from one memory_alloc()%s",
+			region->kind == KVPULL_REGION_DEVICE ? "DEVICE" :
+							       "PROVIDED",
+			region->kind == KVPULL_REGION_DEVICE ?
+				" of the device" :
+				"");
 		return KVPULL_EINVAL;
 	}
 	view->fd = shared->fd;
@@ -223,6 +253,24 @@ static int items_take(struct kvpull_worker *worker,
 	return 0;
 }
 
+/* A pull copies by one engine: the device's, or this host's CPUs. */
+static int kinds_check(const struct kvpull_serve *serve, uint32_t region_count,
+		       struct kvpull_error_detail *detail)
+{
+	uint32_t devices = 0;
+	uint32_t at;
+
+	for (at = 0; at < region_count; at++)
+		devices += serve->regions[at].kind == KVPULL_REGION_DEVICE;
+	if (!devices || devices == region_count)
+		return 0;
+	kvpull_detail_set(
+		detail, KVPULL_EUNSUPPORTED, "regions",
+		"%u of %u regions are memory of a device: not beside others in this version",
+		devices, region_count);
+	return KVPULL_EUNSUPPORTED;
+}
+
 /* Once served it is registered: consumers may be there before the thread. */
 static int serve_start(struct kvpull_worker *worker,
 		       struct kvpull_error_detail *detail)
@@ -236,6 +284,7 @@ static int serve_start(struct kvpull_worker *worker,
 	if (code)
 		return code;
 	worker->registered = 1;
+	kvpull_worker_devices_adopt(worker);
 	kvpull_worker_rank_tell(worker);
 	if (worker->facts.config.progress != KVPULL_PROGRESS_THREAD)
 		return 0;
@@ -307,6 +356,9 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 	}
 	code = items_take(worker, given, detail);
 	if (!code)
+		code = kinds_check(&worker->facts.serve, given->region_count,
+				   detail);
+	if (!code)
 		code = caches_check(worker, given, detail);
 	if (code)
 		goto err_files;
@@ -314,6 +366,7 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 	kvpull_small_init(worker);
 	worker->facts.serve.region_count = given->region_count;
 	(void)kvpull_serve_number_fds(&worker->facts.serve);
+	kvpull_worker_devices_tell(worker);
 	code = serve_start(worker, detail);
 	if (!code || worker->registered)
 		return code;

@@ -12,7 +12,7 @@
 #include "base/params.h"
 #include "base/probe.h"
 #include "plugin/hold/instance.h"
-#include "plugin/worker/worker.h"
+#include "plugin/worker/worker_state.h"
 
 #define ENDS_MAX 256u          /* holds taken from the table at once */
 #define SAY_NS KVPULL_NS_PER_S /* between lines on what consumers break */
@@ -410,6 +410,7 @@ static void pull_report(struct kvpull_worker *worker, uint32_t index,
 		.came_ns = after(phases->came_ns, order->started_ns),
 	};
 
+	kvpull_worker_pull_unmark(worker, index);
 	KVPULL_PROBE5(pull_end, record.key, record.reason, record.bytes,
 		      record.took_ns, record.asked_ns);
 	record_put(sink, &record);
@@ -507,6 +508,8 @@ static uint32_t poll_once(struct kvpull_worker *worker, uint64_t now_ns,
 	const uint32_t small = kvpull_small_run(worker, now_ns);
 
 	*worked += small;
+	kvpull_worker_device_look(worker);
+	*worked += kvpull_worker_marks_run(worker);
 	pulls_expire(worker, now_ns);
 	if (worker->facts.config.progress == KVPULL_PROGRESS_CALLER)
 		*worked +=

@@ -4,7 +4,7 @@
  * readable when a poll has something to do. Nothing here is a system call for
  * an engine that never asked for event_fd().
  */
-#include "plugin/worker/worker.h"
+#include "plugin/worker/worker_state.h"
 
 #include <errno.h>
 

@@ -3,7 +3,7 @@
  * Worker half, engine's thread: what steps and polls share, slots to hand over
  * and results to keep.
  */
-#include "plugin/worker/worker.h"
+#include "plugin/worker/worker_state.h"
 
 #include <sys/eventfd.h>
 

@@ -16,7 +16,7 @@
  */
 #include "plugin/progress/plan.h"
 #include "plugin/reads/judge.h"
-#include "plugin/worker/worker.h"
+#include "plugin/worker/worker_state.h"
 
 /* Copied in a poll. With progress=caller, the routes' own half comes to it. */
 #define SMALL_BYTES 131072u

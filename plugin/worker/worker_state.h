@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The worker half: one rank's memory, holds, step bytes and reports. All of it
- * is the engine's thread's; the other thread's half is plugin/progress, and
- * what crosses between them plugin/handover.
+ * The worker half's state, for its files. All of it is the engine's thread's; the
+ * other thread's half is plugin/progress, and what crosses between them
+ * plugin/handover.
  *
- * worker.c       open, close
+ * worker         open, close: worker.h
  * worker_memory.c memory, regions and caches
+ * worker_device.c memory of the device
+ * worker_marks.c marks of what the engine has queued on it
  * worker_step.c  step and result bytes
  * worker_slots.c slots to hand over, results to keep
  * worker_small.c pulls that this thread copies itself
@@ -13,8 +15,8 @@
  * worker_sleep.c the descriptor on which an engine sleeps
  * worker_status.c what this thread shows in the status file
  */
-#ifndef KVPULL_PLUGIN_WORKER_H
-#define KVPULL_PLUGIN_WORKER_H
+#ifndef KVPULL_PLUGIN_WORKER_STATE_H
+#define KVPULL_PLUGIN_WORKER_STATE_H
 
 #include <sys/types.h>
 
@@ -38,6 +40,30 @@ struct kvpull_pull_note {
 	uint32_t next;       /* in one of the lists of pulls */
 	uint32_t serial;     /* counts the slot's uses, never 0 */
 	uint32_t abort_told; /* TO_ABORT was pushed */
+	uint32_t mark;       /* that it waits for; KVPULL_NONE: for none */
+};
+
+/* A hold that is ready once its mark was reached. */
+struct kvpull_marked_hold {
+	uint64_t key;
+	uint64_t generation; /* a later hold may have that key */
+	uint32_t mark;       /* its place */
+	uint32_t reserved;
+};
+
+/* Marks of what the engine has queued on its device, in their places. */
+struct kvpull_marks {
+	uint32_t *users;  /* [place_count]: pulls and holds that wait for it */
+	int64_t *numbers; /* [place_count]: as the engine knows it */
+	struct kvpull_marked_hold *holds; /* [pulls_max] */
+	uint32_t hold_count;
+	uint32_t place_count;
+	uint64_t after;      /* the newest one, as kvpull_read has it */
+	int64_t count;       /* taken so far */
+	uint32_t newest;     /* KVPULL_NONE: nothing is queued */
+	uint32_t is_fresh;   /* taken since the last step began */
+	uint32_t is_of_step; /* taken before that step, after the one before */
+	uint32_t is_capturing; /* the newest could not be taken: loads wait */
 };
 
 struct kvpull_pull_list {
@@ -55,6 +81,13 @@ struct kvpull_refused {
 	uint64_t key;
 	int32_t reason;
 	uint32_t reserved;
+};
+
+/* Memory that the engine has taken: of the host, or of its device. */
+struct kvpull_worker_memory {
+	struct kvpull_shared
+		shared; /* base NULL: given back; else also DEVICE's */
+	struct kvpull_device_memory device; /* address 0: of the host */
 };
 
 struct kvpull_worker_result {
@@ -78,13 +111,14 @@ struct kvpull_worker {
 	uint8_t secret[KVPULL_SECRET_BYTES];
 	uint8_t compat_digest[KVPULL_COMPAT_BYTES];
 
-	struct kvpull_shared memories[KVPULL_REGIONS_MAX];
+	struct kvpull_worker_memory memories[KVPULL_REGIONS_MAX];
 	uint32_t memory_count;
 	uint32_t file_count;
 	int file_fds[KVPULL_REGIONS_MAX]; /* handed out, read-only */
 	struct kvpull_place places[KVPULL_REGIONS_MAX]; /* of the regions */
 	struct kvpull_shared entries;
 	uint32_t registered;
+	struct kvpull_marks marks;
 
 	struct kvpull_pull_note *pull_notes;         /* [pulls_max] */
 	struct kvpull_claim_note *claim_notes;       /* [claims_max] */
@@ -135,33 +169,7 @@ struct kvpull_worker {
 	uint32_t events_armed; /* whatever comes makes its descriptor readable */
 };
 
-/* Inputs of open(); the simulation brings its own transport and clock. */
-struct kvpull_worker_setup {
-	const struct kvpull_open_params *params;
-	const struct kvpull_config *config;
-	struct kvpull_log log;
-	uint64_t incarnation; /* 0: drawn */
-	/* As in struct kvpull_progress_params: the at-th of its routes. */
-	struct kvpull_transport *(*transport)(void *context,
-					      const struct kvpull_log *log,
-					      uint32_t at);
-	void *transport_context;
-	uint64_t (*now_ns)(void *context); /* NULL: CLOCK_MONOTONIC */
-	void *now_context;
-};
-
-int KVPULL_MUST_CHECK
-kvpull_worker_create(const struct kvpull_worker_setup *setup,
-		     struct kvpull_worker **worker,
-		     struct kvpull_error_detail *detail);
-/* Refuses unsupported parameters by name; also for the scheduler half. */
-int KVPULL_MUST_CHECK
-kvpull_worker_params_check(const struct kvpull_open_params *params,
-			   struct kvpull_error_detail *detail);
-void kvpull_worker_destroy(struct kvpull_worker *worker);
-int kvpull_worker_peers(struct kvpull_worker *worker,
-			struct kvpull_peer_info *peers, uint32_t capacity,
-			size_t peer_bytes);
+/* worker_memory.c; as the ABI's calls */
 int kvpull_worker_memory_alloc(struct kvpull_worker *worker, uint64_t bytes,
 			       uint32_t flags, struct kvpull_memory *memory);
 int kvpull_worker_memory_free(struct kvpull_worker *worker, void *base);
@@ -169,8 +177,46 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 				   const struct kvpull_regions *regions,
 				   struct kvpull_error_detail *detail);
 
-/* worker_memory.c, at close: the descriptors of registered files. */
+/* At close: the descriptors of registered files. */
 void kvpull_worker_files_close(struct kvpull_worker *worker);
+/*
+ * Before the routes close where nothing was registered; else after that. A second
+ * call does nothing.
+ */
+void kvpull_worker_memories_free(struct kvpull_worker *worker);
+
+/* worker_device.c */
+/* memory_alloc(): 0; KVPULL_EUNSUPPORTED (logged), _EFULL, the table's errors. */
+int KVPULL_MUST_CHECK
+kvpull_worker_device_alloc(struct kvpull_worker *worker, uint64_t bytes,
+			   struct kvpull_worker_memory *memory);
+void kvpull_worker_device_free(struct kvpull_worker *worker,
+			       struct kvpull_worker_memory *memory);
+/* A part of a poll: once the device is lost, nothing of it is true. */
+void kvpull_worker_device_look(struct kvpull_worker *worker);
+/* Registered: the device's thread has the memory from here on. */
+void kvpull_worker_devices_adopt(struct kvpull_worker *worker);
+/* Say whose memory the regions lie in, for consumers. */
+void kvpull_worker_devices_tell(struct kvpull_worker *worker);
+
+/* worker_marks.c */
+void kvpull_marks_init(struct kvpull_marks *marks, uint32_t pulls_max,
+		       struct kvpull_arena *arena);
+/* As the ABI's engine_mark(). */
+int64_t kvpull_worker_mark(struct kvpull_worker *worker, uint64_t stream);
+/* A step begins: its loads want a mark that was taken since the last one. */
+void kvpull_worker_marks_step(struct kvpull_worker *worker);
+/* 1: loads wait for the next mark, since a graph was captured at this one. */
+int kvpull_worker_marks_wait(const struct kvpull_worker *worker);
+/* A pull begins: what its bytes land behind. A line where nobody said. */
+void kvpull_worker_pull_mark(struct kvpull_worker *worker, uint32_t index);
+/* It has ended: no copy of it waits. */
+void kvpull_worker_pull_unmark(struct kvpull_worker *worker, uint32_t index);
+/* As the ABI's. */
+int kvpull_worker_hold_ready_after(struct kvpull_worker *worker, uint64_t key,
+				   int64_t mark);
+/* A part of a poll. Return: holds that wait for their marks still. */
+uint32_t kvpull_worker_marks_run(struct kvpull_worker *worker);
 
 /* worker_slots.c */
 /*
@@ -312,4 +358,4 @@ int kvpull_worker_revoke_all(struct kvpull_worker *worker, int32_t reason);
 /* For good: no ticket of ours is live, pulls are aborted, claims released. */
 void kvpull_worker_retire(struct kvpull_worker *worker);
 
-#endif /* KVPULL_PLUGIN_WORKER_H */
+#endif /* KVPULL_PLUGIN_WORKER_STATE_H */

@@ -3,7 +3,7 @@
  * Worker half, engine's thread: its counters, for the engine that asks and for
  * the status file, and its part of what that file says of holds and consumers.
  */
-#include "plugin/worker/worker.h"
+#include "plugin/worker/worker_state.h"
 
 #include <inttypes.h>
 

@@ -18,7 +18,7 @@
  */
 #include "base/params.h"
 #include "base/probe.h"
-#include "plugin/worker/worker.h"
+#include "plugin/worker/worker_state.h"
 
 #include <inttypes.h>
 #include <sys/eventfd.h>
@@ -176,6 +176,8 @@ static void pull_fill(struct kvpull_worker *worker, uint32_t index,
 	pull->flags = command->flags;
 	pull->started_ns = now_ns;
 	pull->unstarted = 0;
+	pull->after = 0;
+	note->mark = KVPULL_NONE;
 	pull->deadline_ns = now_ns + limit_ms * KVPULL_NS_PER_MS;
 	note->abort_told = 0;
 	if (!note->serial)
@@ -381,6 +383,7 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 
 	/* Wakes the progress thread for work that the last poll left. */
 	kvpull_worker_wake_all(worker);
+	kvpull_worker_marks_step(worker);
 	if (!byte_count)
 		return 0;
 	now_ns = kvpull_facts_now(&worker->facts);
@@ -431,11 +434,14 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 
 int kvpull_worker_start_loads(struct kvpull_worker *worker)
 {
+	if (kvpull_worker_marks_wait(worker))
+		return 0;
 	while (worker->pulls_start.first != KVPULL_NONE) {
 		const uint32_t index =
 			kvpull_pulls_take(worker, &worker->pulls_start);
 		const int is_small = kvpull_small_fits(worker, index);
 
+		kvpull_worker_pull_mark(worker, index);
 		if (is_small)
 			kvpull_pulls_add(worker, &worker->pulls_small, index);
 		else

@@ -52,7 +52,7 @@ MEMBER(kvpull_group, kind, 4, 4);
 MEMBER(kvpull_group, head_count, 8, 4);
 MEMBER(kvpull_group, reserved, 12, 4);
 
-STRUCT(kvpull_open_params, 88);
+STRUCT(kvpull_open_params, 96);
 MEMBER(kvpull_open_params, struct_size, 0, 8);
 MEMBER(kvpull_open_params, host, 8, 8);
 MEMBER(kvpull_open_params, config_json, 16, 8);
@@ -68,6 +68,8 @@ MEMBER(kvpull_open_params, groups, 64, 8);
 MEMBER(kvpull_open_params, group_bytes, 72, 8);
 MEMBER(kvpull_open_params, group_count, 80, 4);
 MEMBER(kvpull_open_params, reserved, 84, 4);
+MEMBER(kvpull_open_params, device_kind, 88, 4);
+MEMBER(kvpull_open_params, device_index, 92, 4);
 
 STRUCT(kvpull_ticket_info, 72);
 MEMBER(kvpull_ticket_info, struct_size, 0, 8);
@@ -218,7 +220,7 @@ MEMBER(kvpull_peer_info, route, 16, 16);
 MEMBER(kvpull_peer_info, address, 32, 128);
 MEMBER(kvpull_peer_info, why, 160, 128);
 
-STRUCT(kvpull_worker_ops, 144);
+STRUCT(kvpull_worker_ops, 160);
 MEMBER(kvpull_worker_ops, struct_size, 0, 8);
 MEMBER(kvpull_worker_ops, open, 8, 8);
 MEMBER(kvpull_worker_ops, close, 16, 8);
@@ -237,6 +239,8 @@ MEMBER(kvpull_worker_ops, event_fd, 112, 8);
 MEMBER(kvpull_worker_ops, progress, 120, 8);
 MEMBER(kvpull_worker_ops, peers, 128, 8);
 MEMBER(kvpull_worker_ops, counters, 136, 8);
+MEMBER(kvpull_worker_ops, engine_mark, 144, 8);
+MEMBER(kvpull_worker_ops, hold_ready_after, 152, 8);
 
 STRUCT(kvpull_connector_ops, 72);
 MEMBER(kvpull_connector_ops, struct_size, 0, 8);
@@ -294,7 +298,11 @@ VALUE(KVPULL_REGION_FOREIGN, 1);
 VALUE(KVPULL_REGION_STAGED, 2);
 VALUE(KVPULL_REGION_DMABUF, 3);
 VALUE(KVPULL_REGION_FILE, 4);
+VALUE(KVPULL_REGION_DEVICE, 7);
 VALUE(KVPULL_MEMORY_HUGE, 1);
+VALUE(KVPULL_MEMORY_DEVICE, 2);
+VALUE(KVPULL_DEVICE_NONE, 0);
+VALUE(KVPULL_DEVICE_CUDA, 1);
 VALUE(KVPULL_POLL_SENT, 1);
 VALUE(KVPULL_POLL_LOADED, 2);
 VALUE(KVPULL_POLL_FAILED, 3);
@@ -309,6 +317,7 @@ VALUE(KVPULL_CAP_FOREIGN, 2);
 VALUE(KVPULL_CAP_FILE, 4);
 VALUE(KVPULL_CAP_VERBS, 8);
 VALUE(KVPULL_CAP_KEY, 16);
+VALUE(KVPULL_CAP_CUDA, 32);
 
 VALUE(KVPULL_OK, 0);
 VALUE(KVPULL_EAGAIN, -1);

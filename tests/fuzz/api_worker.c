@@ -348,6 +348,11 @@ static void memory_call(struct api_rank *to)
 	api_expect(ops_of()->memory_free(to->worker, NULL) == KVPULL_EINVAL);
 	api_expect(ops_of()->memory_free(to->worker, &memory) == KVPULL_EINVAL);
 	free(given.given);
+	/* No worker here has a device, and so no mark. */
+	api_expect(ops_of()->engine_mark(to->worker, bytes) ==
+		   KVPULL_EUNSUPPORTED);
+	api_expect(ops_of()->hold_ready_after(to->worker, 1, (int64_t)bytes) ==
+		   KVPULL_EINVAL);
 }
 
 /* Elements of an older, a newer or no header at all; NULL: the worker's half. */

@@ -27,7 +27,7 @@ LIMITS = {
     "plugin/progress": (1, 0),
     "plugin/scheduler": (1, 0),
     "plugin/share": (1, 0),
-    "plugin/worker": (7, 0),
+    "plugin/worker": (0, 0),
     "shm": (10, 0),
     "verbs": (6, 0),
     "cuda": (0, 0),

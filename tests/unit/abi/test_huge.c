@@ -57,7 +57,7 @@ UNIT_TEST(memory_of_a_worker_is_huge_where_it_asks_and_may)
 		assert_true(memory.bytes >= BYTES);
 		/* Another flag is none of ours. */
 		assert_int_equal(ops->memory_alloc(worker, BYTES,
-						   rows[at].flags | 2, &memory),
+						   rows[at].flags | 4, &memory),
 				 KVPULL_EINVAL);
 		assert_int_equal(
 			ops->memory_alloc(worker, 0, rows[at].flags, &memory),

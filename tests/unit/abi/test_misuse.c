@@ -568,7 +568,8 @@ UNIT_TEST(every_route_that_is_built_is_a_cap)
 {
 	assert_int_equal(kvpull_connector_v1()->caps,
 			 KVPULL_CAP_SHM | KVPULL_CAP_FOREIGN | KVPULL_CAP_FILE |
-				 KVPULL_CAP_VERBS | KVPULL_CAP_KEY);
+				 KVPULL_CAP_VERBS | KVPULL_CAP_KEY |
+				 KVPULL_CAP_CUDA);
 }
 
 /* Lines of a worker's open and close: some at INFO, more at DEBUG. */

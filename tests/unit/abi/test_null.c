@@ -91,6 +91,8 @@ static void worker_without(struct kvpull_worker *worker)
 	refused(ops->step(worker, NULL, 64));
 	refused(ops->start_loads(NULL, NULL));
 	refused(ops->hold_ready(NULL, 1));
+	refused((int)ops->engine_mark(NULL, 1));
+	refused(ops->hold_ready_after(NULL, 1, 1));
 	refused(ops->poll(NULL, &record, 1, sizeof(record)));
 	refused(ops->poll(worker, NULL, 1, sizeof(record)));
 	refused(ops->failed_blocks(NULL, 1, &block, 1, &count));

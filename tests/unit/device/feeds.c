@@ -19,6 +19,7 @@ int feed_begin(uint64_t bytes_per_ms)
 	const struct kvpull_device_limits limits = {
 		.job_max = JOBS,
 		.mapping_max = MAPPINGS,
+		.mark_max = MARKS,
 		.bytes_per_ms = bytes_per_ms,
 	};
 
@@ -121,10 +122,11 @@ struct kvpull_device_job *job_order(uint32_t index, uint32_t mapping,
 	struct kvpull_device_job *const job = &feeds.jobs[index];
 
 	reads_make(&feeds.reads[index], index, blocks, bytes);
-	feeds.mappings[index][0] = mapping;
+	feeds.regions[index] =
+		(struct kvpull_device_region){ .mapping = mapping };
 	job->read = &feeds.reads[index].read;
-	job->mappings = feeds.mappings[index];
-	job->mapping_count = 1;
+	job->regions = &feeds.regions[index];
+	job->region_count = 1;
 	feeds.feed.copies[index].job = job;
 	order(KVPULL_DEVICE_COPY, index);
 	return job;

@@ -8,6 +8,7 @@
 
 #define MIB ((uint64_t)1 << 20)
 #define JOBS 4u
+#define MARKS 2u
 #define MAPPINGS 3u
 
 struct feeds {
@@ -17,7 +18,7 @@ struct feeds {
 	struct kvpull_ring ends;
 	struct reads_read reads[JOBS];
 	struct kvpull_device_job jobs[JOBS];
-	uint32_t mappings[JOBS][1];
+	struct kvpull_device_region regions[JOBS];
 	uint64_t now_ns;
 };
 

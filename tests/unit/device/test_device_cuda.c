@@ -25,7 +25,7 @@ static struct {
 	struct kvpull_device_memory target;
 	struct reads_read reads[JOBS];
 	struct kvpull_device_job jobs[JOBS];
-	uint32_t mapping;
+	struct kvpull_device_region region;
 } pulls;
 
 static uint8_t pattern[BYTES];
@@ -109,8 +109,8 @@ static struct kvpull_device_job *job_make(uint32_t index)
 	made->strip.local = (uint8_t *)(uintptr_t)pulls.target.address;
 	made->strip.local_block_stride = BLOCK_BYTES;
 	*job = (struct kvpull_device_job){ .read = &made->read,
-					   .mappings = &pulls.mapping,
-					   .mapping_count = 1 };
+					   .regions = &pulls.region,
+					   .region_count = 1 };
 	return job;
 }
 
@@ -185,7 +185,7 @@ static void closed_early(void)
 	job_order(1);
 	(void)end_await(KVPULL_DEVICE_IMPORT);
 	engine_ends();
-	kvpull_device_thread_adopt(pulls.thread, 1, &pulls.target);
+	kvpull_device_thread_adopt(pulls.thread, &pulls.target);
 	world.ops->unmap(world.device, &pulls.source);
 	MUST(!kvpull_device_thread_close(
 		pulls.thread, kvpull_clock_ns() + KVPULL_DEVICE_HANG_NS));

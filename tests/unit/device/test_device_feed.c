@@ -292,16 +292,36 @@ UNIT_TEST(jobs_of_an_import_that_failed_end_with_its_code)
 	feed_end();
 }
 
+UNIT_TEST(region_may_begin_inside_its_mapping)
+{
+	assert_int_equal(feed_begin(UINT64_MAX), 0);
+	mapped(0, 4 * MIB);
+	(void)job_order(0, 0, 2, MIB);
+	feeds.regions[0].offset = 2 * MIB;
+	all_reached();
+	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 0);
+	assert_int_equal(table.copy_count, 1);
+	assert_int_equal(table.copies[0].source, mapping_address(0) + 2 * MIB);
+	feed_end();
+}
+
 UNIT_TEST(row_beyond_its_mapping_is_not_copied)
 {
 	assert_int_equal(feed_begin(UINT64_MAX), 0);
 	mapped(0, 2 * MIB);
 	(void)job_order(0, 0, 3, MIB);
 	(void)job_order(1, 0, 1, MIB);
-	feeds.jobs[1].mapping_count = 0;
+	feeds.jobs[1].region_count = 0;
+	/* A region that leaves less room behind it, and one that lies outside. */
+	(void)job_order(2, 0, 1, MIB);
+	feeds.regions[2].offset = MIB + 1;
+	(void)job_order(3, 0, 1, MIB);
+	feeds.regions[3].offset = 2 * MIB + 1;
 	all_reached();
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, KVPULL_EPROTO), 0);
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, KVPULL_EPROTO), 1);
+	assert_int_equal(end_take(KVPULL_DEVICE_COPY, KVPULL_EPROTO), 2);
+	assert_int_equal(end_take(KVPULL_DEVICE_COPY, KVPULL_EPROTO), 3);
 	assert_int_equal(table.copy_count, 0);
 	feed_end();
 }
@@ -518,4 +538,16 @@ UNIT_TEST(close_unmaps_what_is_mapped_and_drops_orders)
 	feed_end();
 	assert_int_equal(table.mapped, 0);
 	assert_int_equal(fds_open(), fds);
+}
+
+/* A process may end its worker while its own kernels run. */
+UNIT_TEST(mark_that_was_not_reached_is_left_at_close)
+{
+	assert_int_equal(feed_begin(UINT64_MAX), 0);
+	assert_ptr_not_equal(feeds.feed.marks[0], feeds.feed.marks[1]);
+	assert_int_equal(table.open_events, KVPULL_DEVICE_SLICES_MAX + MARKS);
+	feeds.feed.marks[0]->recorded = UINT64_MAX;
+	/* The table would end the program, were it closed or any other left. */
+	table.open_events--;
+	feed_end();
 }

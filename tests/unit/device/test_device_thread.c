@@ -29,7 +29,7 @@ static struct {
 	struct kvpull_device_thread *thread;
 	struct reads_read reads[JOBS];
 	struct kvpull_device_job jobs[JOBS];
-	uint32_t mapping;
+	struct kvpull_device_region region;
 	int wake_fd;
 } world;
 
@@ -112,8 +112,8 @@ static struct kvpull_device_job *job_make(uint32_t index, uint32_t blocks)
 
 	reads_make(&world.reads[index], index, blocks, MIB);
 	*job = (struct kvpull_device_job){ .read = &world.reads[index].read,
-					   .mappings = &world.mapping,
-					   .mapping_count = 1 };
+					   .regions = &world.region,
+					   .region_count = 1 };
 	return job;
 }
 
@@ -247,7 +247,7 @@ UNIT_TEST(own_memory_is_unmapped_at_close)
 
 	begin();
 	table.mapped = 1;
-	kvpull_device_thread_adopt(world.thread, 1, &own);
+	kvpull_device_thread_adopt(world.thread, &own);
 	assert_int_equal(end(), 0);
 	assert_int_equal(table.mapped, 0);
 }
@@ -501,7 +501,7 @@ UNIT_TEST(call_that_returns_too_late_touches_nothing)
 	assert_int_equal(end_await().code, KVPULL_EDEVICE);
 	assert_int_equal(end(), 1);
 	/* The owner's job is other memory by now: the thread must not read it. */
-	*job = (struct kvpull_device_job){ .mapping_count = 1 };
+	*job = (struct kvpull_device_job){ .region_count = 1 };
 	hang_end(TABLE_COPY);
 	for (; left; left--) {
 		(void)sched_yield();

@@ -17,6 +17,9 @@ static struct kvpull_worker *worker;
 static struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 static char warning[KVPULL_LOG_LINE_BYTES]; /* the last one */
 static uint32_t warnings;
+static uint32_t device_kind = KVPULL_DEVICE_CUDA;
+static int device_index;
+static struct kvpull_memory memory; /* the last one that was taken */
 
 static void line_count(void *context, uint32_t level, const char *line)
 {
@@ -52,6 +55,8 @@ static int open_with(const char *keys)
 		.groups = &group,
 		.group_bytes = sizeof(group),
 		.group_count = 1,
+		.device_kind = device_kind,
+		.device_index = device_index,
 	};
 
 	(void)snprintf(
@@ -248,6 +253,186 @@ static void closing(void)
 UNIT_TEST(later_lines_of_the_device_are_told_as_they_are)
 {
 	assert_int_equal(end_of(closing), 0);
+}
+
+/* ---- which device ---- */
+
+static void unnamed(void)
+{
+	fake_load();
+	device_kind = KVPULL_DEVICE_NONE;
+	MUST(!open_with(",\"device\":\"auto\""));
+	MUST(!world.fake_calls() && is_alone() && !warnings);
+	worker_close();
+	MUST(open_with(",\"device\":\"required\"") == KVPULL_ECONFIG);
+	MUST(!strcmp(detail.field, "device"));
+	MUST(strstr(detail.message, "the engine names none (device_kind)"));
+	device_kind = KVPULL_DEVICE_CUDA + 1;
+	MUST(open_with("") == KVPULL_EUNSUPPORTED);
+	MUST(!strcmp(detail.field, "device_kind"));
+	device_kind = KVPULL_DEVICE_CUDA;
+	device_index = -1;
+	MUST(open_with("") == KVPULL_EUNSUPPORTED);
+	/* The fake has one device. */
+	device_index = 1;
+	MUST(open_with(",\"device\":\"required\"") == KVPULL_EUNSUPPORTED);
+	MUST(strstr(detail.message, "device 1"));
+	MUST(fds_open() == world.fds);
+}
+
+UNIT_TEST(device_is_the_one_that_the_engine_names)
+{
+	assert_int_equal(end_of(unnamed), 0);
+}
+
+/* ---- its memory ---- */
+
+static int taken(uint64_t bytes, uint32_t flags)
+{
+	memory = (struct kvpull_memory){ .struct_size = sizeof(memory) };
+	return kvpull_connector_v1()->worker->memory_alloc(worker, bytes, flags,
+							   &memory);
+}
+
+static int given_back(void)
+{
+	return kvpull_connector_v1()->worker->memory_free(worker, memory.base);
+}
+
+/* Each refusal has its line. */
+static void lacking(void)
+{
+	fake_load();
+	MUST(!open_with(""));
+	MUST(taken(1, KVPULL_MEMORY_DEVICE) == KVPULL_EUNSUPPORTED);
+	MUST(strstr(warning, "the key device is off: set device=auto"));
+	worker_close();
+	device_kind = KVPULL_DEVICE_NONE;
+	MUST(!open_with(",\"device\":\"auto\""));
+	MUST(taken(1, KVPULL_MEMORY_DEVICE) == KVPULL_EUNSUPPORTED);
+	MUST(strstr(warning, "set device_kind"));
+	worker_close();
+	device_kind = KVPULL_DEVICE_CUDA;
+	refuse("cuDeviceGet 101");
+	MUST(!open_with(",\"device\":\"auto\""));
+	MUST(taken(1, KVPULL_MEMORY_DEVICE) == KVPULL_EUNSUPPORTED);
+	MUST(strstr(warning, "its driver did not open"));
+	worker_close();
+}
+
+UNIT_TEST(memory_of_a_device_that_is_not_open_is_refused_by_name)
+{
+	assert_int_equal(end_of(lacking), 0);
+}
+
+static void taken_and_given_back(void)
+{
+	struct kvpull_memory last;
+	uint32_t at;
+
+	fake_load();
+	MUST(!open_with(",\"device\":\"auto\""));
+	MUST(taken(0, KVPULL_MEMORY_DEVICE) == KVPULL_EINVAL);
+	MUST(taken(1, KVPULL_MEMORY_DEVICE | KVPULL_MEMORY_HUGE) ==
+	     KVPULL_EINVAL);
+	MUST(taken(1, 4) == KVPULL_EINVAL);
+	for (at = 0; at < 64; at++)
+		MUST(!taken(1, KVPULL_MEMORY_DEVICE));
+	MUST(memory.bytes == 2u << 20);
+	MUST(memory.fd >= 0);
+	last = memory;
+	MUST(taken(1, KVPULL_MEMORY_DEVICE) == KVPULL_EFULL);
+	memory = last;
+	MUST(!given_back());
+	MUST(given_back() == KVPULL_EINVAL);
+	MUST(!taken(3u << 20, KVPULL_MEMORY_DEVICE));
+	MUST(memory.bytes == 4u << 20);
+	MUST(!warnings);
+	/* What was never registered is given back, too. */
+	worker_close();
+	MUST(fds_open() == world.fds);
+}
+
+UNIT_TEST(memory_of_the_device_is_taken_and_given_back)
+{
+	assert_int_equal(end_of(taken_and_given_back), 0);
+}
+
+static void unexported(void)
+{
+	refuse("cuMemExportToShareableHandle 2");
+	MUST(!open_with(",\"device\":\"auto\""));
+	MUST(taken(1, KVPULL_MEMORY_DEVICE) == KVPULL_ENOMEM);
+	MUST(warnings == 1);
+	worker_close();
+	MUST(fds_open() == world.fds);
+}
+
+UNIT_TEST(memory_that_cannot_be_handed_out_is_given_back)
+{
+	assert_int_equal(end_of(unexported), 0);
+}
+
+/* ---- its regions ---- */
+
+static int registered(const struct kvpull_region *regions, uint32_t count)
+{
+	static const struct kvpull_cache cache = {
+		.struct_size = sizeof(cache),
+		.layer_count = 1,
+		.block_stride = 4096,
+		.block_count = 4,
+		.row_count = 1,
+		.head_count = 1,
+		.head_stride = 4096,
+		.head_bytes = 4096,
+	};
+	const struct kvpull_regions given = { sizeof(given), regions, &cache,
+					      count, 1 };
+
+	return kvpull_connector_v1()->worker->regions_register(worker, &given,
+							       &detail);
+}
+
+static void misplaced(void)
+{
+	struct kvpull_region regions[2] = {
+		{ .struct_size = sizeof(regions[0]),
+		  .kind = KVPULL_REGION_DEVICE,
+		  .fd = -1,
+		  .bytes = 16384 },
+		{ .struct_size = sizeof(regions[1]),
+		  .kind = KVPULL_REGION_PROVIDED,
+		  .fd = -1,
+		  .bytes = 16384 },
+	};
+
+	fake_load();
+	MUST(!open_with(",\"device\":\"auto\""));
+	MUST(!taken(16384, 0));
+	/* Host memory is no device's, and the other way round. */
+	regions[0].base = regions[1].base = memory.base;
+	MUST(registered(regions, 1) == KVPULL_EINVAL);
+	MUST(strstr(detail.message, "a DEVICE region must lie in memory"));
+	MUST(!taken(16384, KVPULL_MEMORY_DEVICE));
+	regions[0].base = memory.base;
+	MUST(registered(regions, 2) == KVPULL_EUNSUPPORTED);
+	MUST(strstr(detail.message, "1 of 2 regions are memory of a device"));
+	regions[1].base = memory.base;
+	MUST(registered(regions + 1, 1) == KVPULL_EINVAL);
+	MUST(strstr(detail.message, "a PROVIDED region must lie in memory"));
+	regions[0].bytes = (2u << 20) + 1;
+	MUST(registered(regions, 1) == KVPULL_EINVAL);
+	regions[0].bytes = 16384;
+	MUST(!registered(regions, 1));
+	MUST(given_back() == KVPULL_EINVAL);
+	worker_close();
+	MUST(fds_open() == world.fds);
+}
+
+UNIT_TEST(regions_of_the_device_lie_in_its_memory_and_are_alone)
+{
+	assert_int_equal(end_of(misplaced), 0);
 }
 
 /* ---- pools ---- */

@@ -64,7 +64,7 @@ int __wrap_kvpull_verbs_open(const struct kvpull_verbs_params *params,
 static char said[512];
 static uint32_t rank;
 static uint32_t disk_thread;
-static uint32_t has_device;
+static uint32_t device_kind;
 
 static void line_keep(void *context, uint32_t level, const char *line)
 {
@@ -84,7 +84,7 @@ static int open_of(const char *route, const char *keys,
 		.config = &config,
 		.tp_rank = rank,
 		.disk_thread = disk_thread,
-		.has_device = has_device,
+		.device_kind = device_kind,
 		.incarnation = 0x1234,
 		.reads_max = 8,
 		.slots_max = 9,
@@ -194,7 +194,7 @@ UNIT_TEST(socket_is_named_by_the_incarnation_and_files_have_a_thread_if_asked)
 /* Off by default, and never for a share's owner or reader. */
 UNIT_TEST(device_is_opened_as_the_key_says)
 {
-	has_device = 1;
+	device_kind = KVPULL_DEVICE_CUDA;
 	OPENED(shm, CALLER, device_open, NULL);
 	OPENED(shm, "\"device\":\"off\"", device_open, NULL);
 	OPENED(shm, "\"device\":\"auto\"", device_open, kvpull_cuda_open);
@@ -202,7 +202,7 @@ UNIT_TEST(device_is_opened_as_the_key_says)
 	OPENED(shm, "\"device\":\"auto\"", device_index, 0);
 	OPENED(shm, "\"device\":\"required\"", device_open, kvpull_cuda_open);
 	OPENED(shm, "\"device\":\"required\"", device_required, 1);
-	has_device = 0;
+	device_kind = KVPULL_DEVICE_NONE;
 	OPENED(shm, "\"device\":\"required\"", device_open, NULL);
 }
 

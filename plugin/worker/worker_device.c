@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Worker half: memory of the device, as the engine takes it. The engine's thread
+ * calls the driver for it as long as nothing is registered; from then on the memory
+ * is the device's thread's, which gives it back when it closes.
+ */
+#include "plugin/worker/worker_state.h"
+
+#include <unistd.h>
+
+#include "base/device_thread.h"
+
+/* NULL: there is no device, and a line says why. */
+static struct kvpull_device *device_of(const struct kvpull_worker *worker)
+{
+	const struct kvpull_device_thread *const thread =
+		kvpull_progress_device(worker->progress);
+	const char *why = "its driver did not open: see the line at open()";
+
+	if (thread)
+		return kvpull_device_thread_device(thread);
+	if (!worker->facts.device_kind)
+		why = "open() was told of none: set device_kind";
+	else if (worker->facts.config.device == KVPULL_DEVICE_OFF)
+		why = "the key device is off: set device=auto";
+	else if (worker->facts.config.route == KVPULL_ROUTE_PIN_VERBS)
+		why = "only route shm has one: set route=auto";
+	kvpull_error(&worker->facts.log, "no memory of a device: %s", why);
+	return NULL;
+}
+
+static uint32_t device_memory_count(const struct kvpull_worker *worker)
+{
+	uint32_t count = 0;
+	uint32_t at;
+
+	for (at = 0; at < worker->memory_count; at++)
+		count += worker->memories[at].device.address != 0;
+	return count;
+}
+
+int kvpull_worker_device_alloc(struct kvpull_worker *worker, uint64_t bytes,
+			       struct kvpull_worker_memory *memory)
+{
+	const uint64_t began_ns = kvpull_clock_ns();
+	struct kvpull_device *const device = device_of(worker);
+	struct kvpull_shared *const shared = &memory->shared;
+	int code;
+
+	if (!device)
+		return KVPULL_EUNSUPPORTED;
+	if (device_memory_count(worker) == KVPULL_DEVICE_MEMORIES_MAX)
+		return KVPULL_EFULL;
+	code = device->ops->alloc(device, bytes, &memory->device);
+	if (code)
+		return code;
+	code = device->ops->export_fd(device, &memory->device, &shared->fd);
+	if (code) {
+		device->ops->unmap(device, &memory->device);
+		return code;
+	}
+	shared->base = (uint8_t *)(uintptr_t)memory->device.address;
+	shared->bytes = memory->device.bytes;
+	shared->huge_bytes = 0;
+	shared->took_ns = kvpull_clock_ns() - began_ns;
+	return 0;
+}
+
+void kvpull_worker_device_look(struct kvpull_worker *worker)
+{
+	const struct kvpull_device_thread *thread;
+
+	if (worker->retired || !kvpull_serve_has_devices(&worker->facts.serve))
+		return;
+	thread = kvpull_progress_device(worker->progress);
+	if (!kvpull_device_thread_is_lost(thread))
+		return;
+	kvpull_error(
+		&worker->facts.log,
+		"the device is lost: all holds and pulls end, and no ticket of this worker is live; restart the engine");
+	kvpull_worker_retire(worker);
+}
+
+void kvpull_worker_device_free(struct kvpull_worker *worker,
+			       struct kvpull_worker_memory *memory)
+{
+	struct kvpull_device *device;
+
+	(void)close(memory->shared.fd);
+	/* Once it is registered the device's thread has unmapped it. */
+	if (worker->registered)
+		return;
+	device = kvpull_device_thread_device(
+		kvpull_progress_device(worker->progress));
+	device->ops->unmap(device, &memory->device);
+}
+
+void kvpull_worker_devices_adopt(struct kvpull_worker *worker)
+{
+	uint32_t at;
+
+	for (at = 0; at < worker->memory_count; at++)
+		if (worker->memories[at].device.address)
+			kvpull_device_thread_adopt(
+				kvpull_progress_device(worker->progress),
+				&worker->memories[at].device);
+}
+
+/* The memory that has been given out by that descriptor. */
+static const struct kvpull_device_memory *
+memory_by_fd(const struct kvpull_worker *worker, int fd)
+{
+	uint32_t at = 0;
+
+	while (worker->memories[at].shared.fd != fd ||
+	       !worker->memories[at].device.address)
+		at++;
+	return &worker->memories[at].device;
+}
+
+/* Regions have their numbers of descriptors, which rise. */
+void kvpull_worker_devices_tell(struct kvpull_worker *worker)
+{
+	struct kvpull_serve *const serve = &worker->facts.serve;
+	const struct kvpull_device *device;
+	uint32_t at;
+
+	serve->device_count = 0;
+	if (!kvpull_serve_has_devices(serve))
+		return;
+	device = kvpull_device_thread_device(
+		kvpull_progress_device(worker->progress));
+	for (at = 0; at < serve->region_count; at++) {
+		const struct kvpull_region_view *region = &serve->regions[at];
+		struct kvpull_device_view *view;
+
+		if (region->fd_index < serve->device_count)
+			continue;
+		view = &serve->devices[serve->device_count++];
+		*view = (struct kvpull_device_view){
+			.granularity = device->granularity,
+			.part_bytes = memory_by_fd(worker, region->fd)->bytes,
+			.part_count = 1,
+			.fd_index = region->fd_index,
+		};
+		memcpy(view->uuid, device->uuid, sizeof(view->uuid));
+	}
+}

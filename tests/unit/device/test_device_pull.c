@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pulls from device memory to device memory: P's descriptor, D's import, copies by
+ * the device behind D's mark, P's entry behind them. Each case is a child.
+ */
+#include "base/clock.h"
+#include "tests/lib/random.h"
+#include "tests/lib/unit.h"
+#include "tests/unit/device/engines.h"
+
+#define COUNT 16u /* blocks of a pull */
+#define FIRST 32u /* of D's */
+#define AUTO ",\"device\":\"auto\""
+
+static const uint64_t nothing = KVPULL_STREAM_NONE;
+
+/* P's blocks have bytes of their own, and are held; D is to pull them. */
+static void begin_into(uint64_t key, uint32_t first)
+{
+	uint32_t at;
+
+	for (at = 0; at < COUNT; at++)
+		block_put(&p, at, (uint32_t)key + at);
+	hold(key, COUNT, 0);
+	pull(key, first, COUNT);
+}
+
+static void begin(uint64_t key)
+{
+	begin_into(key, FIRST);
+}
+
+/* How many of D's blocks have P's bytes. */
+static uint32_t blocks_right(uint64_t key)
+{
+	uint32_t right = 0;
+	uint32_t at;
+
+	for (at = 0; at < COUNT; at++)
+		right += (uint32_t)block_is(&d, FIRST + at, (uint32_t)key + at);
+	return right;
+}
+
+/* The engine's own stream, as a handle. */
+static uint64_t stream(void)
+{
+	return (uint64_t)(uintptr_t)world.stream;
+}
+
+static void late(const char *us)
+{
+	(void)setenv("FAKE_CUDA_LATE_US", us, 1);
+}
+
+static void refused_by_driver(const char *call)
+{
+	(void)setenv("FAKE_CUDA_REFUSE", call, 1);
+}
+
+/* ---- a pull ---- */
+
+/* More pulls than there are marks at once. */
+static void pulled_with(const char *keys)
+{
+	uint64_t mark;
+	uint64_t key;
+
+	engines_open(keys);
+	mark = stream();
+	for (key = 1; key < 6; key++) {
+		begin(key);
+		step(&mark);
+		MUST(pull_end() == KVPULL_POLL_LOADED);
+		MUST(blocks_right(key) == COUNT);
+	}
+	MUST(!world.lines);
+	engines_close();
+}
+
+static void pulled(void)
+{
+	pulled_with(AUTO ",\"pulls_max\":1");
+}
+
+static void pulled_by_threads(void)
+{
+	pulled_with(",\"device\":\"required\",\"progress\":\"thread\"");
+}
+
+UNIT_TEST(blocks_are_pulled_from_device_to_device)
+{
+	assert_int_equal(end_of(pulled), 0);
+	assert_int_equal(end_of(pulled_by_threads), 0);
+}
+
+/* ---- the engine's own work ---- */
+
+/*
+ * D's engine has queued zeros for its blocks, and they come late. Return: how many
+ * blocks have P's bytes in the end.
+ */
+static uint32_t right_in_the_end(int is_marked)
+{
+	uint64_t mark = KVPULL_STREAM_NONE;
+	uint32_t right;
+	uint32_t at;
+
+	late("2000");
+	engines_open(AUTO);
+	begin(1);
+	for (at = 0; at < COUNT; at++)
+		block_zero(&d, FIRST + at);
+	if (is_marked)
+		mark = stream();
+	step(&mark);
+	MUST(pull_end() == KVPULL_POLL_LOADED);
+	stream_end();
+	right = blocks_right(1);
+	engines_close();
+	return right;
+}
+
+static void marked(void)
+{
+	MUST(right_in_the_end(1) == COUNT);
+}
+
+/* The control: an engine that says it has queued nothing, and has. */
+static void lied(void)
+{
+	MUST(right_in_the_end(0) < COUNT);
+}
+
+UNIT_TEST(bytes_land_behind_what_the_engine_has_queued)
+{
+	assert_int_equal(end_of(marked), 0);
+	assert_int_equal(end_of(lied), 0);
+}
+
+/* Each pull waits for its own mark, and no later one. */
+static void marked_twice(void)
+{
+	uint64_t mark;
+	uint32_t at;
+
+	late("1000");
+	engines_open(AUTO);
+	begin(1);
+	mark = stream();
+	step(&mark);
+	for (at = 0; at < 900; at++)
+		block_zero(&d, 0);
+	stream_note();
+	/* A later mark, of work that no pull waits for. */
+	step(&mark);
+	MUST(pull_end() == KVPULL_POLL_LOADED);
+	MUST(!stream_is_done());
+	stream_end();
+	MUST(blocks_right(1) == COUNT);
+	engines_close();
+}
+
+UNIT_TEST(pull_does_not_wait_for_a_later_mark)
+{
+	assert_int_equal(end_of(marked_twice), 0);
+}
+
+static void unmarked(void)
+{
+	uint64_t mark;
+
+	engines_open(AUTO);
+	mark = stream();
+	begin(1);
+	step(&mark);
+	MUST(pull_end() == KVPULL_POLL_LOADED);
+	begin(2);
+	/* The last mark was the last step's. */
+	step(NULL);
+	MUST(pull_end() == KVPULL_POLL_FAILED);
+	MUST(d.reason == KVPULL_EINVAL);
+	MUST(said("call engine_mark() before each step()"));
+	MUST(blocks_right(1) == COUNT);
+	begin(3);
+	step(&mark);
+	MUST(pull_end() == KVPULL_POLL_LOADED);
+	MUST(blocks_right(3) == COUNT);
+	engines_close();
+}
+
+UNIT_TEST(pull_of_a_step_without_a_mark_fails_by_name)
+{
+	assert_int_equal(end_of(unmarked), 0);
+}
+
+static void captured(void)
+{
+	uint64_t mark;
+
+	engines_open(AUTO);
+	mark = stream();
+	begin(1);
+	MUST(!world.fake_capture(world.stream, 1));
+	MUST(!worker_ops->engine_mark(d.worker, mark));
+	step(NULL);
+	turns(200);
+	MUST(!d.kind);
+	MUST(!world.fake_capture(world.stream, 0));
+	step(&mark);
+	MUST(pull_end() == KVPULL_POLL_LOADED);
+	MUST(blocks_right(1) == COUNT);
+	MUST(!world.lines);
+	engines_close();
+}
+
+UNIT_TEST(pull_waits_for_the_mark_after_a_capture)
+{
+	assert_int_equal(end_of(captured), 0);
+}
+
+static void marks_refused(void)
+{
+	engines_begin();
+	MUST(!engine_open(&d, ""));
+	MUST(worker_ops->engine_mark(d.worker, 0) == KVPULL_EUNSUPPORTED);
+	MUST(worker_ops->engine_mark(NULL, 0) == KVPULL_EINVAL);
+	engines_close();
+}
+
+UNIT_TEST(mark_needs_a_device)
+{
+	assert_int_equal(end_of(marks_refused), 0);
+}
+
+/* ---- holds that are written later ---- */
+
+/*
+ * P's engine has queued the writes of the blocks, and they end late. Return: how
+ * many blocks are right of a pull of a hold that is said to be ready meanwhile.
+ */
+static uint32_t right_of_written(int is_marked)
+{
+	uint32_t right;
+	uint32_t at;
+
+	late("5000");
+	engines_open(AUTO);
+	for (at = 0; at < COUNT; at++)
+		block_put_later(&p, at, 1 + at);
+	hold(1, COUNT, KVPULL_FINISH_READY_NEEDED);
+	if (is_marked)
+		MUST(!worker_ops->hold_ready_after(
+			p.worker, 1,
+			worker_ops->engine_mark(p.worker, stream())));
+	else
+		MUST(!worker_ops->hold_ready(p.worker, 1));
+	pull(1, FIRST, COUNT);
+	step(&nothing);
+	MUST(pull_end() == KVPULL_POLL_LOADED);
+	right = blocks_right(1);
+	stream_end();
+	engines_close();
+	return right;
+}
+
+static void ready_in_time(void)
+{
+	MUST(right_of_written(1) == COUNT);
+}
+
+/* The control: an engine that does not wait for its own writes. */
+static void ready_too_early(void)
+{
+	MUST(right_of_written(0) < COUNT);
+}
+
+UNIT_TEST(hold_is_ready_when_its_mark_is_reached)
+{
+	assert_int_equal(end_of(ready_in_time), 0);
+	assert_int_equal(end_of(ready_too_early), 0);
+}
+
+/* The mark of a hold that has ended says nothing of the next one of its key. */
+static void ready_of_another(void)
+{
+	uint32_t at;
+
+	late("5000");
+	engines_open(AUTO);
+	for (at = 0; at < COUNT; at++)
+		block_zero(&p, at);
+	hold(1, COUNT, KVPULL_FINISH_READY_NEEDED);
+	MUST(!worker_ops->hold_ready_after(
+		p.worker, 1, worker_ops->engine_mark(p.worker, stream())));
+	hold_revoke();
+	while (!p.sent)
+		turn_of_p();
+	hold(1, COUNT, KVPULL_FINISH_READY_NEEDED);
+	pull(1, FIRST, COUNT);
+	step(&nothing);
+	stream_end();
+	turns(200);
+	MUST(!d.kind);
+	MUST(!worker_ops->hold_ready(p.worker, 1));
+	MUST(pull_end() == KVPULL_POLL_LOADED);
+	engines_close();
+}
+
+UNIT_TEST(mark_makes_no_later_hold_of_the_key_ready)
+{
+	assert_int_equal(end_of(ready_of_another), 0);
+}
+
+static void ready_refused(void)
+{
+	int64_t mark;
+
+	late("20000");
+	engines_open(AUTO ",\"pulls_max\":1");
+	hold(1, 1, KVPULL_FINISH_READY_NEEDED);
+	hold(2, 1, KVPULL_FINISH_READY_NEEDED);
+	block_zero(&p, 9);
+	mark = worker_ops->engine_mark(p.worker, stream());
+	MUST(mark == 1);
+	MUST(worker_ops->hold_ready_after(p.worker, 1, 0) == KVPULL_EINVAL);
+	MUST(worker_ops->hold_ready_after(p.worker, 1, mark + 1) ==
+	     KVPULL_EINVAL);
+	MUST(worker_ops->hold_ready_after(NULL, 1, mark) == KVPULL_EINVAL);
+	MUST(worker_ops->hold_ready_after(p.worker, 3, mark) == KVPULL_ENOKEY);
+	MUST(!worker_ops->hold_ready_after(p.worker, 1, mark));
+	/* The one place is taken until a poll finds the mark reached. */
+	MUST(worker_ops->hold_ready_after(p.worker, 2, mark) == KVPULL_EAGAIN);
+	stream_end();
+	turn_of_p();
+	MUST(!worker_ops->hold_ready_after(p.worker, 2, mark));
+	engines_close();
+}
+
+UNIT_TEST(marks_of_holds_are_checked_and_counted)
+{
+	assert_int_equal(end_of(ready_refused), 0);
+}
+
+/* ---- the check ---- */
+
+/* How long a pull takes here. */
+static uint64_t pull_ns(void)
+{
+	const uint64_t began_ns = kvpull_clock_ns();
+
+	MUST(pull_end() == KVPULL_POLL_LOADED);
+	return kvpull_clock_ns() - began_ns;
+}
+
+/*
+ * P gives its blocks away when a pull is about to end, and the new owner writes in
+ * the same poll.
+ */
+static void overwritten(void)
+{
+	uint64_t state = 1;
+	uint32_t believed = 0;
+	uint32_t expired = 0;
+	uint64_t most_ns = 0;
+	uint64_t key;
+	uint32_t at;
+
+	late("50");
+	engines_open(AUTO);
+	for (key = 1; key <= 120; key++) {
+		begin(key);
+		step(&nothing);
+		if (key <= 2) {
+			/* The first one connects. */
+			most_ns = 2 * pull_ns();
+			continue;
+		}
+		turns_until(kvpull_clock_ns() +
+			    random_next(&state) % (most_ns + 1));
+		hold_revoke();
+		for (at = 0; at < COUNT; at++)
+			block_zero(&p, at);
+		if (pull_end() == KVPULL_POLL_LOADED) {
+			believed++;
+			most_ns -= most_ns / 8;
+			MUST(blocks_right(key) == COUNT);
+		} else {
+			expired++;
+			most_ns += most_ns / 8;
+			MUST(d.reason == KVPULL_EEXPIRED);
+		}
+		stream_end();
+	}
+	MUST(believed && expired);
+	engines_close();
+}
+
+UNIT_TEST(blocks_that_were_given_away_are_never_believed)
+{
+	assert_int_equal(end_of(overwritten), 0);
+}
+
+/* ---- aborts, deaths, refusals ---- */
+
+/* The third of three pulls is not queued on the device, and has no bytes to await. */
+static void aborted(void)
+{
+	late("5000");
+	engines_open(AUTO);
+	begin_into(1, 0);
+	begin_into(2, COUNT);
+	begin_into(3, FIRST);
+	step(&nothing);
+	turns(50);
+	MUST(!d.kind);
+	pull_abort(3);
+	step(&nothing);
+	MUST(pull_end() == KVPULL_POLL_FAILED);
+	MUST(d.key == 3 && d.reason == KVPULL_EABORTED);
+	d.kind = 0;
+	MUST(pull_end() == KVPULL_POLL_LOADED);
+	d.kind = 0;
+	MUST(pull_end() == KVPULL_POLL_LOADED);
+	engines_close();
+}
+
+UNIT_TEST(aborted_pull_ends_before_its_copies_were_queued)
+{
+	assert_int_equal(end_of(aborted), 0);
+}
+
+static void closed(void)
+{
+	late("3000");
+	engines_open(AUTO);
+	begin(1);
+	step(&nothing);
+	turns(3);
+	engine_close(&p);
+	while (!d.kind)
+		turn_of_d();
+	MUST(d.kind == KVPULL_POLL_FAILED || blocks_right(1) == COUNT);
+	engines_close();
+}
+
+UNIT_TEST(peer_that_ends_leaves_no_mapping)
+{
+	assert_int_equal(end_of(closed), 0);
+}
+
+static void import_refused(void)
+{
+	refused_by_driver("cuMemImportFromShareableHandle 101");
+	engines_open(AUTO);
+	begin(1);
+	step(&nothing);
+	MUST(pull_end() == KVPULL_POLL_FAILED);
+	MUST(d.reason == KVPULL_EROUTE);
+	MUST(said("cuMemImportFromShareableHandle: 101"));
+	engines_close();
+}
+
+UNIT_TEST(memory_that_cannot_be_mapped_fails_the_pull)
+{
+	assert_int_equal(end_of(import_refused), 0);
+}
+
+/*
+ * P's and D's context is one, as that of two ranks of a process would be: both
+ * are lost, and P's holds end though nobody can copy any more.
+ */
+static void lost(void)
+{
+	engines_open(AUTO);
+	begin(1);
+	step(&nothing);
+	MUST(pull_end() == KVPULL_POLL_LOADED);
+	hold(2, COUNT, 0);
+	pull(2, FIRST, COUNT);
+	device_break();
+	MUST(worker_ops->engine_mark(p.worker, 0) == KVPULL_EDEVICE);
+	step(&nothing);
+	MUST(pull_end() == KVPULL_POLL_FAILED);
+	while (p.sent < 2)
+		turn_of_p();
+	MUST(said("the device is lost: all holds and pulls end"));
+	/* The process keeps what the device has, and the fake counts it. */
+	_exit(0);
+}
+
+UNIT_TEST(lost_device_ends_holds_and_pulls_and_not_the_process)
+{
+	assert_int_equal(end_of(lost), 0);
+}
+
+static void unlike(uint32_t kind_of_p, uint32_t kind_of_d, const char *line)
+{
+	engines_begin();
+	MUST(!engine_open(&p, AUTO));
+	MUST(!engine_open(&d, AUTO));
+	MUST(!engine_register(&p, kind_of_p));
+	MUST(!engine_register(&d, kind_of_d));
+	hold(1, COUNT, 0);
+	pull(1, FIRST, COUNT);
+	step(&nothing);
+	MUST(pull_end() == KVPULL_POLL_FAILED);
+	MUST(d.reason == KVPULL_EUNSUPPORTED);
+	MUST(said(line));
+	engines_close();
+}
+
+static void from_host(void)
+{
+	unlike(KVPULL_REGION_PROVIDED, KVPULL_REGION_DEVICE,
+	       "peer's region 0 is in host memory: this worker's blocks are a device's");
+}
+
+static void to_host(void)
+{
+	unlike(KVPULL_REGION_DEVICE, KVPULL_REGION_PROVIDED,
+	       ": this worker's blocks are in host memory");
+}
+
+UNIT_TEST(device_and_host_memory_are_not_read_into_each_other)
+{
+	assert_int_equal(end_of(from_host), 0);
+	assert_int_equal(end_of(to_host), 0);
+}
