@@ -399,12 +399,11 @@ static void counters_count_the_pull(const struct kvpull_connector_ops *ops,
 	assert_true(ops->worker->counters(NULL, NULL, 0, sizeof(list[0])) > 0);
 }
 
-UNIT_TEST_WITH(pull_reads_the_held_blocks_and_ends_the_hold, pair_open,
-	       pair_close)
+UNIT_TEST_OF(struct pair, pair, pull_reads_the_held_blocks_and_ends_the_hold,
+	     pair_open, pair_close)
 {
 	static const uint32_t from[3] = { 5, 9, 33 };
 	static const uint32_t to[3] = { 60, 2, 31 };
-	struct pair *pair = *state;
 	union kvpull_worker_counts counts;
 	char ticket[4096];
 	const size_t bytes = prefill(pair, 11, ticket, sizeof(ticket));
@@ -486,9 +485,9 @@ UNIT_TEST_WITH(close_in_a_child_leaves_the_parent_alone, pair_open, pair_close)
 	pull_reads_the_held_blocks_and_ends_the_hold(state);
 }
 
-UNIT_TEST_WITH(rejected_ticket_frees_the_producer, pair_open, pair_close)
+UNIT_TEST_OF(struct pair, pair, rejected_ticket_frees_the_producer, pair_open,
+	     pair_close)
 {
-	struct pair *pair = *state;
 	char ticket[4096];
 	const size_t bytes = prefill(pair, 11, ticket, sizeof(ticket));
 
@@ -504,10 +503,9 @@ UNIT_TEST_WITH(rejected_ticket_frees_the_producer, pair_open, pair_close)
 }
 
 /* The consumer's engine, which makes no step any more. */
-UNIT_TEST_WITH(an_attached_worker_releases_without_a_step, pair_open_threads,
-	       pair_close)
+UNIT_TEST_OF(struct pair, pair, an_attached_worker_releases_without_a_step,
+	     pair_open_threads, pair_close)
 {
-	struct pair *pair = *state;
 	const struct kvpull_scheduler_ops *ops = pair->ops->scheduler;
 	struct kvpull_finish finish = { .struct_size = sizeof(finish),
 					.key = 21,
@@ -531,9 +529,9 @@ UNIT_TEST_WITH(an_attached_worker_releases_without_a_step, pair_open_threads,
 	turns_until(pair, &pair->p.sent, 2, 0);
 }
 
-UNIT_TEST_WITH(pull_after_revoke_is_expired, pair_open, pair_close)
+UNIT_TEST_OF(struct pair, pair, pull_after_revoke_is_expired, pair_open,
+	     pair_close)
 {
-	struct pair *pair = *state;
 	char ticket[4096];
 	const size_t bytes = prefill(pair, 11, ticket, sizeof(ticket));
 

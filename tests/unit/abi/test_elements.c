@@ -210,7 +210,8 @@ UNIT_TEST(groups_with_a_member_set_that_is_unknown_are_refused)
 	assert_int_equal(halves_open(&engine, groups, 4), KVPULL_EINVAL);
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, engine_make, engine_end)
+#define TEST(name)                                                             \
+	UNIT_TEST_OF(struct engine, engine, name, engine_make, engine_end)
 
 TEST(longer_blocks_are_found_each_at_its_place)
 {
@@ -219,7 +220,6 @@ TEST(longer_blocks_are_found_each_at_its_place)
 		{ .now = { .block_count = 1, .block_ids = ids + 1 } }
 	};
 	struct kvpull_ticket_info info = { .struct_size = sizeof(info) };
-	struct engine *engine = *state;
 
 	assert_int_equal(finish(engine, 1, blocks, 8), KVPULL_EINVAL);
 	assert_int_equal(finish(engine, 1, blocks, 0), KVPULL_EINVAL);
@@ -241,7 +241,6 @@ TEST(allocation_of_longer_blocks_is_taken)
 		{ .now = { .block_count = 2, .block_ids = ids } },
 		{ .now = { .block_count = 1, .block_ids = ids + 1 } }
 	};
-	struct engine *engine = *state;
 	struct kvpull_request request = { .struct_size = sizeof(request),
 					  .key = 2,
 					  .ticket = engine->ticket,
@@ -278,7 +277,6 @@ TEST(records_are_of_the_callers_size)
 		{ .now = { .block_count = 2, .block_ids = ids } },
 		{ .now = { .block_count = 1, .block_ids = ids + 1 } }
 	};
-	struct engine *engine = *state;
 	const struct kvpull_worker_ops *ops = engine->ops->worker;
 	struct newer_record records[2];
 	uint8_t older[3 * 16];
@@ -328,7 +326,6 @@ TEST(peers_are_of_the_callers_size_and_name_their_route)
 		{ .now = { .block_count = 2, .block_ids = ids } },
 		{ .now = { .block_count = 1, .block_ids = ids + 1 } }
 	};
-	struct engine *engine = *state;
 	const struct kvpull_worker_ops *ops = engine->ops->worker;
 	struct kvpull_request request = { .struct_size = sizeof(request),
 					  .key = 2,

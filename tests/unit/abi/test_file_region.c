@@ -150,12 +150,11 @@ static void is_refused(struct world *world, const char *words)
 	assert_int_equal(fds_open(), world->fds);
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, world_open, world_close)
+#define TEST(name)                                                             \
+	UNIT_TEST_OF(struct world, world, name, world_open, world_close)
 
 TEST(file_beside_memory_is_registered)
 {
-	struct world *world = *state;
-
 	assert_true(kvpull_connector_v1()->caps & KVPULL_CAP_FILE);
 	assert_int_equal(regions_register(world), 0);
 	/* The engine's descriptor stays its own, and may be closed. */
@@ -166,7 +165,6 @@ TEST(file_beside_memory_is_registered)
 
 TEST(file_with_a_fault_is_refused_by_name)
 {
-	struct world *world = *state;
 	struct kvpull_region *region = &world->regions[1];
 	int pipes[2];
 
@@ -191,7 +189,6 @@ TEST(file_with_a_fault_is_refused_by_name)
 
 TEST(refused_memory_closes_the_files_before_it)
 {
-	struct world *world = *state;
 	const struct kvpull_region memory = world->regions[0];
 
 	world->regions[0] = world->regions[1];
@@ -206,8 +203,6 @@ TEST(refused_memory_closes_the_files_before_it)
 
 TEST(refused_cache_closes_the_files)
 {
-	struct world *world = *state;
-
 	world->caches[1].offset = 1;
 	assert_int_equal(regions_register(world), KVPULL_EINVAL);
 	assert_int_equal(fds_open(), world->fds);

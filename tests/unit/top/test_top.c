@@ -174,9 +174,8 @@ UNIT_TEST(long_text_is_broken_between_words)
 	assert_int_equal(top_wrap("abcdefgh ij", 5), 5);
 }
 
-UNIT_TEST_WITH(claimant_is_whole_at_80_columns, up, down)
+UNIT_TEST_OF(struct world, world, claimant_is_whole_at_80_columns, up, down)
 {
-	struct world *world = *state;
 	struct top_view view = { .name = "holds", .columns = 80, .lines = 24 };
 
 	open_as(world, &world->p, "prefill", 1);
@@ -193,9 +192,8 @@ UNIT_TEST_WITH(claimant_is_whole_at_80_columns, up, down)
 	has(draw(world, &view), "~_dp0\r\n");
 }
 
-UNIT_TEST_WITH(keys_stand_below_and_lines_scroll, up, down)
+UNIT_TEST_OF(struct world, world, keys_stand_below_and_lines_scroll, up, down)
 {
-	struct world *world = *state;
 	struct top_view view = { .name = "holds", .columns = 80, .lines = 12 };
 	uint32_t slot;
 
@@ -216,9 +214,8 @@ UNIT_TEST_WITH(keys_stand_below_and_lines_scroll, up, down)
 	assert_int_equal(view.scroll, 31);
 }
 
-UNIT_TEST_WITH(rows_are_filtered_and_sorted, up, down)
+UNIT_TEST_OF(struct world, world, rows_are_filtered_and_sorted, up, down)
 {
-	struct world *world = *state;
 	struct top_view view = { .name = "holds", .columns = 80, .lines = 24 };
 	const char *screen;
 	uint32_t slot;
@@ -246,9 +243,9 @@ UNIT_TEST_WITH(rows_are_filtered_and_sorted, up, down)
 	has(screen, "/QUEST-1  ");
 }
 
-UNIT_TEST_WITH(table_without_the_sorted_column_stays_as_it_comes, up, down)
+UNIT_TEST_OF(struct world, world,
+	     table_without_the_sorted_column_stays_as_it_comes, up, down)
 {
-	struct world *world = *state;
 	struct top_view view = { .columns = 120, .sort_head = "TICKETS" };
 	const char *screen;
 
@@ -263,9 +260,9 @@ UNIT_TEST_WITH(table_without_the_sorted_column_stays_as_it_comes, up, down)
 }
 
 /* A file that was copied from a machine whose clock is another. */
-UNIT_TEST_WITH(end_elsewhere_is_dated_by_the_clock_there, up, down)
+UNIT_TEST_OF(struct world, world, end_elsewhere_is_dated_by_the_clock_there, up,
+	     down)
 {
-	struct world *world = *state;
 	struct top_view view = { .columns = 80 };
 	char path[160];
 
@@ -281,9 +278,8 @@ UNIT_TEST_WITH(end_elsewhere_is_dated_by_the_clock_there, up, down)
 	has(draw(world, &view), " gone 01-11 00:00 ");
 }
 
-UNIT_TEST_WITH(help_lists_the_keys, up, down)
+UNIT_TEST_OF(struct world, world, help_lists_the_keys, up, down)
 {
-	struct world *world = *state;
 	struct top_view view = { .columns = 80, .lines = 24, .is_help = 1 };
 
 	look(world);
@@ -291,9 +287,9 @@ UNIT_TEST_WITH(help_lists_the_keys, up, down)
 	has(world->screen, "q             end\r\n");
 }
 
-UNIT_TEST_WITH(gone_process_that_kept_nothing_is_no_finding, up, down)
+UNIT_TEST_OF(struct world, world, gone_process_that_kept_nothing_is_no_finding,
+	     up, down)
 {
-	struct world *world = *state;
 	struct top_view view = { .columns = 80, .lines = 24 };
 
 	open_as(world, &world->p, "prefill", 1);
@@ -307,9 +303,9 @@ UNIT_TEST_WITH(gone_process_that_kept_nothing_is_no_finding, up, down)
 	has(world->screen, " gone ");
 }
 
-UNIT_TEST_WITH(gone_process_is_named_by_what_it_kept, up, down)
+UNIT_TEST_OF(struct world, world, gone_process_is_named_by_what_it_kept, up,
+	     down)
 {
-	struct world *world = *state;
 	const struct top_finding *gone;
 
 	open_as(world, &world->p, "prefill", 1);
@@ -323,9 +319,9 @@ UNIT_TEST_WITH(gone_process_is_named_by_what_it_kept, up, down)
 }
 
 /* Engines of one name differ by their pids, those of one process by their names. */
-UNIT_TEST_WITH(engine_that_a_finding_names_comes_first, up, down)
+UNIT_TEST_OF(struct world, world, engine_that_a_finding_names_comes_first, up,
+	     down)
 {
-	struct world *world = *state;
 	struct top_view view = { .columns = 120 };
 	struct kvpull_status first = { 0 };
 	struct kvpull_status second = { 0 };
@@ -351,9 +347,8 @@ UNIT_TEST_WITH(engine_that_a_finding_names_comes_first, up, down)
 	kvpull_status_close(&first);
 }
 
-UNIT_TEST_WITH(ages_go_on_after_the_end, up, down)
+UNIT_TEST_OF(struct world, world, ages_go_on_after_the_end, up, down)
 {
-	struct world *world = *state;
 	struct top_view view = { .name = "consumers", .columns = 120 };
 
 	open_as(world, &world->p, "prefill", 1);
@@ -391,9 +386,8 @@ static void count_nothing(const struct top_row *row)
 			*count += row->cells[at].kind == TOP_NOTHING;
 }
 
-UNIT_TEST_WITH(nobody_has_neither_a_name_nor_a_pid, up, down)
+UNIT_TEST_OF(struct world, world, nobody_has_neither_a_name_nor_a_pid, up, down)
 {
-	struct world *world = *state;
 	uint32_t count = 0;
 
 	open_as(world, &world->p, "prefill", 1);
@@ -413,9 +407,8 @@ UNIT_TEST_WITH(nobody_has_neither_a_name_nor_a_pid, up, down)
 	assert_int_equal(count, 1);
 }
 
-UNIT_TEST_WITH(file_of_two_names_counts_once, up, down)
+UNIT_TEST_OF(struct world, world, file_of_two_names_counts_once, up, down)
 {
-	struct world *world = *state;
 	char path[256];
 
 	open_as(world, &world->p, "prefill", 1);
@@ -427,9 +420,8 @@ UNIT_TEST_WITH(file_of_two_names_counts_once, up, down)
 	assert_int_equal(world->top.worker_count, 1);
 }
 
-UNIT_TEST_WITH(living_file_hides_its_copy, up, down)
+UNIT_TEST_OF(struct world, world, living_file_hides_its_copy, up, down)
 {
-	struct world *world = *state;
 	char command[320];
 
 	open_as(world, &world->p, "prefill", 1);
@@ -450,9 +442,9 @@ UNIT_TEST_WITH(living_file_hides_its_copy, up, down)
 	assert_int_equal(world->top.workers[0].state, TOP_RUNNING);
 }
 
-UNIT_TEST_WITH(engine_in_another_time_namespace_is_not_silent, up, down)
+UNIT_TEST_OF(struct world, world,
+	     engine_in_another_time_namespace_is_not_silent, up, down)
 {
-	struct world *world = *state;
 	const uint64_t there_ns = kvpull_clock_ns() - DAY_NS / 48;
 
 	open_as(world, &world->p, "prefill", 1);

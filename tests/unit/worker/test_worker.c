@@ -59,12 +59,8 @@ static void pull_is_gone(const struct world *world)
 		assert_int_equal(progress->claims[at].pull_count, 0);
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
-
-TEST(pull_that_reads_live_blocks_is_loaded)
+WORLD_TEST(pull_that_reads_live_blocks_is_loaded)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_GUARDS);
 	world_silent(world, KEY);
 	world_done(world, 0, 0);
@@ -78,10 +74,8 @@ TEST(pull_that_reads_live_blocks_is_loaded)
 	assert_int_equal(world->worker->claim_map.count, 0);
 }
 
-TEST(pull_of_a_revoked_hold_expires)
+WORLD_TEST(pull_of_a_revoked_hold_expires)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_GUARDS);
 	world_done(world, 0, 0);
 	world->entry.revoked = SERIAL;
@@ -92,10 +86,8 @@ TEST(pull_of_a_revoked_hold_expires)
 	pull_is_gone(world);
 }
 
-TEST(entry_of_another_incarnation_expires)
+WORLD_TEST(entry_of_another_incarnation_expires)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_GUARDS);
 	world->entry.incarnation = 0xbad;
 	world_done(world, 0, 0);
@@ -106,10 +98,8 @@ TEST(entry_of_another_incarnation_expires)
 	pull_is_gone(world);
 }
 
-TEST(entries_are_read_after_the_data_of_all_peers)
+WORLD_TEST(entries_are_read_after_the_data_of_all_peers)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_DATA);
 	world_done(world, 0, 0);
 	assert_null(world->reads[0].read);
@@ -122,10 +112,8 @@ TEST(entries_are_read_after_the_data_of_all_peers)
 
 /* Abort. */
 
-TEST(abort_while_connecting_fails_at_once)
+WORLD_TEST(abort_while_connecting_fails_at_once)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_CONNECT);
 	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
 	world_poll(world, 1);
@@ -133,10 +121,8 @@ TEST(abort_while_connecting_fails_at_once)
 	pull_is_gone(world);
 }
 
-TEST(abort_while_not_written_waits_for_the_check)
+WORLD_TEST(abort_while_not_written_waits_for_the_check)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_WRITTEN);
 	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
 	world_poll(world, 1);
@@ -148,10 +134,8 @@ TEST(abort_while_not_written_waits_for_the_check)
 	pull_is_gone(world);
 }
 
-TEST(abort_while_reading_waits_for_every_read)
+WORLD_TEST(abort_while_reading_waits_for_every_read)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_DATA);
 	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
 	world_poll(world, 1);
@@ -165,10 +149,8 @@ TEST(abort_while_reading_waits_for_every_read)
 	pull_is_gone(world);
 }
 
-TEST(abort_while_checking_fails_a_live_pull)
+WORLD_TEST(abort_while_checking_fails_a_live_pull)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_GUARDS);
 	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
 	world_poll(world, 1);
@@ -178,9 +160,8 @@ TEST(abort_while_checking_fails_a_live_pull)
 	pull_is_gone(world);
 }
 
-TEST(second_abort_changes_nothing)
+WORLD_TEST(second_abort_changes_nothing)
 {
-	struct world *world = *state;
 	uint32_t times;
 
 	pull_to(world, KVPULL_READS_DRAIN);
@@ -198,9 +179,8 @@ TEST(second_abort_changes_nothing)
 
 /* An abort that is still on its way when its pull ends and the slot is used
  * again must not end the next one. */
-TEST(abort_of_the_last_use_of_a_slot_is_ignored)
+WORLD_TEST(abort_of_the_last_use_of_a_slot_is_ignored)
 {
-	struct world *world = *state;
 	uint32_t serial;
 
 	pull_to(world, KVPULL_READS_CONNECT);
@@ -215,10 +195,8 @@ TEST(abort_of_the_last_use_of_a_slot_is_ignored)
 	world_silent(world, KEY + 1);
 }
 
-TEST(abort_before_start_loads_is_reported_once)
+WORLD_TEST(abort_before_start_loads_is_reported_once)
 {
-	struct world *world = *state;
-
 	world_claim(world, SERIAL, 1);
 	world_pull_command(world, KEY, SERIAL, 0);
 	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
@@ -230,10 +208,8 @@ TEST(abort_before_start_loads_is_reported_once)
 }
 
 /* Most that have no route are of a producer that has ended since. */
-TEST(no_route_does_not_blame_the_configuration_alone)
+WORLD_TEST(no_route_does_not_blame_the_configuration_alone)
 {
-	struct world *world = *state;
-
 	world->reachable_code = KVPULL_EROUTE;
 	world_claim(world, SERIAL, 1);
 	world_poll(world, 2);
@@ -244,10 +220,8 @@ TEST(no_route_does_not_blame_the_configuration_alone)
 /* Deadline. */
 
 /* The engine's step had nothing to compute, and started nothing. */
-TEST(deadline_before_start_loads_fails)
+WORLD_TEST(deadline_before_start_loads_fails)
 {
-	struct world *world = *state;
-
 	world_claim(world, SERIAL, 1);
 	world_poll(world, 1);
 	(void)world_up(world, rank_names[0], 0, 1);
@@ -264,10 +238,8 @@ TEST(deadline_before_start_loads_fails)
 	pull_is_gone(world);
 }
 
-TEST(deadline_while_connecting_fails)
+WORLD_TEST(deadline_while_connecting_fails)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_CONNECT);
 	world_pass(world, 499 * WORLD_MS);
 	world_silent(world, KEY);
@@ -276,10 +248,8 @@ TEST(deadline_while_connecting_fails)
 	pull_is_gone(world);
 }
 
-TEST(deadline_while_reading_waits_until_no_write_can_land)
+WORLD_TEST(deadline_while_reading_waits_until_no_write_can_land)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_DATA);
 	world_pass(world, 500 * WORLD_MS);
 	assert_true(world->reads[0].cancelled);
@@ -292,10 +262,8 @@ TEST(deadline_while_reading_waits_until_no_write_can_land)
 	pull_is_gone(world);
 }
 
-TEST(deadline_while_not_written_fails)
+WORLD_TEST(deadline_while_not_written_fails)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_WRITTEN);
 	world->check_code = 1;
 	world_done(world, 0, 0);
@@ -307,10 +275,8 @@ TEST(deadline_while_not_written_fails)
 	pull_is_gone(world);
 }
 
-TEST(deadline_while_checking_fails)
+WORLD_TEST(deadline_while_checking_fails)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_GUARDS);
 	world_pass(world, 500 * WORLD_MS);
 	assert_true(world->reads[0].cancelled && world->reads[1].cancelled);
@@ -321,10 +287,8 @@ TEST(deadline_while_checking_fails)
 	pull_is_gone(world);
 }
 
-TEST(deadline_after_an_abort_keeps_its_reason)
+WORLD_TEST(deadline_after_an_abort_keeps_its_reason)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_DRAIN);
 	world_pass(world, 1000 * WORLD_MS);
 	world_silent(world, KEY);
@@ -335,10 +299,8 @@ TEST(deadline_after_an_abort_keeps_its_reason)
 
 /* Peer down. */
 
-TEST(peer_down_while_connecting_is_connected_again)
+WORLD_TEST(peer_down_while_connecting_is_connected_again)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_CONNECT);
 	world_down(world, world_up(world, rank_names[0], 0, 2));
 	world_silent(world, KEY);
@@ -351,10 +313,8 @@ TEST(peer_down_while_connecting_is_connected_again)
 	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
 }
 
-TEST(peer_down_while_reading_fails_after_the_other_read)
+WORLD_TEST(peer_down_while_reading_fails_after_the_other_read)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_DATA);
 	world_down(world, world_peer_at(world, rank_names[1]));
 	assert_true(world->reads[0].cancelled);
@@ -365,10 +325,8 @@ TEST(peer_down_while_reading_fails_after_the_other_read)
 }
 
 /* All bytes of one peer are there when it dies: the check is too late. */
-TEST(peer_that_dies_between_read_and_check_fails_it)
+WORLD_TEST(peer_that_dies_between_read_and_check_fails_it)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_DATA);
 	world_done(world, 0, 0);
 	world_down(world, world_peer_at(world, rank_names[0]));
@@ -386,10 +344,8 @@ TEST(peer_that_dies_between_read_and_check_fails_it)
  * The peer came back before the others were done: it is not "the same peer" any
  * more.
  */
-TEST(peer_that_died_and_came_back_fails_the_check)
+WORLD_TEST(peer_that_died_and_came_back_fails_the_check)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_DATA);
 	world_done(world, 0, 0);
 	world_down(world, world_peer_at(world, rank_names[0]));
@@ -403,10 +359,8 @@ TEST(peer_that_died_and_came_back_fails_the_check)
 	pull_is_gone(world);
 }
 
-TEST(peer_down_while_checking_fails)
+WORLD_TEST(peer_down_while_checking_fails)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_GUARDS);
 	world_done(world, 1, 0);
 	world_down(world, world_peer_at(world, rank_names[0]));
@@ -414,10 +368,8 @@ TEST(peer_down_while_checking_fails)
 	pull_is_gone(world);
 }
 
-TEST(peer_down_while_draining_keeps_the_reason)
+WORLD_TEST(peer_down_while_draining_keeps_the_reason)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_DRAIN);
 	world_down(world, world_peer_at(world, rank_names[0]));
 	world_down(world, world_peer_at(world, rank_names[1]));
@@ -429,9 +381,8 @@ TEST(peer_down_while_draining_keeps_the_reason)
  * Ready at one peer, it waits for the other. Meanwhile the first is lost and
  * comes back with less memory: the ids were checked against the old plan.
  */
-TEST(ready_part_is_not_read_from_another_connection)
+WORLD_TEST(ready_part_is_not_read_from_another_connection)
 {
-	struct world *world = *state;
 	struct kvpull_welcome welcome;
 	uint32_t peer;
 
@@ -455,10 +406,8 @@ TEST(ready_part_is_not_read_from_another_connection)
 
 /* Ready. */
 
-TEST(pull_is_not_read_before_it_is_written)
+WORLD_TEST(pull_is_not_read_before_it_is_written)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_WRITTEN);
 	world->entry.ready = SERIAL - 1;
 	world_done(world, 0, 0);
@@ -475,10 +424,8 @@ TEST(pull_is_not_read_before_it_is_written)
 	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
 }
 
-TEST(revoked_before_it_was_written_expires)
+WORLD_TEST(revoked_before_it_was_written_expires)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_WRITTEN);
 	world->entry.revoked = SERIAL;
 	world_done(world, 0, 0);
@@ -490,10 +437,8 @@ TEST(revoked_before_it_was_written_expires)
 
 /* Refusals of the transport. */
 
-TEST(read_that_must_wait_is_started_later)
+WORLD_TEST(read_that_must_wait_is_started_later)
 {
-	struct world *world = *state;
-
 	world->read_code = KVPULL_EAGAIN;
 	world_claim(world, SERIAL, 2);
 	world_pull(world, KEY, SERIAL, 0);
@@ -508,10 +453,8 @@ TEST(read_that_must_wait_is_started_later)
 	pull_is_gone(world);
 }
 
-TEST(read_that_cannot_start_fails_the_pull)
+WORLD_TEST(read_that_cannot_start_fails_the_pull)
 {
-	struct world *world = *state;
-
 	world->read_code = KVPULL_EREAD;
 	world_claim(world, SERIAL, 2);
 	world_pull(world, KEY, SERIAL, 0);
@@ -521,10 +464,8 @@ TEST(read_that_cannot_start_fails_the_pull)
 	pull_is_gone(world);
 }
 
-TEST(read_that_fails_fails_the_pull)
+WORLD_TEST(read_that_fails_fails_the_pull)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_DATA);
 	world_done(world, 0, KVPULL_EREAD);
 	world_silent(world, KEY);
@@ -534,10 +475,8 @@ TEST(read_that_fails_fails_the_pull)
 	pull_is_gone(world);
 }
 
-TEST(check_that_cannot_start_fails_the_pull)
+WORLD_TEST(check_that_cannot_start_fails_the_pull)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_DATA);
 	world->check_code = KVPULL_EPROTO;
 	world_done(world, 0, 0);
@@ -546,9 +485,8 @@ TEST(check_that_cannot_start_fails_the_pull)
 	pull_is_gone(world);
 }
 
-TEST(ids_beyond_the_peer_fail_the_pull)
+WORLD_TEST(ids_beyond_the_peer_fail_the_pull)
 {
-	struct world *world = *state;
 	struct kvpull_welcome welcome;
 	uint32_t peer;
 
@@ -567,9 +505,8 @@ TEST(ids_beyond_the_peer_fail_the_pull)
 
 /* Tables. */
 
-TEST(pull_beyond_the_table_is_reported_failed_once)
+WORLD_TEST(pull_beyond_the_table_is_reported_failed_once)
 {
-	struct world *world = *state;
 	uint64_t key;
 
 	world_claim(world, SERIAL, 1);
@@ -587,10 +524,8 @@ TEST(pull_beyond_the_table_is_reported_failed_once)
 	pull_is_gone(world);
 }
 
-TEST(pull_after_its_release_expires)
+WORLD_TEST(pull_after_its_release_expires)
 {
-	struct world *world = *state;
-
 	world_claim(world, SERIAL, 1);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, SERIAL);
 	world_pull(world, KEY, SERIAL, 0);
@@ -600,10 +535,8 @@ TEST(pull_after_its_release_expires)
 }
 
 /* A step that says the same twice is broken; it must not do the pull twice. */
-TEST(key_that_is_pulled_already_is_not_pulled_again)
+WORLD_TEST(key_that_is_pulled_already_is_not_pulled_again)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_DATA);
 	world_pull(world, KEY, SERIAL, 0);
 	world_poll(world, 1);
@@ -616,9 +549,8 @@ TEST(key_that_is_pulled_already_is_not_pulled_again)
 	pull_is_gone(world);
 }
 
-TEST(failed_blocks_are_told_until_the_next_poll)
+WORLD_TEST(failed_blocks_are_told_until_the_next_poll)
 {
-	struct world *world = *state;
 	uint32_t blocks[4];
 	uint32_t count = 0;
 
@@ -643,10 +575,8 @@ TEST(failed_blocks_are_told_until_the_next_poll)
 			 KVPULL_ENOKEY);
 }
 
-TEST(close_waits_for_pulls_in_flight_but_not_for_ever)
+WORLD_TEST(close_waits_for_pulls_in_flight_but_not_for_ever)
 {
-	struct world *world = *state;
-
 	pull_to(world, KVPULL_READS_DATA);
 	world->tick_ns = WORLD_MS;
 	kvpull_worker_destroy(world->worker);

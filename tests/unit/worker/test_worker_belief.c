@@ -67,12 +67,9 @@ static uint64_t address_of(struct world *world, char *address)
 	return 0;
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
-
 /* A RANK that was heard is not heard again: the new address needs another. */
-TEST(address_that_changed_is_said_once_the_last_one_was_heard)
+WORLD_TEST(address_that_changed_is_said_once_the_last_one_was_heard)
 {
-	struct world *world = *state;
 	char address[KVPULL_TICKET_ADDRESS_BYTES_MAX];
 	uint64_t first;
 
@@ -95,10 +92,8 @@ TEST(address_that_changed_is_said_once_the_last_one_was_heard)
 }
 
 /* The ticket's parts would not cover every local byte. */
-TEST(ticket_that_names_one_rank_twice_fails)
+WORLD_TEST(ticket_that_names_one_rank_twice_fails)
 {
-	struct world *world = *state;
-
 	world_claim(world, 101, 2);
 	world_pull(world, KEY, 101, 0);
 	world_poll(world, 1);
@@ -109,10 +104,8 @@ TEST(ticket_that_names_one_rank_twice_fails)
 	assert_int_equal(world->read_starts, 0);
 }
 
-TEST(ticket_that_swaps_its_ranks_fails)
+WORLD_TEST(ticket_that_swaps_its_ranks_fails)
 {
-	struct world *world = *state;
-
 	world_claim(world, 101, 2);
 	world_pull(world, KEY, 101, 0);
 	world_poll(world, 1);
@@ -123,10 +116,8 @@ TEST(ticket_that_swaps_its_ranks_fails)
 	assert_int_equal(world->read_starts, 0);
 }
 
-TEST(ticket_that_leaves_out_a_rank_fails)
+WORLD_TEST(ticket_that_leaves_out_a_rank_fails)
 {
-	struct world *world = *state;
-
 	world_claim(world, 101, 1);
 	world_pull(world, KEY, 101, 0);
 	world_poll(world, 1);
@@ -160,9 +151,8 @@ static void not_attached(struct world *world, uint32_t peer,
 }
 
 /* A.1: it restarted, or another has its address; its entries are not ours. */
-TEST(peer_of_another_incarnation_is_not_believed)
+WORLD_TEST(peer_of_another_incarnation_is_not_believed)
 {
-	struct world *world = *state;
 	struct kvpull_welcome welcome;
 	uint32_t peer;
 
@@ -176,10 +166,8 @@ TEST(peer_of_another_incarnation_is_not_believed)
 /*
  * The process at this address is of another user: calling again does not help.
  */
-TEST(peer_that_may_not_be_called_fails_the_pull_at_once)
+WORLD_TEST(peer_that_may_not_be_called_fails_the_pull_at_once)
 {
-	struct world *world = *state;
-
 	world->connect_code = KVPULL_EAUTH;
 	world_claim(world, 101, 1);
 	world_pull(world, KEY, 101, 0);
@@ -188,9 +176,8 @@ TEST(peer_that_may_not_be_called_fails_the_pull_at_once)
 }
 
 /* Bytes behind the memory are no KV, and a route may fault on them. */
-TEST(peer_whose_blocks_end_after_its_memory_is_not_read)
+WORLD_TEST(peer_whose_blocks_end_after_its_memory_is_not_read)
 {
-	struct world *world = *state;
 	struct kvpull_welcome welcome;
 	uint32_t peer;
 
@@ -203,10 +190,8 @@ TEST(peer_whose_blocks_end_after_its_memory_is_not_read)
 }
 
 /* The predecessor's blocks may be another request's by now. */
-TEST(commands_for_a_predecessor_are_not_run)
+WORLD_TEST(commands_for_a_predecessor_are_not_run)
 {
-	struct world *world = *state;
-
 	uint64_t named;
 
 	/* A half that knew no worker names none, and this one neither. */
@@ -227,10 +212,8 @@ TEST(commands_for_a_predecessor_are_not_run)
 }
 
 /* Missing commands may be on their way: the half is asked before they are skipped. */
-TEST(commands_after_a_gap_are_run_once_the_half_was_told)
+WORLD_TEST(commands_after_a_gap_are_run_once_the_half_was_told)
 {
-	struct world *world = *state;
-
 	world->ack_incarnation = world->worker->facts.incarnation;
 	world->ack = 1;
 	world->sequence = 5;
@@ -244,9 +227,8 @@ TEST(commands_after_a_gap_are_run_once_the_half_was_told)
 }
 
 /* The half names this worker and took no result: it has not read of the gap. */
-TEST(commands_after_a_gap_wait_until_the_half_took_a_result)
+WORLD_TEST(commands_after_a_gap_wait_until_the_half_took_a_result)
 {
-	struct world *world = *state;
 	uint32_t round;
 
 	world->ack_incarnation = world->worker->facts.incarnation;
@@ -264,9 +246,8 @@ TEST(commands_after_a_gap_wait_until_the_half_took_a_result)
 }
 
 /* A.8: once by each rank, whoever its worker was. */
-TEST(what_a_predecessor_reported_is_not_reported_again)
+WORLD_TEST(what_a_predecessor_reported_is_not_reported_again)
 {
-	struct world *world = *state;
 	struct kvpull_command end = hold;
 
 	end.kind = KVPULL_COMMAND_END;
@@ -281,9 +262,8 @@ TEST(what_a_predecessor_reported_is_not_reported_again)
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RANK);
 }
 
-TEST(acks_for_a_predecessor_take_no_result_away)
+WORLD_TEST(acks_for_a_predecessor_take_no_result_away)
 {
-	struct world *world = *state;
 	struct kvpull_command end = hold;
 	uint64_t first;
 
@@ -328,18 +308,15 @@ static void claim_and_go(struct world *world, uint32_t uid)
 	world_poll(world, 2);
 }
 
-TEST(consumer_lost_on_this_node_is_dead)
+WORLD_TEST(consumer_lost_on_this_node_is_dead)
 {
-	struct world *world = *state;
-
 	claim_and_go(world, world->config.uids[0]);
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
 }
 
 /* A link that flaps is no death: it may come back within a lease. */
-TEST(consumer_lost_over_a_network_is_waited_for)
+WORLD_TEST(consumer_lost_over_a_network_is_waited_for)
 {
-	struct world *world = *state;
 	uint64_t left_ns;
 
 	world_far(world);
@@ -354,9 +331,8 @@ TEST(consumer_lost_over_a_network_is_waited_for)
 }
 
 /* The writer keeps releases until it sees that the records were taken. */
-TEST(records_are_given_back_in_the_poll_that_took_them)
+WORLD_TEST(records_are_given_back_in_the_poll_that_took_them)
 {
-	struct world *world = *state;
 	const struct world_hello who = { .instance = 0x11,
 					 .incarnation = 0x120000,
 					 .uid = world->config.uids[0] };

@@ -18,8 +18,6 @@ static int setup_many(void **state)
 	return world_begin(state, ",\"pulls_max\":12,\"tickets_max\":4");
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
-
 static uint32_t commands_make(struct kvpull_command *commands, uint32_t count,
 			      uint64_t serial)
 {
@@ -43,9 +41,8 @@ static int poll_one(struct world *world, struct kvpull_poll_record *record)
 	return kvpull_worker_poll(world->worker, record, 1, sizeof(*record));
 }
 
-TEST(refused_pulls_beyond_requests_max_are_counted_and_said)
+WORLD_TEST(refused_pulls_beyond_requests_max_are_counted_and_said)
 {
-	struct world *world = *state;
 	struct kvpull_command commands[REQUESTS_MAX + 1];
 	uint32_t at;
 
@@ -70,9 +67,8 @@ TEST(refused_pulls_beyond_requests_max_are_counted_and_said)
 	assert_int_equal(world->errors, 1);
 }
 
-TEST(poll_tells_as_many_refused_pulls_as_it_has_room_for)
+WORLD_TEST(poll_tells_as_many_refused_pulls_as_it_has_room_for)
 {
-	struct world *world = *state;
 	struct kvpull_poll_record record;
 	struct kvpull_command commands[3];
 	uint64_t key;
@@ -89,9 +85,8 @@ TEST(poll_tells_as_many_refused_pulls_as_it_has_room_for)
 	assert_int_equal(poll_one(world, &record), 0);
 }
 
-TEST(poll_tells_as_many_ended_pulls_as_it_has_room_for)
+WORLD_TEST(poll_tells_as_many_ended_pulls_as_it_has_room_for)
 {
-	struct world *world = *state;
 	struct kvpull_poll_record record;
 	uint64_t key;
 
@@ -130,10 +125,10 @@ static void pull_of(struct world *world, uint64_t key,
 }
 
 /* Also for pulls behind those whose ids lie in huge pages. */
-UNIT_TEST_WITH(each_pull_keeps_as_many_ids_as_pull_blocks_max, setup_many,
-	       world_teardown)
+UNIT_TEST_OF(struct world, world,
+	     each_pull_keeps_as_many_ids_as_pull_blocks_max, setup_many,
+	     world_teardown)
 {
-	struct world *world = *state;
 	const struct kvpull_worker *worker = world->worker;
 	uint32_t remote[PAIRS_MAX + 1];
 	uint32_t local[PAIRS_MAX + 1];
@@ -177,9 +172,8 @@ UNIT_TEST_WITH(each_pull_keeps_as_many_ids_as_pull_blocks_max, setup_many,
 }
 
 /* 0 is the serial of a pull that never was. */
-TEST(serial_of_a_pull_goes_from_the_last_to_1)
+WORLD_TEST(serial_of_a_pull_goes_from_the_last_to_1)
 {
-	struct world *world = *state;
 	struct kvpull_pull_note *notes = world->worker->pull_notes;
 	uint32_t index;
 
@@ -215,10 +209,9 @@ static void expect_failed_blocks(const struct world *world, uint64_t key,
 	assert_int_equal(blocks[1], first + 1);
 }
 
-TEST(each_of_several_failed_pulls_tells_its_own_blocks)
+WORLD_TEST(each_of_several_failed_pulls_tells_its_own_blocks)
 {
 	static const uint32_t remote[2] = { 1, 2 };
-	struct world *world = *state;
 	uint32_t blocks[2];
 	uint32_t count;
 	uint64_t key;
@@ -255,9 +248,8 @@ TEST(each_of_several_failed_pulls_tells_its_own_blocks)
 	assert_int_equal(kvpull_index_pool_used(&world->worker->pull_pool), 0);
 }
 
-TEST(hold_that_does_not_fit_the_table_is_refused_and_said)
+WORLD_TEST(hold_that_does_not_fit_the_table_is_refused_and_said)
 {
-	struct world *world = *state;
 	struct kvpull_command end = { .kind = KVPULL_COMMAND_END,
 				      .slot = world_holds,
 				      .generation = GENERATION,
@@ -295,9 +287,8 @@ static uint64_t serial_at(const struct kvpull_map *map, uint32_t place)
 	return serial;
 }
 
-TEST(another_half_ends_the_claims_at_both_ends_of_the_map)
+WORLD_TEST(another_half_ends_the_claims_at_both_ends_of_the_map)
 {
-	struct world *world = *state;
 	const struct kvpull_worker *worker = world->worker;
 	const struct kvpull_map *map = &worker->claim_map;
 	uint32_t at;
@@ -323,7 +314,7 @@ static void claim_keep(void *context, uint32_t level, const char *line)
 }
 
 /* Slot and generation are a consumer's words: maybe of no slot at all. */
-TEST(claim_of_what_is_not_held_names_no_request)
+WORLD_TEST(claim_of_what_is_not_held_names_no_request)
 {
 	static const struct {
 		uint32_t slot;
@@ -337,7 +328,6 @@ TEST(claim_of_what_is_not_held_names_no_request)
 		{ 8, GENERATION, "claim of request unknown yet by " },
 		{ UINT32_MAX, GENERATION, "claim of request unknown yet by " },
 	};
-	struct world *world = *state;
 	const struct kvpull_command hold = { .kind = KVPULL_COMMAND_HOLD,
 					     .slot = 7,
 					     .key = 3,
@@ -366,9 +356,8 @@ TEST(claim_of_what_is_not_held_names_no_request)
 	}
 }
 
-TEST(rank_info_and_result_say_what_room_they_need)
+WORLD_TEST(rank_info_and_result_say_what_room_they_need)
 {
-	struct world *world = *state;
 	struct kvpull_command command;
 	uint8_t bytes[4096];
 	size_t needed = 0;
@@ -400,9 +389,8 @@ TEST(rank_info_and_result_say_what_room_they_need)
 }
 
 /* A block id is good for each cache of its group. */
-TEST(rank_info_says_the_fewest_blocks_of_any_cache)
+WORLD_TEST(rank_info_says_the_fewest_blocks_of_any_cache)
 {
-	struct world *world = *state;
 	struct kvpull_cache *caches = world->worker->facts.caches;
 	struct kvpull_rank_info rank;
 	uint8_t bytes[4096];
@@ -445,9 +433,8 @@ UNIT_TEST(rank_info_waits_for_the_registration)
 }
 
 /* Results that were not made yet cannot have been taken. */
-TEST(ack_of_a_result_that_is_not_there_takes_none_away)
+WORLD_TEST(ack_of_a_result_that_is_not_there_takes_none_away)
 {
-	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
 	struct kvpull_command command;
 
@@ -487,9 +474,8 @@ static void closed_caller_goes(struct world *world,
  * Instances over a network are waited for a lease: as many as there is room for,
  * and the next is closed by name.
  */
-TEST(consumer_that_the_table_of_holds_has_no_room_for_is_closed)
+WORLD_TEST(consumer_that_the_table_of_holds_has_no_room_for_is_closed)
 {
-	struct world *world = *state;
 	struct world_hello who = { .uid = world->peer_uid };
 	const struct world_caller *caller = NULL;
 	uint32_t at;

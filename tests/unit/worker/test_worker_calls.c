@@ -2,13 +2,9 @@
 /* A worker as consumer: how often it calls a peer that does not last. */
 #include "tests/unit/worker/peer.h"
 
-#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
-
 /* Networks and versions do not change by waiting, and the route says why. */
-TEST(peer_that_rejects_our_call_is_given_up_at_once)
+WORLD_TEST(peer_that_rejects_our_call_is_given_up_at_once)
 {
-	struct world *world = *state;
-
 	world_claim(world, 101, 1);
 	world_pull(world, 7, 101, KVPULL_FLAG_RELEASE);
 	world_poll(world, 2);
@@ -23,9 +19,8 @@ TEST(peer_that_rejects_our_call_is_given_up_at_once)
  * Small messages pass and READs do not: each connection comes up, and breaks.
  * Requests name the peer again and again, also when it was given up.
  */
-TEST(peer_whose_connections_break_is_called_less_and_less_often)
+WORLD_TEST(peer_whose_connections_break_is_called_less_and_less_often)
 {
-	struct world *world = *state;
 	uint32_t steps;
 
 	for (steps = 0; steps < 2000; steps++) {

@@ -62,11 +62,8 @@ static void pass(struct world *world, uint64_t ns)
 		world_pass(world, 100 * WORLD_MS);
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
-
-TEST(heartbeat_renews_what_its_consumer_claimed)
+WORLD_TEST(heartbeat_renews_what_its_consumer_claimed)
 {
-	struct world *world = *state;
 	struct world_caller *caller = consumer(world, 0, 0x11);
 
 	hold(world);
@@ -79,9 +76,8 @@ TEST(heartbeat_renews_what_its_consumer_claimed)
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_EXPIRED);
 }
 
-TEST(hold_that_expires_names_who_claimed_it_last)
+WORLD_TEST(hold_that_expires_names_who_claimed_it_last)
 {
-	struct world *world = *state;
 	struct world_caller *caller;
 
 	hold(world);
@@ -96,9 +92,8 @@ TEST(hold_that_expires_names_who_claimed_it_last)
 			       "claimed last by consumer pid 0; slot 3 "));
 }
 
-TEST(release_in_the_ring_comes_before_the_end_of_the_lease)
+WORLD_TEST(release_in_the_ring_comes_before_the_end_of_the_lease)
 {
-	struct world *world = *state;
 	struct world_caller *caller = consumer(world, 0, 0x11);
 
 	hold(world);
@@ -130,9 +125,8 @@ static uint64_t busy_now(void *context)
 	return now_ns;
 }
 
-TEST(what_is_said_has_no_time_before_it_was_said)
+WORLD_TEST(what_is_said_has_no_time_before_it_was_said)
 {
-	struct world *world = *state;
 	struct world_caller *caller = consumer(world, 0, 0x11);
 	struct busy_clock clock = { .world = world, .caller = caller };
 	struct kvpull_facts *facts = &world->worker->facts;
@@ -152,9 +146,8 @@ TEST(what_is_said_has_no_time_before_it_was_said)
 			world->now_ns);
 }
 
-TEST(claim_in_the_ring_comes_before_the_end_of_the_lease)
+WORLD_TEST(claim_in_the_ring_comes_before_the_end_of_the_lease)
 {
-	struct world *world = *state;
 	struct world_caller *caller = consumer(world, 0, 0x11);
 
 	hold(world);
@@ -164,9 +157,8 @@ TEST(claim_in_the_ring_comes_before_the_end_of_the_lease)
 	world_silent(world, KEY);
 }
 
-TEST(death_releases_at_the_next_poll)
+WORLD_TEST(death_releases_at_the_next_poll)
 {
-	struct world *world = *state;
 	struct world_caller *caller = consumer(world, 0, 0x11);
 
 	hold(world);
@@ -179,9 +171,8 @@ TEST(death_releases_at_the_next_poll)
 	assert_int_equal(caller->forgotten, 1);
 }
 
-TEST(last_words_of_the_dead_count)
+WORLD_TEST(last_words_of_the_dead_count)
 {
-	struct world *world = *state;
 	struct world_caller *caller = consumer(world, 0, 0x11);
 
 	hold(world);
@@ -221,9 +212,8 @@ static int arm_late(struct kvpull_transport *transport)
 	return 0;
 }
 
-TEST(record_that_comes_while_arming_is_not_slept_over)
+WORLD_TEST(record_that_comes_while_arming_is_not_slept_over)
 {
-	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
 	struct world_caller *caller = consumer(world, 0, 0x11);
 	static struct kvpull_transport_ops ops;
@@ -246,9 +236,8 @@ static int arm_busy(struct kvpull_transport *transport)
 }
 
 /* As reads in slices: work, and no event to tell of it. */
-TEST(transport_that_has_more_to_do_is_not_slept_over)
+WORLD_TEST(transport_that_has_more_to_do_is_not_slept_over)
 {
-	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
 	static struct kvpull_transport_ops ops;
 
@@ -268,9 +257,8 @@ TEST(transport_that_has_more_to_do_is_not_slept_over)
  * A poll returns its records before it looks at the descriptor. So the
  * descriptor stays readable, each time, until a poll returned none.
  */
-TEST(poll_that_told_something_is_followed_by_another)
+WORLD_TEST(poll_that_told_something_is_followed_by_another)
 {
-	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
 	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
 	uint32_t round;
@@ -309,9 +297,8 @@ static void said_nothing(struct kvpull_worker *worker)
 }
 
 /* A bell that is unread keeps the descriptor readable: one call less. */
-TEST(bell_that_is_unread_needs_no_other)
+WORLD_TEST(bell_that_is_unread_needs_no_other)
 {
-	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
 	static struct kvpull_transport_ops ops;
 	uint32_t round;
@@ -346,9 +333,8 @@ TEST(bell_that_is_unread_needs_no_other)
 }
 
 /* No event comes for the ends that are left. */
-TEST(ends_that_one_poll_leaves_are_not_slept_over)
+WORLD_TEST(ends_that_one_poll_leaves_are_not_slept_over)
 {
-	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
 	static struct kvpull_poll_record records[2 * ENDS];
 	uint32_t told = 0;
@@ -385,9 +371,8 @@ static void sleep_well(struct world *world)
 }
 
 /* Each leaves something to a poll, of which no bell tells. */
-TEST(calls_between_polls_wake_a_sleeper)
+WORLD_TEST(calls_between_polls_wake_a_sleeper)
 {
-	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
 
 	events_open(worker);
@@ -410,10 +395,9 @@ TEST(calls_between_polls_wake_a_sleeper)
 }
 
 /* An engine may start loads long after the step that brought them. */
-TEST(load_that_is_started_late_wakes_a_sleeper)
+WORLD_TEST(load_that_is_started_late_wakes_a_sleeper)
 {
 	static const uint32_t ids[2] = { 3, 4 };
-	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
 	struct kvpull_command command = { .kind = KVPULL_COMMAND_PULL,
 					  .key = 1,
@@ -434,9 +418,8 @@ TEST(load_that_is_started_late_wakes_a_sleeper)
 }
 
 /* A step makes no event, and a lease even less: a poll is due. */
-TEST(lease_that_a_step_began_is_not_slept_over)
+WORLD_TEST(lease_that_a_step_began_is_not_slept_over)
 {
-	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
 
 	events_open(worker);
@@ -459,9 +442,8 @@ TEST(lease_that_a_step_began_is_not_slept_over)
 }
 
 /* A poll that began before the timer's time may eat what the timer says. */
-TEST(timer_that_fired_is_set_again)
+WORLD_TEST(timer_that_fired_is_set_again)
 {
-	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
 	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
 	const struct itimerspec now = { .it_value.tv_nsec = 1 };
@@ -492,9 +474,8 @@ TEST(timer_that_fired_is_set_again)
  * The consumer waits until its predecessor's death was handled, and makes no
  * event.
  */
-TEST(consumer_that_waits_to_be_let_in_is_not_slept_over)
+WORLD_TEST(consumer_that_waits_to_be_let_in_is_not_slept_over)
 {
-	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
 	uint32_t polls = 0;
 	uint32_t index;
@@ -514,9 +495,8 @@ TEST(consumer_that_waits_to_be_let_in_is_not_slept_over)
 	sleep_well(world);
 }
 
-TEST(broken_rings_are_counted_and_told_once_a_second)
+WORLD_TEST(broken_rings_are_counted_and_told_once_a_second)
 {
-	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
 	uint32_t round;
 
@@ -553,9 +533,8 @@ static int descriptor_next(void)
 }
 
 /* A process that is short of descriptors may have some the next time. */
-TEST(event_fd_that_failed_is_tried_again)
+WORLD_TEST(event_fd_that_failed_is_tried_again)
 {
-	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
 	static struct kvpull_transport_ops ops;
 	const int next = descriptor_next();
@@ -574,9 +553,8 @@ TEST(event_fd_that_failed_is_tried_again)
 	assert_int_equal(close(bell), 0);
 }
 
-TEST(event_fd_with_descriptor_0_is_opened_once)
+WORLD_TEST(event_fd_with_descriptor_0_is_opened_once)
 {
-	struct world *world = *state;
 	static struct kvpull_transport_ops ops;
 	int input;
 	int again;
@@ -598,9 +576,8 @@ TEST(event_fd_with_descriptor_0_is_opened_once)
  * The poll sends heartbeats, so the sleep must not be longer than their
  * interval.
  */
-TEST(engine_that_does_the_io_wakes_up_for_heartbeats)
+WORLD_TEST(engine_that_does_the_io_wakes_up_for_heartbeats)
 {
-	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
 
 	events_open(worker);
@@ -613,9 +590,8 @@ TEST(engine_that_does_the_io_wakes_up_for_heartbeats)
 }
 
 /* A pull without start_loads() must still end at its deadline. */
-TEST(engine_that_sleeps_wakes_up_for_a_pull_that_it_did_not_start)
+WORLD_TEST(engine_that_sleeps_wakes_up_for_a_pull_that_it_did_not_start)
 {
-	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
 
 	/* Heartbeats are another thread's, and wake nobody here. */
@@ -631,9 +607,8 @@ TEST(engine_that_sleeps_wakes_up_for_a_pull_that_it_did_not_start)
 	worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 }
 
-TEST(consumer_beats_three_times_a_lease_until_the_release)
+WORLD_TEST(consumer_beats_three_times_a_lease_until_the_release)
 {
-	struct world *world = *state;
 	uint32_t peer;
 	uint32_t beats;
 

@@ -77,12 +77,8 @@ static void leave(struct world *world, uint32_t index)
 	world->callers[index].dropped = 0;
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
-
-TEST(consumer_that_was_heard_longest_ago_makes_room)
+WORLD_TEST(consumer_that_was_heard_longest_ago_makes_room)
 {
-	struct world *world = *state;
-
 	crowd(world);
 	kvpull_ring_beat(&world->callers[0].writer);
 	one_more(world, 1);
@@ -99,10 +95,8 @@ TEST(consumer_that_was_heard_longest_ago_makes_room)
 	assert_int_equal(dropped(world), 1u << 2);
 }
 
-TEST(instance_with_a_new_rank_does_not_keep_the_others_places)
+WORLD_TEST(instance_with_a_new_rank_does_not_keep_the_others_places)
 {
-	struct world *world = *state;
-
 	assert_int_equal(call(world, 0, 0x11, 0, 2)->state, 2);
 	world_pass(world, 200 * WORLD_MS);
 	assert_int_equal(call(world, 1, 0x12, 0, 1)->state, 2);
@@ -114,9 +108,8 @@ TEST(instance_with_a_new_rank_does_not_keep_the_others_places)
 	assert_int_equal(dropped(world), 1u << 1);
 }
 
-TEST(consumer_with_a_claim_makes_no_room)
+WORLD_TEST(consumer_with_a_claim_makes_no_room)
 {
-	struct world *world = *state;
 	uint32_t index;
 
 	hold(world);
@@ -139,10 +132,8 @@ TEST(consumer_with_a_claim_makes_no_room)
 }
 
 /* Ranks 0 and 1 of one instance; rank 0 was heard longest ago of all. */
-TEST(consumer_whose_sibling_has_a_claim_makes_no_room)
+WORLD_TEST(consumer_whose_sibling_has_a_claim_makes_no_room)
 {
-	struct world *world = *state;
-
 	hold(world);
 	assert_int_equal(call(world, 0, 0x11, 0, 2)->state, 2);
 	assert_int_equal(call(world, 1, 0x11, 1, 2)->state, 2);
@@ -156,10 +147,8 @@ TEST(consumer_whose_sibling_has_a_claim_makes_no_room)
 	assert_int_equal(dropped(world), 1u << 2);
 }
 
-TEST(all_ranks_of_an_instance_make_room_together)
+WORLD_TEST(all_ranks_of_an_instance_make_room_together)
 {
-	struct world *world = *state;
-
 	assert_int_equal(call(world, 0, 0x11, 0, 2)->state, 2);
 	assert_int_equal(call(world, 1, 0x11, 1, 2)->state, 2);
 	assert_int_equal(call(world, 2, 0x12, 0, 1)->state, 2);
@@ -172,9 +161,8 @@ TEST(all_ranks_of_an_instance_make_room_together)
 }
 
 /* Its claim may be on its way. */
-TEST(new_consumer_makes_no_room)
+WORLD_TEST(new_consumer_makes_no_room)
 {
-	struct world *world = *state;
 	uint32_t index;
 
 	for (index = 0; index < FULL; index++)
@@ -189,10 +177,8 @@ TEST(new_consumer_makes_no_room)
 }
 
 /* Said when it was too late: its hold waits for it, as for one that is away. */
-TEST(claim_of_a_consumer_that_makes_room_counts)
+WORLD_TEST(claim_of_a_consumer_that_makes_room_counts)
 {
-	struct world *world = *state;
-
 	world_far(world);
 	hold(world);
 	crowd(world);
@@ -209,9 +195,8 @@ TEST(claim_of_a_consumer_that_makes_room_counts)
 }
 
 /* A loss over a network would keep its entry for a lease of grace. */
-TEST(consumer_that_makes_room_did_not_die)
+WORLD_TEST(consumer_that_makes_room_did_not_die)
 {
-	struct world *world = *state;
 	const struct kvpull_instance *instance;
 
 	world_far(world);
@@ -225,9 +210,8 @@ TEST(consumer_that_makes_room_did_not_die)
 }
 
 /* No consumer of so many ranks is ever let in: it is told for good. */
-TEST(instance_of_more_ranks_than_places_is_refused_by_name)
+WORLD_TEST(instance_of_more_ranks_than_places_is_refused_by_name)
 {
-	struct world *world = *state;
 	const struct world_caller *caller = call(world, 0, 0x11, 0, FULL + 1);
 
 	assert_int_equal(caller->state, 0);
@@ -238,9 +222,8 @@ TEST(instance_of_more_ranks_than_places_is_refused_by_name)
 }
 
 /* A consumer that waits calls again and again. */
-TEST(full_producer_says_so_once_a_second)
+WORLD_TEST(full_producer_says_so_once_a_second)
 {
-	struct world *world = *state;
 	uint32_t index;
 	uint32_t lines = 0;
 
@@ -270,10 +253,8 @@ static int room_is_said(struct world *world, uint32_t index)
 		"1 consumer ranks without a claim make room for a new one: raise consumers_max (4)");
 }
 
-TEST(room_that_is_made_is_said_once_a_second)
+WORLD_TEST(room_that_is_made_is_said_once_a_second)
 {
-	struct world *world = *state;
-
 	crowd(world);
 	assert_int_equal(room_is_said(world, 0), 1);
 	assert_int_equal(call(world, 0, 0x21, 0, 1)->state, 2);

@@ -84,12 +84,8 @@ static void loaded(const struct world *world, uint64_t key)
 					 2 * WORLD_BLOCK_BYTES);
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
-
-TEST(pull_that_reads_reads_the_rest)
+WORLD_TEST(pull_that_reads_reads_the_rest)
 {
-	struct world *world = *state;
-
 	pulls_start(world, 1, 0);
 	assert_int_equal(world->reads[0].read->done_bytes, 0);
 	world->reads[0].read->done_bytes = 100;
@@ -113,9 +109,8 @@ TEST(pull_that_reads_reads_the_rest)
 }
 
 /* Bytes read for other strips do not count for these. */
-TEST(peer_with_other_strips_is_read_from_the_start)
+WORLD_TEST(peer_with_other_strips_is_read_from_the_start)
 {
-	struct world *world = *state;
 	struct kvpull_welcome welcome;
 	uint32_t peer;
 
@@ -138,10 +133,8 @@ TEST(peer_with_other_strips_is_read_from_the_start)
 }
 
 /* A slot's next pull has read nothing yet. */
-TEST(next_pull_begins_at_the_start)
+WORLD_TEST(next_pull_begins_at_the_start)
 {
-	struct world *world = *state;
-
 	pulls_start(world, 1, 0);
 	world->reads[0].read->done_bytes = 100;
 	cut(world, 0);
@@ -158,10 +151,8 @@ TEST(next_pull_begins_at_the_start)
 }
 
 /* All data is there, and no entry will come by the same connection. */
-TEST(pull_that_checks_checks_again)
+WORLD_TEST(pull_that_checks_checks_again)
 {
-	struct world *world = *state;
-
 	pulls_start(world, 1, 0);
 	world_done(world, 0, 0);
 	world_done(world, 1, 0);
@@ -176,10 +167,8 @@ TEST(pull_that_checks_checks_again)
 	loaded(world, 1);
 }
 
-TEST(pull_that_waits_to_be_written_waits_again)
+WORLD_TEST(pull_that_waits_to_be_written_waits_again)
 {
-	struct world *world = *state;
-
 	world->entry.ready = SERIAL;
 	pulls_start(world, 1, KVPULL_FLAG_READY);
 	assert_true(world->reads[0].checking);
@@ -214,10 +203,8 @@ static void ends_between_data_and_check(struct world *world, int32_t code,
 	world_pass(world, WORLD_MS);
 }
 
-TEST(pull_between_data_and_check_reads_what_is_missing)
+WORLD_TEST(pull_between_data_and_check_reads_what_is_missing)
 {
-	struct world *world = *state;
-
 	ends_between_data_and_check(world, KVPULL_EABORTED, 0);
 	assert_int_equal(world->read_starts, 2);
 	assert_int_equal(checking(world), 2);
@@ -226,10 +213,8 @@ TEST(pull_between_data_and_check_reads_what_is_missing)
 }
 
 /* Cut again for others before it looks: still nobody's fault. */
-TEST(pull_whose_peer_is_cut_twice_reads_what_is_missing)
+WORLD_TEST(pull_whose_peer_is_cut_twice_reads_what_is_missing)
 {
-	struct world *world = *state;
-
 	ends_between_data_and_check(world, KVPULL_EABORTED, KVPULL_EABORTED);
 	world_silent(world, 1);
 	all_done(world);
@@ -237,28 +222,22 @@ TEST(pull_whose_peer_is_cut_twice_reads_what_is_missing)
 }
 
 /* The peer's own connection was cut, and another one was lost. */
-TEST(pull_whose_peer_was_cut_and_then_lost_reads_what_is_missing)
+WORLD_TEST(pull_whose_peer_was_cut_and_then_lost_reads_what_is_missing)
 {
-	struct world *world = *state;
-
 	ends_between_data_and_check(world, KVPULL_EABORTED, KVPULL_EPEER);
 	all_done(world);
 	loaded(world, 1);
 }
 
 /* Lost, and whoever came back was cut: the loss may have been a death. */
-TEST(pull_whose_peer_was_lost_and_then_cut_fails)
+WORLD_TEST(pull_whose_peer_was_lost_and_then_cut_fails)
 {
-	struct world *world = *state;
-
 	ends_between_data_and_check(world, KVPULL_EPEER, KVPULL_EABORTED);
 	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EPEER);
 }
 
-TEST(pull_that_begins_while_it_is_cut_waits)
+WORLD_TEST(pull_that_begins_while_it_is_cut_waits)
 {
-	struct world *world = *state;
-
 	pulls_start(world, 1, 0);
 	all_done(world);
 	loaded(world, 1);
@@ -274,10 +253,8 @@ TEST(pull_that_begins_while_it_is_cut_waits)
 	loaded(world, 2);
 }
 
-TEST(cancelled_pull_ends_and_the_other_goes_on)
+WORLD_TEST(cancelled_pull_ends_and_the_other_goes_on)
 {
-	struct world *world = *state;
-
 	pulls_start(world, 2, 0);
 	world_command(world, KVPULL_COMMAND_ABORT, 1, 0);
 	world_poll(world, 1);
@@ -290,10 +267,8 @@ TEST(cancelled_pull_ends_and_the_other_goes_on)
 	loaded(world, 2);
 }
 
-TEST(deadline_ends_what_would_begin_again)
+WORLD_TEST(deadline_ends_what_would_begin_again)
 {
-	struct world *world = *state;
-
 	pulls_start(world, 1, 0);
 	cut(world, 0);
 	world_pass(world, 500 * WORLD_MS);
@@ -304,9 +279,8 @@ TEST(deadline_ends_what_would_begin_again)
 	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
 }
 
-TEST(deadline_bounds_how_often_it_begins)
+WORLD_TEST(deadline_bounds_how_often_it_begins)
 {
-	struct world *world = *state;
 	uint32_t times;
 
 	pulls_start(world, 1, 0);
@@ -324,10 +298,8 @@ TEST(deadline_bounds_how_often_it_begins)
 	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
 }
 
-TEST(peer_that_dies_of_it_fails_the_pull)
+WORLD_TEST(peer_that_dies_of_it_fails_the_pull)
 {
-	struct world *world = *state;
-
 	pulls_start(world, 1, 0);
 	cut(world, 0);
 	world_down(world, world_peer_at(world, rank_names[1]));
@@ -335,10 +307,8 @@ TEST(peer_that_dies_of_it_fails_the_pull)
 }
 
 /* The peer lived when it was cut: a failing call does not prove its death. */
-TEST(peer_is_called_again_after_a_cut)
+WORLD_TEST(peer_is_called_again_after_a_cut)
 {
-	struct world *world = *state;
-
 	pulls_start(world, 1, 0);
 	world->connect_code = KVPULL_EPEER;
 	cut(world, 0);
@@ -351,9 +321,8 @@ TEST(peer_is_called_again_after_a_cut)
 	loaded(world, 1);
 }
 
-TEST(peer_that_is_not_there_after_a_cut_fails_the_pull)
+WORLD_TEST(peer_that_is_not_there_after_a_cut_fails_the_pull)
 {
-	struct world *world = *state;
 	uint32_t before;
 
 	pulls_start(world, 1, 0);
@@ -370,10 +339,8 @@ TEST(peer_that_is_not_there_after_a_cut_fails_the_pull)
 	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EPEER);
 }
 
-TEST(hold_that_ended_meanwhile_expires)
+WORLD_TEST(hold_that_ended_meanwhile_expires)
 {
-	struct world *world = *state;
-
 	pulls_start(world, 1, 0);
 	cut(world, 0);
 	cut(world, 1);

@@ -21,10 +21,9 @@ static int up(void **state)
 	return 0;
 }
 
-UNIT_TEST_WITH(pull_waits_for_the_registration, up, world_teardown)
+UNIT_TEST_OF(struct world, world, pull_waits_for_the_registration, up,
+	     world_teardown)
 {
-	struct world *world = *state;
-
 	world_claim(world, SERIAL, 1);
 	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
 	/* Routes are not known yet. */
@@ -40,11 +39,10 @@ UNIT_TEST_WITH(pull_waits_for_the_registration, up, world_teardown)
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
 }
 
-UNIT_TEST_WITH(abort_before_the_registration_is_reported_after_it, up,
-	       world_teardown)
+UNIT_TEST_OF(struct world, world,
+	     abort_before_the_registration_is_reported_after_it, up,
+	     world_teardown)
 {
-	struct world *world = *state;
-
 	world_claim(world, SERIAL, 1);
 	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
 	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
@@ -54,11 +52,10 @@ UNIT_TEST_WITH(abort_before_the_registration_is_reported_after_it, up,
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
 }
 
-UNIT_TEST_WITH(worker_without_memory_closes_with_a_pull_waiting, up,
-	       world_teardown)
+UNIT_TEST_OF(struct world, world,
+	     worker_without_memory_closes_with_a_pull_waiting, up,
+	     world_teardown)
 {
-	struct world *world = *state;
-
 	world_claim(world, SERIAL, 1);
 	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
 	world_poll(world, 1);
@@ -106,19 +103,17 @@ static void waits_until_start_loads(struct world *world, uint32_t reads)
 }
 
 /* The engine's work in flight may still write these blocks. */
-UNIT_TEST_WITH(release_of_another_ticket_starts_no_load, up, world_teardown)
+UNIT_TEST_OF(struct world, world, release_of_another_ticket_starts_no_load, up,
+	     world_teardown)
 {
-	struct world *world = *state;
-
 	pull_that_waits(world);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 201);
 	waits_until_start_loads(world, 0);
 }
 
-UNIT_TEST_WITH(abort_of_another_request_starts_no_load, up, world_teardown)
+UNIT_TEST_OF(struct world, world, abort_of_another_request_starts_no_load, up,
+	     world_teardown)
 {
-	struct world *world = *state;
-
 	pull_that_waits(world);
 	world_pull_command(world, KEY + 1, 201, 0);
 	world_pull_command(world, KEY + 2, 101, 0);
@@ -138,10 +133,9 @@ UNIT_TEST_WITH(abort_of_another_request_starts_no_load, up, world_teardown)
 }
 
 /* The pull's end comes before the release. */
-UNIT_TEST_WITH(release_starts_the_pulls_of_its_ticket, up, world_teardown)
+UNIT_TEST_OF(struct world, world, release_starts_the_pulls_of_its_ticket, up,
+	     world_teardown)
 {
-	struct world *world = *state;
-
 	pull_that_waits(world);
 	world_pull_command(world, KEY + 1, 201, 0);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 201);
@@ -149,9 +143,9 @@ UNIT_TEST_WITH(release_starts_the_pulls_of_its_ticket, up, world_teardown)
 }
 
 /* The scheduler half knows of their ends before the next poll. */
-UNIT_TEST_WITH(places_of_failed_pulls_are_taken_at_once, up, world_teardown)
+UNIT_TEST_OF(struct world, world, places_of_failed_pulls_are_taken_at_once, up,
+	     world_teardown)
 {
-	struct world *world = *state;
 	uint32_t key;
 
 	pull_that_waits(world);
@@ -173,10 +167,8 @@ UNIT_TEST_WITH(places_of_failed_pulls_are_taken_at_once, up, world_teardown)
 }
 
 /* Consumers have it mapped, and know of no other. */
-UNIT_TEST_WITH(memory_that_is_served_stays_what_it_is, world_setup,
-	       world_teardown)
+WORLD_TEST(memory_that_is_served_stays_what_it_is)
 {
-	struct world *world = *state;
 	const struct kvpull_cache cache = world_cache(0, 1);
 	const struct kvpull_region region = {
 		.struct_size = sizeof(region),

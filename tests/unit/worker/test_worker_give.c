@@ -10,8 +10,6 @@
 #define GENERATION 9u
 #define FULL_TURNS 5u /* waits double from 10 ms to the longest, 160 */
 
-#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
-
 /* ---- the producer ---- */
 
 static void hold(struct world *world)
@@ -90,10 +88,8 @@ static void say(struct world *world, struct world_caller *caller, uint32_t kind)
 	world_say(world, caller, kind, SLOT, GENERATION);
 }
 
-TEST(caller_that_is_not_let_in_gives_a_ticket_back)
+WORLD_TEST(caller_that_is_not_let_in_gives_a_ticket_back)
 {
-	struct world *world = *state;
-
 	hold(world);
 	give(world, 0, word_of(world, SLOT, GENERATION));
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_GIVEN_BACK);
@@ -109,9 +105,8 @@ TEST(caller_that_is_not_let_in_gives_a_ticket_back)
 }
 
 /* A refused consumer may have thousands of them. */
-TEST(tickets_given_back_have_a_line_a_second)
+WORLD_TEST(tickets_given_back_have_a_line_a_second)
 {
-	struct world *world = *state;
 	uint32_t at;
 
 	for (at = 0; at < 4; at++) {
@@ -126,9 +121,8 @@ TEST(tickets_given_back_have_a_line_a_second)
 	assert_non_null(strstr(world->warning, "those of 2 requests more"));
 }
 
-TEST(route_hands_over_what_callers_without_a_place_give_back)
+WORLD_TEST(route_hands_over_what_callers_without_a_place_give_back)
 {
-	struct world *world = *state;
 	uint8_t bytes[64];
 	size_t byte_count;
 
@@ -142,9 +136,8 @@ TEST(route_hands_over_what_callers_without_a_place_give_back)
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_GIVEN_BACK);
 }
 
-TEST(words_with_wrong_tags_slots_and_old_ones_are_counted)
+WORLD_TEST(words_with_wrong_tags_slots_and_old_ones_are_counted)
 {
-	struct world *world = *state;
 	struct kvpull_give_word word = word_of(world, SLOT, GENERATION);
 
 	hold(world);
@@ -161,10 +154,8 @@ TEST(words_with_wrong_tags_slots_and_old_ones_are_counted)
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_GIVEN_BACK);
 }
 
-TEST(ticket_given_back_before_the_hold_is_known_ends_it_when_it_comes)
+WORLD_TEST(ticket_given_back_before_the_hold_is_known_ends_it_when_it_comes)
 {
-	struct world *world = *state;
-
 	give(world, 0, word_of(world, SLOT, GENERATION));
 	world_poll(world, 2);
 	hold(world);
@@ -172,9 +163,8 @@ TEST(ticket_given_back_before_the_hold_is_known_ends_it_when_it_comes)
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_GIVEN_BACK);
 }
 
-TEST(claim_said_before_the_mark_keeps_the_hold_until_its_release)
+WORLD_TEST(claim_said_before_the_mark_keeps_the_hold_until_its_release)
 {
-	struct world *world = *state;
 	struct world_caller *caller = consumer(world, 1);
 
 	hold(world);
@@ -188,9 +178,8 @@ TEST(claim_said_before_the_mark_keeps_the_hold_until_its_release)
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_GIVEN_BACK);
 }
 
-TEST(other_ranks_take_the_end_of_one_as_a_mark)
+WORLD_TEST(other_ranks_take_the_end_of_one_as_a_mark)
 {
-	struct world *world = *state;
 	struct world_caller *caller = consumer(world, 1);
 	const struct kvpull_command mark = { .kind = KVPULL_COMMAND_END,
 					     .slot = SLOT,
@@ -209,9 +198,8 @@ TEST(other_ranks_take_the_end_of_one_as_a_mark)
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_GIVEN_BACK);
 }
 
-TEST(consumer_that_was_let_in_gives_nothing_back_by_its_call)
+WORLD_TEST(consumer_that_was_let_in_gives_nothing_back_by_its_call)
 {
-	struct world *world = *state;
 	struct kvpull_event *event;
 
 	hold(world);
@@ -262,10 +250,8 @@ static void gave(const struct world *world, uint32_t at, uint64_t serial,
 	assert_int_equal(world->give.words[at].tag, serial * 10 + rank);
 }
 
-TEST(refused_consumer_gives_its_ticket_back_at_once)
+WORLD_TEST(refused_consumer_gives_its_ticket_back_at_once)
 {
-	struct world *world = *state;
-
 	world_claim(world, 101, 1);
 	world_pull(world, 9, 101, 0);
 	world_poll(world, 1);
@@ -291,10 +277,8 @@ TEST(refused_consumer_gives_its_ticket_back_at_once)
 	assert_int_equal(counted(world, "releases_queued"), 0);
 }
 
-TEST(ticket_is_given_back_while_its_request_waits_in_a_queue)
+WORLD_TEST(ticket_is_given_back_while_its_request_waits_in_a_queue)
 {
-	struct world *world = *state;
-
 	world_claim(world, 101, 1);
 	world_claim(world, 102, 1);
 	world_poll(world, 1);
@@ -306,10 +290,9 @@ TEST(ticket_is_given_back_while_its_request_waits_in_a_queue)
 	assert_int_equal(counted(world, "gives_said"), 2);
 }
 
-TEST(ticket_that_was_given_back_is_not_pulled_from_a_producer_that_takes_us_now)
+WORLD_TEST(
+	ticket_that_was_given_back_is_not_pulled_from_a_producer_that_takes_us_now)
 {
-	struct world *world = *state;
-
 	world_claim(world, 101, 1);
 	world_poll(world, 1);
 	refused(world, "1-0", KVPULL_EREJECTED);
@@ -324,10 +307,8 @@ TEST(ticket_that_was_given_back_is_not_pulled_from_a_producer_that_takes_us_now)
 	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EREJECTED);
 }
 
-TEST(each_rank_that_refuses_gets_its_own_word)
+WORLD_TEST(each_rank_that_refuses_gets_its_own_word)
 {
-	struct world *world = *state;
-
 	world_claim(world, 101, 2);
 	world_poll(world, 1);
 	(void)world_up(world, "1-0", 0, 2);
@@ -340,9 +321,8 @@ TEST(each_rank_that_refuses_gets_its_own_word)
 	assert_int_equal(world->worker->claim_map.count, 0);
 }
 
-TEST(more_tickets_than_a_call_takes_go_by_the_next_one)
+WORLD_TEST(more_tickets_than_a_call_takes_go_by_the_next_one)
 {
-	struct world *world = *state;
 	uint64_t serial;
 
 	for (serial = 101; serial <= 105; serial++)
@@ -374,10 +354,8 @@ static void give_begin(struct world *world)
 	released(world, 101);
 }
 
-TEST(call_that_was_not_heard_is_made_again)
+WORLD_TEST(call_that_was_not_heard_is_made_again)
 {
-	struct world *world = *state;
-
 	give_begin(world);
 	assert_int_equal(world->gives, 1);
 	heard(world, "1-0", KVPULL_EAGAIN);
@@ -399,10 +377,8 @@ static void late(struct world *world)
 	heard(world, "1-0", KVPULL_EPEER);
 }
 
-TEST(call_that_is_answered_too_late_is_made_again)
+WORLD_TEST(call_that_is_answered_too_late_is_made_again)
 {
-	struct world *world = *state;
-
 	give_begin(world);
 	late(world);
 	assert_int_equal(world->worker->claim_map.count, 1);
@@ -415,9 +391,8 @@ TEST(call_that_is_answered_too_late_is_made_again)
 }
 
 /* As long as the ticket may be live, and no longer. */
-TEST(call_that_is_never_answered_is_given_up_with_the_ticket)
+WORLD_TEST(call_that_is_never_answered_is_given_up_with_the_ticket)
 {
-	struct world *world = *state;
 	uint32_t times = 0;
 
 	give_begin(world);
@@ -435,20 +410,16 @@ TEST(call_that_is_never_answered_is_given_up_with_the_ticket)
 	assert_int_equal(counted(world, "gives_said"), 0);
 }
 
-TEST(call_to_a_producer_that_is_not_there_is_given_up)
+WORLD_TEST(call_to_a_producer_that_is_not_there_is_given_up)
 {
-	struct world *world = *state;
-
 	give_begin(world);
 	heard(world, "1-0", KVPULL_EPEER);
 	assert_int_equal(world->worker->claim_map.count, 0);
 	assert_int_equal(counted(world, "gives_said"), 0);
 }
 
-TEST(claim_that_comes_during_a_call_that_gives_back_is_said_after_it)
+WORLD_TEST(claim_that_comes_during_a_call_that_gives_back_is_said_after_it)
 {
-	struct world *world = *state;
-
 	world_claim(world, 101, 1);
 	world_poll(world, 1);
 	refused(world, "1-0", KVPULL_EREJECTED);
@@ -468,10 +439,8 @@ TEST(claim_that_comes_during_a_call_that_gives_back_is_said_after_it)
 	assert_int_equal(world->worker->claim_map.count, 0);
 }
 
-TEST(another_incarnation_is_given_nothing_back)
+WORLD_TEST(another_incarnation_is_given_nothing_back)
 {
-	struct world *world = *state;
-
 	world_claim(world, 101, 1);
 	world_poll(world, 1);
 	refused(world, "1-0", KVPULL_EPEER);
@@ -480,9 +449,8 @@ TEST(another_incarnation_is_given_nothing_back)
 	assert_int_equal(world->gives, 0);
 }
 
-TEST(consumer_that_refuses_a_welcome_says_why_and_gives_its_ticket_back)
+WORLD_TEST(consumer_that_refuses_a_welcome_says_why_and_gives_its_ticket_back)
 {
-	struct world *world = *state;
 	struct kvpull_welcome welcome;
 	uint32_t peer;
 
@@ -524,9 +492,8 @@ static void stays_full(struct world *world)
 	world_poll(world, 1);
 }
 
-TEST(ticket_of_a_producer_that_stays_full_is_given_back)
+WORLD_TEST(ticket_of_a_producer_that_stays_full_is_given_back)
 {
-	struct world *world = *state;
 	uint32_t connects;
 
 	world_claim(world, 101, 1);
@@ -543,10 +510,8 @@ TEST(ticket_of_a_producer_that_stays_full_is_given_back)
 	assert_int_equal(world->worker->claim_map.count, 0);
 }
 
-TEST(ticket_of_a_full_producer_is_kept_while_its_request_waits)
+WORLD_TEST(ticket_of_a_full_producer_is_kept_while_its_request_waits)
 {
-	struct world *world = *state;
-
 	world_claim(world, 101, 1);
 	world_poll(world, 1);
 	stays_full(world);
@@ -557,9 +522,8 @@ TEST(ticket_of_a_full_producer_is_kept_while_its_request_waits)
 }
 
 /* The hold waits for that rank's own release, which D keeps to say. */
-TEST(claim_that_a_full_producer_has_heard_is_released_not_given_back)
+WORLD_TEST(claim_that_a_full_producer_has_heard_is_released_not_given_back)
 {
-	struct world *world = *state;
 	uint32_t peer;
 	uint32_t turn;
 

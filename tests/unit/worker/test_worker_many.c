@@ -64,11 +64,11 @@ static uint64_t part_key(const struct world *world, uint32_t part)
 	return pull->order ? pull->order->key : 0;
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, many_setup, world_teardown)
+#define TEST(name)                                                             \
+	UNIT_TEST_OF(struct world, world, name, many_setup, world_teardown)
 
 TEST(pulls_in_flight_are_not_stepped_by_others_ends)
 {
-	struct world *world = *state;
 	uint64_t before;
 	uint32_t i;
 
@@ -90,7 +90,6 @@ TEST(pulls_in_flight_are_not_stepped_by_others_ends)
 /* Also where some wait: only whose turn it is. */
 TEST(pulls_that_wait_for_parts_start_in_order)
 {
-	struct world *world = *state;
 	struct kvpull_progress *progress = world->worker->progress;
 	const uint32_t max = progress->reads.part_pool.count_max;
 	uint64_t before;
@@ -124,7 +123,6 @@ TEST(pulls_that_wait_for_parts_start_in_order)
 /* A pull that needs fewer parts than the waiting one does not go first. */
 TEST(small_pull_does_not_overtake)
 {
-	struct world *world = *state;
 	struct kvpull_progress *progress = world->worker->progress;
 	const uint32_t max = progress->reads.part_pool.count_max;
 
@@ -146,7 +144,6 @@ TEST(small_pull_does_not_overtake)
 /* A pull that fails or ends while it waits leaves a whole list behind. */
 TEST(pull_that_waits_can_end)
 {
-	struct world *world = *state;
 	struct kvpull_progress *progress = world->worker->progress;
 	const uint32_t max = progress->reads.part_pool.count_max;
 	static const uint32_t aborted[] = { 1, 3, 5 }; /* first, mid, last */
@@ -202,7 +199,6 @@ static uint64_t steps_of_a_pull(struct world *world, uint64_t key)
 /* sglang #28651: after a storm of aborts an engine ran at 1/15 for an hour. */
 TEST(storm_of_aborts_leaves_nothing_behind)
 {
-	struct world *world = *state;
 	const struct kvpull_progress *progress = world->worker->progress;
 	uint64_t calm;
 	uint32_t round;
@@ -248,7 +244,6 @@ static void many_released(struct world *world)
 
 TEST(releases_not_taken_cost_one_look)
 {
-	struct world *world = *state;
 	uint32_t run;
 
 	/* The first of them is not taken. */
@@ -279,7 +274,6 @@ TEST(releases_not_taken_cost_one_look)
 
 TEST(releases_without_room_are_said_in_order)
 {
-	struct world *world = *state;
 	uint32_t i;
 	uint32_t note;
 
@@ -310,8 +304,6 @@ TEST(releases_without_room_are_said_in_order)
 /* A claim's lists belong to a connection: on the next one all is sent again. */
 TEST(lists_end_with_their_connection)
 {
-	struct world *world = *state;
-
 	world->notes_open = MANY;
 	many_released(world);
 	assert_int_equal(world->worker->progress->listed_count, MANY);
@@ -352,11 +344,10 @@ static void middle_protect(const struct world *world, int protection)
  * thousand tickets, of which each page was a fault at first, all before the next
  * heartbeat. A machine on which a fault is slow lost a lease by that.
  */
-UNIT_TEST_WITH(peer_that_comes_or_goes_looks_at_no_claim_that_never_was,
-	       wide_setup, world_teardown)
+UNIT_TEST_OF(struct world, world,
+	     peer_that_comes_or_goes_looks_at_no_claim_that_never_was,
+	     wide_setup, world_teardown)
 {
-	struct world *world = *state;
-
 	middle_protect(world, PROT_NONE);
 	world_claim(world, FIRST, 1);
 	world_poll(world, 1);
@@ -372,10 +363,9 @@ UNIT_TEST_WITH(peer_that_comes_or_goes_looks_at_no_claim_that_never_was,
 }
 
 /* Only the caller runs commands, and it may sleep after its poll. */
-UNIT_TEST_WITH(caller_leaves_no_command_to_its_next_poll, wide_setup,
-	       world_teardown)
+UNIT_TEST_OF(struct world, world, caller_leaves_no_command_to_its_next_poll,
+	     wide_setup, world_teardown)
 {
-	struct world *world = *state;
 	uint64_t serial;
 
 	for (serial = FIRST; serial < FIRST + 70; serial++)

@@ -6,8 +6,6 @@
  */
 #include "tests/unit/worker/peer.h"
 
-#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
-
 /* Peers that were disconnected go down. */
 static void pass(struct world *world, uint64_t ns)
 {
@@ -68,9 +66,8 @@ static void others_give_up(struct world *world, uint32_t first, uint32_t count)
 		give_up(world, first + at, 1);
 }
 
-TEST(others_keep_our_name_when_one_is_given_up)
+WORLD_TEST(others_keep_our_name_when_one_is_given_up)
 {
-	struct world *world = *state;
 	const uint64_t name = met(world, 1, 1);
 
 	others_give_up(world, 2, 2 * WORLD_PEERS);
@@ -78,9 +75,8 @@ TEST(others_keep_our_name_when_one_is_given_up)
 	assert_int_equal(met(world, 999, 1), name);
 }
 
-TEST(each_that_was_given_up_has_another_name)
+WORLD_TEST(each_that_was_given_up_has_another_name)
 {
-	struct world *world = *state;
 	uint64_t names[4];
 	uint32_t before;
 	uint32_t at;
@@ -99,9 +95,8 @@ TEST(each_that_was_given_up_has_another_name)
 }
 
 /* More than can be remembered: then all have another one. */
-TEST(more_than_are_known_by_name_are_all_given_another)
+WORLD_TEST(more_than_are_known_by_name_are_all_given_another)
 {
-	struct world *world = *state;
 	const uint64_t name = met(world, 1, 1);
 
 	give_up(world, 1, 2);
@@ -111,9 +106,8 @@ TEST(more_than_are_known_by_name_are_all_given_another)
 }
 
 /* We ended them, however soon after they came up and however often. */
-TEST(connections_that_made_room_are_no_faults_of_their_peer)
+WORLD_TEST(connections_that_made_room_are_no_faults_of_their_peer)
 {
-	struct world *world = *state;
 	uint32_t at;
 
 	world->read_code = 1;

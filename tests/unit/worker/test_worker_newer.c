@@ -3,8 +3,6 @@
 #include "tests/lib/newer.h"
 #include "tests/unit/worker/peer.h"
 
-#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
-
 static void says_which_field(const struct kvpull_refusal *refusal)
 {
 	assert_int_equal(refusal->code, KVPULL_EVERSION);
@@ -14,12 +12,11 @@ static void says_which_field(const struct kvpull_refusal *refusal)
 	assert_string_equal(refusal->theirs, "9");
 }
 
-TEST(newer_producer_is_told_which_field_of_its_welcome_is_not_known)
+WORLD_TEST(newer_producer_is_told_which_field_of_its_welcome_is_not_known)
 {
 	const struct kvpull_sealed_kind kind = { KVPULL_MESSAGE_WELCOME,
 						 &kvpull_welcome_table };
 	struct kvpull_seal seal = { NULL, NULL, "kvpull.welcome.1" };
-	struct world *world = *state;
 	struct kvpull_welcome welcome;
 	struct kvpull_event *event;
 	uint32_t peer;
@@ -42,12 +39,11 @@ TEST(newer_producer_is_told_which_field_of_its_welcome_is_not_known)
 	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EVERSION);
 }
 
-TEST(newer_consumer_is_told_which_field_of_its_hello_is_not_known)
+WORLD_TEST(newer_consumer_is_told_which_field_of_its_hello_is_not_known)
 {
 	const struct kvpull_sealed_kind kind = { KVPULL_MESSAGE_HELLO,
 						 &kvpull_hello_table };
 	struct kvpull_seal seal = { NULL, NULL, "kvpull.hello.v01" };
-	struct world *world = *state;
 	struct world_caller *caller = &world->callers[0];
 	const struct world_hello older = { .instance = 1,
 					   .incarnation = 2,
@@ -80,9 +76,8 @@ TEST(newer_consumer_is_told_which_field_of_its_hello_is_not_known)
 }
 
 /* A newer version's layout is not ours to judge: required fields would tell. */
-TEST(newer_consumer_that_says_nothing_unknown_is_let_in)
+WORLD_TEST(newer_consumer_that_says_nothing_unknown_is_let_in)
 {
-	struct world *world = *state;
 	struct world_caller *caller = &world->callers[0];
 	const struct kvpull_hello hello = {
 		.sealed = { .version = KVPULL_WIRE_VERSION + 1 },

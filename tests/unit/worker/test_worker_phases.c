@@ -31,11 +31,8 @@ static const struct kvpull_poll_record *record_of(const struct world *world,
 	return &world->records[0];
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
-
-TEST(loaded_pull_says_when_it_reached_each_phase)
+WORLD_TEST(loaded_pull_says_when_it_reached_each_phase)
 {
-	struct world *world = *state;
 	const struct kvpull_poll_record *record;
 
 	pull_until_read(world);
@@ -53,9 +50,8 @@ TEST(loaded_pull_says_when_it_reached_each_phase)
 }
 
 /* The second one takes the place of the first, which had a part more. */
-TEST(pull_counts_for_the_peers_that_it_read)
+WORLD_TEST(pull_counts_for_the_peers_that_it_read)
 {
-	struct world *world = *state;
 	const struct kvpull_status_peer *rows;
 
 	world->read_code = world->check_code = 1;
@@ -78,9 +74,8 @@ TEST(pull_counts_for_the_peers_that_it_read)
 	assert_int_equal(kvpull_status_get(&rows[2].pulls), 1);
 }
 
-TEST(failed_pull_says_how_far_it_came)
+WORLD_TEST(failed_pull_says_how_far_it_came)
 {
-	struct world *world = *state;
 	const struct kvpull_poll_record *record;
 
 	pull_until_read(world);
@@ -93,9 +88,8 @@ TEST(failed_pull_says_how_far_it_came)
 	assert_int_equal(record->took_ns, 5 * WORLD_MS);
 }
 
-TEST(pull_without_a_peer_was_begun_and_not_connected)
+WORLD_TEST(pull_without_a_peer_was_begun_and_not_connected)
 {
-	struct world *world = *state;
 	const struct kvpull_poll_record *record;
 
 	world_claim(world, SERIAL, 2);
@@ -112,9 +106,8 @@ TEST(pull_without_a_peer_was_begun_and_not_connected)
 }
 
 /* The connection is cut for another pull's sake: the last beginning counts. */
-TEST(pull_that_begins_again_is_not_connected)
+WORLD_TEST(pull_that_begins_again_is_not_connected)
 {
-	struct world *world = *state;
 	const struct kvpull_poll_record *record;
 
 	pull_until_read(world);
@@ -132,10 +125,8 @@ TEST(pull_that_begins_again_is_not_connected)
 }
 
 /* The line has request, age, reason, peer, route, and the hold at P. */
-TEST(failed_pull_is_a_line_that_names_both_sides)
+WORLD_TEST(failed_pull_is_a_line_that_names_both_sides)
 {
-	struct world *world = *state;
-
 	world->read_code = 0;
 	pull_until_read(world);
 	world->now_ns += WORLD_MS;
@@ -148,10 +139,8 @@ TEST(failed_pull_is_a_line_that_names_both_sides)
 		"peer P pid 77 by fake 1-0, slot 1 generation 101 of 000000000000a010");
 }
 
-TEST(claim_is_a_line_that_names_the_request_and_its_hold)
+WORLD_TEST(claim_is_a_line_that_names_the_request_and_its_hold)
 {
-	struct world *world = *state;
-
 	world_claim(world, SERIAL, 2);
 	world_poll(world, 1);
 	assert_string_equal(
@@ -160,10 +149,8 @@ TEST(claim_is_a_line_that_names_the_request_and_its_hold)
 		"000000000000a010, 2 ranks");
 }
 
-TEST(phase_is_told_where_a_pull_failed)
+WORLD_TEST(phase_is_told_where_a_pull_failed)
 {
-	struct world *world = *state;
-
 	world_claim(world, SERIAL, 2);
 	world_pull(world, KEY, SERIAL, 0);
 	world_poll(world, 1);
@@ -173,10 +160,8 @@ TEST(phase_is_told_where_a_pull_failed)
 					       "EDEADLINE: "));
 }
 
-TEST(pull_that_was_never_started_is_a_line_that_says_so)
+WORLD_TEST(pull_that_was_never_started_is_a_line_that_says_so)
 {
-	struct world *world = *state;
-
 	world_claim(world, SERIAL, 2);
 	world_pull_command(world, KEY, SERIAL, 0);
 	world_poll(world, 1);
@@ -189,10 +174,8 @@ TEST(pull_that_was_never_started_is_a_line_that_says_so)
 			       "engine has not called: EDEADLINE: "));
 }
 
-TEST(phase_tells_what_became_of_the_last_try)
+WORLD_TEST(phase_tells_what_became_of_the_last_try)
 {
-	struct world *world = *state;
-
 	world->connect_code = KVPULL_EAGAIN; /* out of descriptors here */
 	world_claim(world, SERIAL, 2);
 	world_pull(world, KEY, SERIAL, 0);
@@ -205,9 +188,8 @@ TEST(phase_tells_what_became_of_the_last_try)
 }
 
 /* A producer that died fails all of its tickets: two lines, not one each. */
-TEST(pulls_that_fail_alike_share_a_line)
+WORLD_TEST(pulls_that_fail_alike_share_a_line)
 {
-	struct world *world = *state;
 	const uint32_t warnings = world->warnings;
 	uint32_t at;
 
@@ -229,10 +211,8 @@ TEST(pulls_that_fail_alike_share_a_line)
 			    "3 more pulls from P 1-0 failed likewise: EPEER");
 }
 
-TEST(refused_pull_is_a_line)
+WORLD_TEST(refused_pull_is_a_line)
 {
-	struct world *world = *state;
-
 	world_pull(world, KEY, SERIAL, 0);
 	world_poll(world, 1);
 	(void)record_of(world, KVPULL_POLL_FAILED);
@@ -241,10 +221,8 @@ TEST(refused_pull_is_a_line)
 }
 
 /* The progress thread looks at the clock before the command comes. */
-TEST(pull_never_takes_less_than_no_time)
+WORLD_TEST(pull_never_takes_less_than_no_time)
 {
-	struct world *world = *state;
-
 	world->read_code = 1;
 	world_claim(world, SERIAL, 1);
 	world_poll(world, 1);

@@ -28,11 +28,8 @@ static void peers_unused(struct world *world, uint32_t first)
 		peer_unused(world, producer);
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
-
-TEST(unused_peer_makes_room_for_another)
+WORLD_TEST(unused_peer_makes_room_for_another)
 {
-	struct world *world = *state;
 	uint32_t producer;
 
 	peers_unused(world, 1);
@@ -63,10 +60,9 @@ TEST(unused_peer_makes_room_for_another)
  * Without the word the peer would take us for dead, and end our siblings'
  * claims.
  */
-TEST(peer_hears_that_we_make_room_before_its_connection_ends)
+WORLD_TEST(peer_hears_that_we_make_room_before_its_connection_ends)
 {
 	const struct kvpull_record away = { .kind = KVPULL_NOTE_AWAY };
-	struct world *world = *state;
 
 	peers_unused(world, 1);
 	/*
@@ -90,10 +86,8 @@ TEST(peer_hears_that_we_make_room_before_its_connection_ends)
 }
 
 /* After the word AWAY a peer may ignore further notes. */
-TEST(nothing_is_claimed_of_a_peer_that_was_told_that_we_go)
+WORLD_TEST(nothing_is_claimed_of_a_peer_that_was_told_that_we_go)
 {
-	struct world *world = *state;
-
 	peers_unused(world, 1);
 	world->notes_open = 1;
 	world_claim(world, 901, 1);
@@ -111,10 +105,8 @@ TEST(nothing_is_claimed_of_a_peer_that_was_told_that_we_go)
 }
 
 /* A stopped peer reads the word when it goes on. */
-TEST(peer_that_does_not_hear_that_we_go_is_left)
+WORLD_TEST(peer_that_does_not_hear_that_we_go_is_left)
 {
-	struct world *world = *state;
-
 	peers_unused(world, 1);
 	world->notes_open = 1;
 	world_claim(world, 901, 1);
@@ -127,9 +119,8 @@ TEST(peer_that_does_not_hear_that_we_go_is_left)
 }
 
 /* The worker claims what its siblings claimed meanwhile: it is no successor. */
-TEST(peer_that_made_room_knows_us_again)
+WORLD_TEST(peer_that_made_room_knows_us_again)
 {
-	struct world *world = *state;
 	uint64_t self;
 	uint32_t producer;
 	uint32_t peer;
@@ -154,10 +145,8 @@ TEST(peer_that_made_room_knows_us_again)
 }
 
 /* Out of descriptors, for one: that passes, and says nothing of the peer. */
-TEST(route_that_cannot_tell_is_asked_again)
+WORLD_TEST(route_that_cannot_tell_is_asked_again)
 {
-	struct world *world = *state;
-
 	world->reachable_code = KVPULL_EAGAIN;
 	world_claim(world, 101, 1);
 	world_pull(world, 9, 101, 0);
@@ -184,9 +173,8 @@ static uint64_t greeted_as(struct world *world)
  * The claims at this peer are given up, and the peer may live. It renews our
  * claims as long as it knows us.
  */
-TEST(peer_that_was_given_up_knows_us_as_another)
+WORLD_TEST(peer_that_was_given_up_knows_us_as_another)
 {
-	struct world *world = *state;
 	uint64_t first;
 	uint64_t second;
 	uint32_t rounds;
@@ -211,9 +199,8 @@ TEST(peer_that_was_given_up_knows_us_as_another)
 }
 
 /* Also when its place was another's meanwhile. */
-TEST(peer_that_was_given_up_and_forgotten_knows_us_as_another)
+WORLD_TEST(peer_that_was_given_up_and_forgotten_knows_us_as_another)
 {
-	struct world *world = *state;
 	uint64_t first;
 	uint32_t rounds;
 
@@ -234,9 +221,8 @@ TEST(peer_that_was_given_up_and_forgotten_knows_us_as_another)
 }
 
 /* Another process may have bound the name of a producer that ended. */
-TEST(producer_of_a_user_that_is_not_allowed_is_not_greeted)
+WORLD_TEST(producer_of_a_user_that_is_not_allowed_is_not_greeted)
 {
-	struct world *world = *state;
 	uint32_t peer;
 
 	world_claim(world, 101, 1);
@@ -253,9 +239,8 @@ TEST(producer_of_a_user_that_is_not_allowed_is_not_greeted)
 }
 
 /* In a user namespace that maps not all users, one uid is many of them. */
-TEST(producer_who_may_be_anybody_is_not_greeted)
+WORLD_TEST(producer_who_may_be_anybody_is_not_greeted)
 {
-	struct world *world = *state;
 	uint32_t peer;
 
 	world_claim(world, 101, 1);
@@ -285,9 +270,8 @@ static void busy_round(struct world *world)
 }
 
 /* The peer has not handled the end of our last connection yet: try again. */
-TEST(busy_peer_is_asked_until_it_is_ready)
+WORLD_TEST(busy_peer_is_asked_until_it_is_ready)
 {
-	struct world *world = *state;
 	uint32_t attempt;
 
 	world_claim(world, 101, 1);
@@ -299,9 +283,8 @@ TEST(busy_peer_is_asked_until_it_is_ready)
 }
 
 /* A connection that breaks soon after its welcome is one more attempt. */
-TEST(peer_that_lets_us_in_and_hangs_up_is_given_up)
+WORLD_TEST(peer_that_lets_us_in_and_hangs_up_is_given_up)
 {
-	struct world *world = *state;
 	uint32_t attempt;
 
 	world_claim(world, 101, 1);
@@ -316,9 +299,8 @@ TEST(peer_that_lets_us_in_and_hangs_up_is_given_up)
 	assert_int_equal(world->worker->progress->claims[0].open_count, 0);
 }
 
-TEST(peer_that_stayed_up_for_connect_ms_has_all_its_attempts_again)
+WORLD_TEST(peer_that_stayed_up_for_connect_ms_has_all_its_attempts_again)
 {
-	struct world *world = *state;
 	uint32_t attempt;
 
 	world_claim(world, 101, 1);
@@ -333,9 +315,8 @@ TEST(peer_that_stayed_up_for_connect_ms_has_all_its_attempts_again)
 }
 
 /* No release can be sent, and the ticket cannot be given back either. */
-TEST(release_at_a_busy_peer_ends_at_its_lease)
+WORLD_TEST(release_at_a_busy_peer_ends_at_its_lease)
 {
-	struct world *world = *state;
 	uint32_t rounds = 0;
 
 	world->give_code = KVPULL_EAGAIN;
@@ -375,10 +356,8 @@ static void busy_for_two_seconds(struct world *world, int code)
 }
 
 /* Calls of a full peer are at last 160 ms apart, also for our own ENOMEM. */
-TEST(busy_peer_is_asked_less_and_less)
+WORLD_TEST(busy_peer_is_asked_less_and_less)
 {
-	struct world *world = *state;
-
 	world_claim(world, 101, 1);
 	busy_for_two_seconds(world, KVPULL_EFULL);
 	busy_for_two_seconds(world, KVPULL_ENOMEM);
@@ -389,9 +368,8 @@ TEST(busy_peer_is_asked_less_and_less)
 }
 
 /* EFULL of kvpull_plan_make() never passes: it must not be waited for. */
-TEST(peer_of_more_strips_than_a_plan_has_is_given_up)
+WORLD_TEST(peer_of_more_strips_than_a_plan_has_is_given_up)
 {
-	struct world *world = *state;
 	struct kvpull_welcome welcome;
 	uint32_t peer;
 
@@ -412,9 +390,8 @@ TEST(peer_of_more_strips_than_a_plan_has_is_given_up)
 }
 
 /* The connection ended between its welcome and the use of it. */
-TEST(connection_lost_in_its_welcome_is_no_refusal)
+WORLD_TEST(connection_lost_in_its_welcome_is_no_refusal)
 {
-	struct world *world = *state;
 	struct kvpull_welcome welcome;
 	uint32_t peer;
 
@@ -432,9 +409,8 @@ TEST(connection_lost_in_its_welcome_is_no_refusal)
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 1);
 }
 
-TEST(handshake_that_takes_longer_than_connect_ms_is_cut)
+WORLD_TEST(handshake_that_takes_longer_than_connect_ms_is_cut)
 {
-	struct world *world = *state;
 	uint32_t answers;
 	uint32_t peer;
 
@@ -454,9 +430,8 @@ TEST(handshake_that_takes_longer_than_connect_ms_is_cut)
 }
 
 /* A shortage would be called for ever. */
-TEST(peer_that_goes_in_each_welcome_is_given_up)
+WORLD_TEST(peer_that_goes_in_each_welcome_is_given_up)
 {
-	struct world *world = *state;
 	const struct kvpull_peer *remote =
 		&world->worker->progress->remotes[0].peer;
 	struct kvpull_welcome welcome;
@@ -478,10 +453,8 @@ TEST(peer_that_goes_in_each_welcome_is_given_up)
 }
 
 /* The peer was away for a while, and no pull missed it. */
-TEST(lost_peer_is_connected_again_at_the_next_pull)
+WORLD_TEST(lost_peer_is_connected_again_at_the_next_pull)
 {
-	struct world *world = *state;
-
 	world_claim(world, 101, 1);
 	world_poll(world, 1);
 	(void)world_up(world, "1-0", 0, 1);
@@ -539,10 +512,8 @@ static void peer_leaves(struct world *world)
 }
 
 /* The peer's worker lives on, and listens elsewhere: its tickets say where. */
-TEST(peer_that_moved_is_called_where_its_tickets_say)
+WORLD_TEST(peer_that_moved_is_called_where_its_tickets_say)
 {
-	struct world *world = *state;
-
 	peer_leaves(world);
 	claim_at(world, 102, "fake:1-moved");
 	world_pull(world, 7, 102, KVPULL_FLAG_RELEASE);
@@ -556,10 +527,8 @@ TEST(peer_that_moved_is_called_where_its_tickets_say)
 }
 
 /* Nothing here leads to that address, or the ticket has none of this route. */
-TEST(peer_is_called_where_it_was_if_a_ticket_names_no_place_to_go)
+WORLD_TEST(peer_is_called_where_it_was_if_a_ticket_names_no_place_to_go)
 {
-	struct world *world = *state;
-
 	peer_leaves(world);
 	claim_at(world, 102, "fake:nowhere");
 	claim_at(world, 103, "other:1-moved");
@@ -573,10 +542,8 @@ TEST(peer_is_called_where_it_was_if_a_ticket_names_no_place_to_go)
 }
 
 /* A ticket from before it moved comes late: its hold is read at the new place. */
-TEST(peer_that_moved_is_not_called_where_an_older_ticket_says)
+WORLD_TEST(peer_that_moved_is_not_called_where_an_older_ticket_says)
 {
-	struct world *world = *state;
-
 	peer_leaves(world);
 	claim_at(world, 104, "fake:1-moved");
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 104);
@@ -608,10 +575,8 @@ static void peer_given_up(struct world *world, const char *place)
 /*
  * No peer is at the last ticket's address; the next ticket has the right one.
  */
-TEST(peer_that_was_given_up_is_called_at_once_where_it_is_now)
+WORLD_TEST(peer_that_was_given_up_is_called_at_once_where_it_is_now)
 {
-	struct world *world = *state;
-
 	peer_leaves(world);
 	peer_given_up(world, "1-nowhere");
 	claim_at(world, 103, "fake:1-moved");
@@ -621,10 +586,8 @@ TEST(peer_that_was_given_up_is_called_at_once_where_it_is_now)
 }
 
 /* Nobody is told of its end; its lease is far longer. */
-TEST(claim_at_a_peer_that_was_given_up_ends_at_once)
+WORLD_TEST(claim_at_a_peer_that_was_given_up_ends_at_once)
 {
-	struct world *world = *state;
-
 	peer_leaves(world);
 	peer_given_up(world, "1-0");
 	claim_at(world, 103, "fake:1-0");
@@ -665,9 +628,8 @@ UNIT_TEST(every_reason_to_refuse_is_told)
  * A forged ticket claims to be the newest of all, and no peer is at its
  * address.
  */
-TEST(forged_ticket_does_not_say_for_ever_where_a_peer_is)
+WORLD_TEST(forged_ticket_does_not_say_for_ever_where_a_peer_is)
 {
-	struct world *world = *state;
 	uint32_t rounds;
 
 	world_claim(world, 101, 1);

@@ -28,10 +28,8 @@ static void again(struct world *world)
 	world_poll(world, 2);
 }
 
-UNIT_TEST_WITH(lost_release_is_said_again, world_setup, world_teardown)
+WORLD_TEST(lost_release_is_said_again)
 {
-	struct world *world = *state;
-
 	released_without_answer(world);
 	/* The release, and the other ticket's claim behind it. */
 	world->notes_open = 2;
@@ -46,11 +44,8 @@ UNIT_TEST_WITH(lost_release_is_said_again, world_setup, world_teardown)
 }
 
 /* The engine has not read yet that its claim is over when it begins a pull. */
-UNIT_TEST_WITH(pull_of_a_claim_that_ended_meanwhile_expires, world_setup,
-	       world_teardown)
+WORLD_TEST(pull_of_a_claim_that_ended_meanwhile_expires)
 {
-	struct world *world = *state;
-
 	world_claim(world, FIRST, 1);
 	world_poll(world, 1);
 	(void)world_up(world, "1-0", 0, 1);
@@ -66,10 +61,8 @@ UNIT_TEST_WITH(pull_of_a_claim_that_ended_meanwhile_expires, world_setup,
 	world_reported(world, 5, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
 }
 
-UNIT_TEST_WITH(taken_release_is_not_said_again, world_setup, world_teardown)
+WORLD_TEST(taken_release_is_not_said_again)
 {
-	struct world *world = *state;
-
 	released_without_answer(world);
 	world->notes_open = 0;
 	world_pass(world, 20 * WORLD_MS);
@@ -80,11 +73,8 @@ UNIT_TEST_WITH(taken_release_is_not_said_again, world_setup, world_teardown)
 }
 
 /* With steady traffic something is always on its way. */
-UNIT_TEST_WITH(release_is_taken_when_later_notes_are_not, world_setup,
-	       world_teardown)
+WORLD_TEST(release_is_taken_when_later_notes_are_not)
 {
-	struct world *world = *state;
-
 	released_without_answer(world);
 	world_claim(world, SECOND + 1, 1);
 	world_pass(world, 20 * WORLD_MS);
@@ -92,10 +82,8 @@ UNIT_TEST_WITH(release_is_taken_when_later_notes_are_not, world_setup,
 	assert_int_equal(world->worker->claim_map.count, 2);
 }
 
-UNIT_TEST_WITH(untaken_release_ends_at_hold_max, world_setup, world_teardown)
+WORLD_TEST(untaken_release_ends_at_hold_max)
 {
-	struct world *world = *state;
-
 	released_without_answer(world);
 	world_pass(world, world->worker->facts.config.hold_max_ms * WORLD_MS +
 				  WORLD_MS);
@@ -120,10 +108,8 @@ static int notify_and_look(struct kvpull_transport *transport, uint32_t peer,
 }
 
 /* Another machine waits for the one, this one's thread for the other. */
-UNIT_TEST_WITH(release_is_said_before_the_engine_is_woken, world_setup,
-	       world_teardown)
+WORLD_TEST(release_is_said_before_the_engine_is_woken)
 {
-	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
 	static struct kvpull_transport_ops ops;
 	eventfd_t wakes;
@@ -153,9 +139,8 @@ UNIT_TEST_WITH(release_is_said_before_the_engine_is_woken, world_setup,
 }
 
 /* A system call for each poll after it would be as many as polls. */
-UNIT_TEST_WITH(thread_that_sleeps_is_woken_once, world_setup, world_teardown)
+WORLD_TEST(thread_that_sleeps_is_woken_once)
 {
-	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
 	eventfd_t wakes;
 
@@ -171,10 +156,8 @@ UNIT_TEST_WITH(thread_that_sleeps_is_woken_once, world_setup, world_teardown)
 }
 
 /* The scheduler half forgets a ticket when it has commanded the release. */
-UNIT_TEST_WITH(untaken_releases_leave_room_for_tickets, world_setup,
-	       world_teardown)
+WORLD_TEST(untaken_releases_leave_room_for_tickets)
 {
-	struct world *world = *state;
 	const uint32_t tickets = world->worker->facts.config.tickets_max;
 	uint32_t at;
 
@@ -218,10 +201,8 @@ UNIT_TEST_WITH(full_table_of_tickets_says_so_once_a_second, world_setup,
 }
 
 /* The place of a claim is a pull's until its last pull ends, or its release. */
-UNIT_TEST_WITH(claim_waits_only_after_its_last_pull_ended, world_setup,
-	       world_teardown)
+WORLD_TEST(claim_waits_only_after_its_last_pull_ended)
 {
-	struct world *world = *state;
 	const struct kvpull_claim *claim = &world->worker->progress->claims[0];
 	uint64_t key;
 

@@ -92,10 +92,9 @@ static void beat(struct world *world, struct world_caller *caller,
 	}
 }
 
-UNIT_TEST_WITH(flapped_connection_keeps_its_claims, setup_grace, world_teardown)
+UNIT_TEST_OF(struct world, world, flapped_connection_keeps_its_claims,
+	     setup_grace, world_teardown)
 {
-	struct world *world = *state;
-
 	claim_and_go(world, consumer(world, 0, WORKER));
 	beat(world, consumer(world, 1, WORKER), 30);
 	world_silent(world, KEY);
@@ -141,20 +140,15 @@ static struct world_caller *release_and_return(struct world *world)
 	return sibling(world, 2, 1, SUCCESSOR);
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
-
-TEST(worker_restarted_alone_pins_nothing_of_its_siblings)
+WORLD_TEST(worker_restarted_alone_pins_nothing_of_its_siblings)
 {
-	struct world *world = *state;
-
 	claims_itself = 0;
 	(void)release_and_return(world);
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
 }
 
-TEST(worker_restarted_alone_is_waited_for_if_it_claims)
+WORLD_TEST(worker_restarted_alone_is_waited_for_if_it_claims)
 {
-	struct world *world = *state;
 	struct world_caller *caller;
 
 	claims_itself = 1;
@@ -170,11 +164,10 @@ TEST(worker_restarted_alone_is_waited_for_if_it_claims)
  * The successor will never release these claims, and its heartbeats must not
  * renew them.
  */
-UNIT_TEST_WITH(restarted_worker_does_not_keep_its_predecessors_claims,
-	       setup_grace, world_teardown)
+UNIT_TEST_OF(struct world, world,
+	     restarted_worker_does_not_keep_its_predecessors_claims,
+	     setup_grace, world_teardown)
 {
-	struct world *world = *state;
-
 	claim_and_go(world, consumer(world, 0, WORKER));
 	beat(world, consumer(world, 1, SUCCESSOR), 1);
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
@@ -186,10 +179,10 @@ UNIT_TEST_WITH(restarted_worker_does_not_keep_its_predecessors_claims,
  * Rank 1 is away and owes a word. Rank 0 is lost, and in one poll its successor
  * comes and is lost, too: nobody of the instance will be there again.
  */
-UNIT_TEST_WITH(successor_that_is_lost_at_once_ends_its_instance, setup_grace,
-	       world_teardown)
+UNIT_TEST_OF(struct world, world,
+	     successor_that_is_lost_at_once_ends_its_instance, setup_grace,
+	     world_teardown)
 {
-	struct world *world = *state;
 	const struct world_hello who = {
 		.instance = INSTANCE,
 		.incarnation = SUCCESSOR,
@@ -235,9 +228,8 @@ static uint32_t live_slots(const struct kvpull_revocation_entry *entries,
  * The new half gives away blocks that tickets of the old one name, also such
  * as this worker was never told of.
  */
-TEST(another_scheduler_half_ends_all_for_good)
+WORLD_TEST(another_scheduler_half_ends_all_for_good)
 {
-	struct world *world = *state;
 	const struct kvpull_command end = { .kind = KVPULL_COMMAND_END,
 					    .slot = SLOT,
 					    .key = KEY,
@@ -276,9 +268,9 @@ TEST(another_scheduler_half_ends_all_for_good)
  * A half gave out a ticket and ended before a step of its came. The first word
  * of the next one, without a command, is before its engine writes a block.
  */
-TEST(tickets_of_a_half_that_was_never_heard_die_at_the_next_ones_first_word)
+WORLD_TEST(
+	tickets_of_a_half_that_was_never_heard_die_at_the_next_ones_first_word)
 {
-	struct world *world = *state;
 	const struct kvpull_revocation_entry *entries =
 		(const void *)world->worker->entries.base;
 	const uint64_t incarnation = world->worker->facts.incarnation;
@@ -309,9 +301,8 @@ TEST(tickets_of_a_half_that_was_never_heard_die_at_the_next_ones_first_word)
 }
 
 /* Consumers have the entries mapped, and the engine its memory still. */
-TEST(nothing_is_live_after_a_close)
+WORLD_TEST(nothing_is_live_after_a_close)
 {
-	struct world *world = *state;
 	const size_t bytes =
 		world_holds * sizeof(struct kvpull_revocation_entry);
 	const uint64_t incarnation = world->worker->facts.incarnation;

@@ -19,7 +19,8 @@ static int room_setup(void **state)
 	return world_begin(state, ",\"pulls_max\":16,\"tickets_max\":16");
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, room_setup, world_teardown)
+#define TEST(name)                                                             \
+	UNIT_TEST_OF(struct world, world, name, room_setup, world_teardown)
 
 /* A pull's key is its number. */
 static void claim_and_pull(struct world *world, uint32_t producer,
@@ -106,7 +107,6 @@ static int is_connected(const struct world *world, uint32_t producer,
  */
 TEST(pulls_wait_for_entries_with_all_that_they_need_or_none)
 {
-	struct world *world = *state;
 	uint32_t begun = 0;
 	uint32_t round;
 	uint32_t at;
@@ -130,7 +130,6 @@ TEST(pulls_wait_for_entries_with_all_that_they_need_or_none)
  */
 TEST(pull_from_a_producer_that_is_half_gone_keeps_no_entries)
 {
-	struct world *world = *state;
 	uint32_t producer;
 
 	world->read_code = 1;
@@ -156,7 +155,6 @@ TEST(pull_from_a_producer_that_is_half_gone_keeps_no_entries)
  */
 TEST(claims_that_wait_leave_entries_to_pulls)
 {
-	struct world *world = *state;
 	uint32_t at;
 
 	world->read_code = 1;
@@ -173,7 +171,6 @@ TEST(claims_that_wait_leave_entries_to_pulls)
 /* In time, so that its producer keeps the blocks. */
 TEST(claim_that_waits_is_told_when_there_is_room)
 {
-	struct world *world = *state;
 	uint32_t at;
 
 	world->read_code = 1;
@@ -208,7 +205,6 @@ static void reads_note(const struct world *world, uint8_t *which)
 /* A pull of theirs ends when the next one has begun. */
 TEST(producers_with_a_steady_load_make_room_for_another)
 {
-	struct world *world = *state;
 	uint8_t ran[WORLD_READS] = { 0 };
 	uint32_t round;
 	uint32_t at;
@@ -245,8 +241,6 @@ TEST(producers_with_a_steady_load_make_room_for_another)
 /* A claim that several requests share is pulled again when they have blocks. */
 TEST(claim_whose_pulls_are_over_waits_again)
 {
-	struct world *world = *state;
-
 	world->read_code = 1;
 	world_claim(world, 101, CROWD_RANKS);
 	world_pull(world, 1, 101, 0);
@@ -264,7 +258,6 @@ TEST(claim_whose_pulls_are_over_waits_again)
 /* The other request's pull still reads. */
 TEST(claim_with_a_pull_left_does_not_wait)
 {
-	struct world *world = *state;
 	const struct kvpull_remote *remote =
 		&world->worker->progress->remotes[0];
 
@@ -285,8 +278,6 @@ TEST(claim_with_a_pull_left_does_not_wait)
 /* More of them wait than should: none joins them until those are fewer. */
 TEST(no_claim_joins_where_too_many_wait)
 {
-	struct world *world = *state;
-
 	world->read_code = 1;
 	world_claim(world, 101, CROWD_RANKS);
 	world_claim(world, 201, CROWD_RANKS);
@@ -305,7 +296,6 @@ TEST(no_claim_joins_where_too_many_wait)
 /* Entries of a claim's own ranks are no room for its other ranks. */
 TEST(claim_without_room_calls_nobody)
 {
-	struct world *world = *state;
 	uint32_t connects;
 	uint32_t at;
 
@@ -330,7 +320,6 @@ TEST(claim_without_room_calls_nobody)
 /* Nor do they keep a connection that nobody uses from making room for those. */
 TEST(claim_that_waits_has_connections_closed_for_its_other_ranks)
 {
-	struct world *world = *state;
 	uint32_t rounds;
 	uint32_t at;
 
@@ -358,8 +347,6 @@ TEST(claim_that_waits_has_connections_closed_for_its_other_ranks)
 /* The ticket could never be read: its pull fails at once. */
 TEST(producer_of_more_ranks_than_there_are_entries_is_refused)
 {
-	struct world *world = *state;
-
 	claim_and_pull(world, 1, WAITED + 1);
 	world_poll(world, 3);
 	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EROUTE);
@@ -418,7 +405,6 @@ static void goes_to(struct world *world, uint32_t from, uint32_t to)
 
 TEST(pulls_have_their_turn_in_order)
 {
-	struct world *world = *state;
 	uint32_t at;
 
 	all_used(world);
@@ -451,7 +437,6 @@ TEST(entries_of_pulls_alone_drain_the_least_used_first)
 {
 	static const uint32_t expected[] = { 1u << 7, 3u << 6, 7u << 6,
 					     7u << 6 };
-	struct world *world = *state;
 	uint32_t at;
 
 	all_used(world);
@@ -472,8 +457,6 @@ TEST(entries_of_pulls_alone_drain_the_least_used_first)
 /* The engine may keep the ticket for another pull. */
 TEST(pull_that_ends_without_its_entries_has_the_turn_no_more)
 {
-	struct world *world = *state;
-
 	all_used(world);
 	world_claim(world, 901, 1);
 	world_pull(world, 21, 901, 0);
@@ -488,8 +471,6 @@ TEST(pull_that_ends_without_its_entries_has_the_turn_no_more)
 /* A release only ends a hold sooner, which its lease ends anyway. */
 TEST(pulls_have_their_turn_before_releases)
 {
-	struct world *world = *state;
-
 	all_used(world);
 	claim_and_pull(world, 9, 1);
 	world_claim(world, 1001, 1);
@@ -504,7 +485,6 @@ TEST(pulls_have_their_turn_before_releases)
 /* None is unused: until its deadline, or a lease for its release. */
 TEST(pull_without_room_for_its_peer_waits)
 {
-	struct world *world = *state;
 	uint32_t rounds;
 
 	all_used(world);
@@ -537,8 +517,6 @@ TEST(pull_without_room_for_its_peer_waits)
 /* A ticket without a route needs no entry, whoever waits for one. */
 TEST(ticket_without_a_route_fails_at_once_though_others_wait)
 {
-	struct world *world = *state;
-
 	all_used(world);
 	claim_and_pull(world, 10, 1);
 	world_poll(world, 2);
@@ -550,8 +528,6 @@ TEST(ticket_without_a_route_fails_at_once_though_others_wait)
 
 TEST(producer_of_too_many_ranks_is_refused_though_others_wait)
 {
-	struct world *world = *state;
-
 	all_used(world);
 	claim_and_pull(world, 10, 1);
 	world_poll(world, 2);
@@ -564,8 +540,6 @@ TEST(producer_of_too_many_ranks_is_refused_though_others_wait)
 /* A way that cannot tell now, as one without descriptors, holds up nobody. */
 TEST(pull_whose_way_cannot_tell_yet_has_no_turn)
 {
-	struct world *world = *state;
-
 	world->read_code = 1;
 	world->reachable_code = KVPULL_EAGAIN;
 	claim_and_pull(world, 1, CROWD_RANKS);
@@ -580,7 +554,6 @@ TEST(pull_whose_way_cannot_tell_yet_has_no_turn)
 /* Nor does it keep what it knows of its producer. */
 TEST(pull_whose_way_cannot_tell_yet_keeps_no_entry)
 {
-	struct world *world = *state;
 	const struct kvpull_remote *remote =
 		&world->worker->progress->remotes[0];
 
@@ -600,7 +573,6 @@ TEST(pull_whose_way_cannot_tell_yet_keeps_no_entry)
 /* Each of them is left, not the one that was unused for longest several times. */
 TEST(as_many_connections_as_are_wanted_make_room)
 {
-	struct world *world = *state;
 	uint32_t closed = 0;
 	uint32_t at;
 
@@ -622,7 +594,6 @@ TEST(as_many_connections_as_are_wanted_make_room)
 /* The first one was connected before all others, and used after them. */
 TEST(connection_that_was_unused_for_longest_makes_room)
 {
-	struct world *world = *state;
 	uint32_t at;
 
 	world->read_code = 1;
@@ -645,7 +616,7 @@ TEST(connection_that_was_unused_for_longest_makes_room)
  * With fewer descriptors than entries, claims get some ranks of each ticket,
  * and pulls starve.
  */
-TEST(few_descriptors_are_few_entries)
+UNIT_TEST(few_descriptors_are_few_entries)
 {
 	static const struct {
 		uint64_t descriptors;
@@ -660,7 +631,6 @@ TEST(few_descriptors_are_few_entries)
 	struct rlimit limit;
 	uint32_t at;
 
-	(void)state;
 	assert_non_null(world);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
 	for (at = 0; at < sizeof(cases) / sizeof(*cases); at++) {

@@ -7,8 +7,6 @@
 #define SLOT 3u
 #define GENERATION 9u
 
-#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
-
 static uint64_t shown(const struct world *world, size_t row)
 {
 	const struct kvpull_status *status = &world->worker->status;
@@ -40,18 +38,15 @@ static void say(struct world *world, struct world_caller *caller, uint32_t kind)
 	world_say(world, caller, kind, SLOT, GENERATION);
 }
 
-TEST(step_shows_what_it_counted)
+WORLD_TEST(step_shows_what_it_counted)
 {
-	struct world *world = *state;
-
 	hold(world);
 	assert_int_equal(shown(world, ROW(holds_taken)), 1);
 	assert_int_equal(shown(world, ROW(holds_live)), 1);
 }
 
-TEST(poll_shows_what_it_counted)
+WORLD_TEST(poll_shows_what_it_counted)
 {
-	struct world *world = *state;
 	struct world_caller *caller = consumer(world);
 
 	hold(world);
@@ -67,9 +62,8 @@ TEST(poll_shows_what_it_counted)
 }
 
 /* A note or a heartbeat; a poll that finds neither changes nothing. */
-TEST(consumer_is_shown_with_the_time_of_its_last_word)
+WORLD_TEST(consumer_is_shown_with_the_time_of_its_last_word)
 {
-	struct world *world = *state;
 	struct world_caller *caller = consumer(world);
 	const struct kvpull_status_words *words =
 		&world->worker->status.words[0];
@@ -101,10 +95,8 @@ static void pull_is_shown(const struct world *world,
 	assert_int_equal(word >> 32, 0);
 }
 
-TEST(pull_is_shown_in_the_state_that_it_is_in)
+WORLD_TEST(pull_is_shown_in_the_state_that_it_is_in)
 {
-	struct world *world = *state;
-
 	world->check_code = 0;
 	world_claim(world, 101, 1);
 	world_pull(world, KEY, 101, 0);
@@ -140,9 +132,8 @@ static uint32_t events_of(const struct world *world,
 	return count;
 }
 
-TEST(pull_that_waits_for_its_blocks_is_shown_to_read_when_it_reads)
+WORLD_TEST(pull_that_waits_for_its_blocks_is_shown_to_read_when_it_reads)
 {
-	struct world *world = *state;
 	uint32_t slot;
 
 	world->check_code = 0;
@@ -162,9 +153,8 @@ TEST(pull_that_waits_for_its_blocks_is_shown_to_read_when_it_reads)
 	assert_int_equal(events_of(world, KVPULL_DID_READ, &slot), 1);
 }
 
-TEST(claimed_ticket_is_an_event_for_each_rank)
+WORLD_TEST(claimed_ticket_is_an_event_for_each_rank)
 {
-	struct world *world = *state;
 	uint32_t slot = 0;
 
 	world_claim(world, 105, 2);
@@ -194,10 +184,8 @@ static void rank_joins(struct world *world, uint32_t index, uint32_t rank)
 }
 
 /* A rank that joins takes the place of its predecessor, and of no other rank. */
-TEST(ranks_of_an_instance_are_shown_beside_each_other)
+WORLD_TEST(ranks_of_an_instance_are_shown_beside_each_other)
 {
-	struct world *world = *state;
-
 	rank_joins(world, 0, 0);
 	rank_joins(world, 1, 1);
 	assert_int_equal(joined(world, 0), joined(world, 1));

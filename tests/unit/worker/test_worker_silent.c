@@ -35,11 +35,8 @@ static void pass_spoken_to(struct world *world, uint64_t ns)
 	}
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
-
-TEST(half_that_speaks_is_beaten_for)
+WORLD_TEST(half_that_speaks_is_beaten_for)
 {
-	struct world *world = *state;
 	const uint32_t peer = claimed(world);
 
 	pass_spoken_to(world, 5 * LEASE_NS);
@@ -47,9 +44,8 @@ TEST(half_that_speaks_is_beaten_for)
 }
 
 /* The last beat is two leases old at most: the hold ends within three. */
-TEST(half_that_is_silent_is_beaten_for_two_leases)
+WORLD_TEST(half_that_is_silent_is_beaten_for_two_leases)
 {
-	struct world *world = *state;
 	const uint32_t peer = claimed(world);
 	uint32_t beats;
 
@@ -62,9 +58,8 @@ TEST(half_that_is_silent_is_beaten_for_two_leases)
 	assert_int_equal(world->peers[peer].beats, beats);
 }
 
-TEST(half_that_speaks_again_is_beaten_for_again)
+WORLD_TEST(half_that_speaks_again_is_beaten_for_again)
 {
-	struct world *world = *state;
 	const uint32_t peer = claimed(world);
 	uint32_t beats;
 
@@ -76,9 +71,8 @@ TEST(half_that_speaks_again_is_beaten_for_again)
 }
 
 /* Bytes that are refused, or of nobody, are no word of it. */
-TEST(bytes_that_are_refused_are_no_word)
+WORLD_TEST(bytes_that_are_refused_are_no_word)
 {
-	struct world *world = *state;
 	const uint32_t peer = claimed(world);
 	const uint64_t until_ns = world->now_ns + 4 * LEASE_NS;
 	uint32_t beats = 0;
@@ -95,9 +89,8 @@ TEST(bytes_that_are_refused_are_no_word)
 }
 
 /* A read on its way needs its producer's blocks, whoever is silent. */
-TEST(pull_that_runs_is_beaten_for)
+WORLD_TEST(pull_that_runs_is_beaten_for)
 {
-	struct world *world = *state;
 	const uint32_t peer = claimed(world);
 	uint32_t beats;
 
@@ -114,9 +107,8 @@ TEST(pull_that_runs_is_beaten_for)
 }
 
 /* A ticket that nothing is pulled of, at another producer. */
-TEST(pull_is_beaten_for_where_it_reads)
+WORLD_TEST(pull_is_beaten_for_where_it_reads)
 {
-	struct world *world = *state;
 	const uint32_t peer = claimed(world);
 	uint32_t other;
 	uint32_t beats;
@@ -135,9 +127,8 @@ TEST(pull_is_beaten_for_where_it_reads)
 }
 
 /* Scheduler half and worker know their own lease, and not the producer's. */
-TEST(longer_lease_of_the_two_counts)
+WORLD_TEST(longer_lease_of_the_two_counts)
 {
-	struct world *world = *state;
 	struct kvpull_welcome welcome;
 	uint32_t peer;
 	uint32_t beats;

@@ -85,10 +85,8 @@ static int many_setup(void **state)
 	return world_begin(state, ",\"pulls_max\":80,\"tickets_max\":4");
 }
 
-UNIT_TEST_WITH(small_pull_is_done_in_the_next_poll, world_setup, world_teardown)
+WORLD_TEST(small_pull_is_done_in_the_next_poll)
 {
-	struct world *world = *state;
-
 	(void)one_up(world);
 	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
 	assert_int_equal(copies, 0);
@@ -102,10 +100,8 @@ UNIT_TEST_WITH(small_pull_is_done_in_the_next_poll, world_setup, world_teardown)
 }
 
 /* Memory that is not lent any more is read by the other thread at once. */
-UNIT_TEST_WITH(pull_of_a_peer_that_was_lost_waits_for_no_poll, world_setup,
-	       world_teardown)
+WORLD_TEST(pull_of_a_peer_that_was_lost_waits_for_no_poll)
 {
-	struct world *world = *state;
 	const struct kvpull_worker *worker = world->worker;
 	const uint32_t peer = one_up(world);
 
@@ -123,10 +119,8 @@ UNIT_TEST_WITH(pull_of_a_peer_that_was_lost_waits_for_no_poll, world_setup,
 	world_reported(world, KEY + 1, KVPULL_POLL_LOADED, 0);
 }
 
-UNIT_TEST_WITH(pull_of_a_peer_that_is_lost_before_its_turn_is_handed_over,
-	       world_setup, world_teardown)
+WORLD_TEST(pull_of_a_peer_that_is_lost_before_its_turn_is_handed_over)
 {
-	struct world *world = *state;
 	const uint32_t peer = one_up(world);
 
 	world_pull(world, KEY, SERIAL, 0);
@@ -141,10 +135,8 @@ UNIT_TEST_WITH(pull_of_a_peer_that_is_lost_before_its_turn_is_handed_over,
 }
 
 /* The engine's thread copies it, so nothing else wakes that thread. */
-UNIT_TEST_WITH(small_pull_wakes_an_engine_that_sleeps, world_setup,
-	       world_teardown)
+WORLD_TEST(small_pull_wakes_an_engine_that_sleeps)
 {
-	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
 
 	(void)one_up(world);
@@ -159,10 +151,8 @@ UNIT_TEST_WITH(small_pull_wakes_an_engine_that_sleeps, world_setup,
 	worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 }
 
-UNIT_TEST_WITH(small_pull_says_when_it_reached_each_phase, world_setup,
-	       world_teardown)
+WORLD_TEST(small_pull_says_when_it_reached_each_phase)
 {
-	struct world *world = *state;
 	const struct kvpull_poll_record *record = &world->records[0];
 
 	(void)one_up(world);
@@ -185,11 +175,8 @@ static void revoke_first(uint32_t peer)
 	kvpull_revocation_write(&entries[0][SLOT], SERIAL);
 }
 
-UNIT_TEST_WITH(hold_that_ends_in_mid_copy_is_expired, world_setup,
-	       world_teardown)
+WORLD_TEST(hold_that_ends_in_mid_copy_is_expired)
 {
-	struct world *world = *state;
-
 	(void)one_up(world);
 	in_copy = revoke_first;
 	world->read_code = world->check_code = 1;
@@ -220,11 +207,8 @@ static void revoke_first_in_second(uint32_t peer)
 		revoke_first(peer);
 }
 
-UNIT_TEST_WITH(entries_are_read_after_the_data_of_all_ranks, world_setup,
-	       world_teardown)
+WORLD_TEST(entries_are_read_after_the_data_of_all_ranks)
 {
-	struct world *world = *state;
-
 	two_up(world, 0);
 	in_copy = revoke_first_in_second;
 	world->read_code = world->check_code = 1;
@@ -241,10 +225,8 @@ static void revoke_second(uint32_t peer)
 		kvpull_revocation_write(&entries[1][SLOT], SERIAL);
 }
 
-UNIT_TEST_WITH(entry_of_each_rank_is_judged, world_setup, world_teardown)
+WORLD_TEST(entry_of_each_rank_is_judged)
 {
-	struct world *world = *state;
-
 	two_up(world, 0);
 	in_copy = revoke_second;
 	world->read_code = world->check_code = 1;
@@ -261,10 +243,8 @@ static void close_first(uint32_t peer)
 	assert_false(kvpull_mapping_is_free(lent[peer]));
 }
 
-UNIT_TEST_WITH(peer_that_is_lost_in_mid_copy_is_judged_by_progress, world_setup,
-	       world_teardown)
+WORLD_TEST(peer_that_is_lost_in_mid_copy_is_judged_by_progress)
 {
-	struct world *world = *state;
 	const uint32_t peer = one_up(world);
 
 	in_copy = close_first;
@@ -279,10 +259,8 @@ UNIT_TEST_WITH(peer_that_is_lost_in_mid_copy_is_judged_by_progress, world_setup,
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPEER);
 }
 
-UNIT_TEST_WITH(peer_that_came_back_is_lent_again, world_setup, world_teardown)
+WORLD_TEST(peer_that_came_back_is_lent_again)
 {
-	struct world *world = *state;
-
 	lose(world, one_up(world));
 	world_pass(world, 10 * WORLD_MS);
 	assert_int_equal(world_up(world, "7-0", 0, 1), 0);
@@ -299,20 +277,15 @@ static void is_handed_over(struct world *world, uint32_t flags)
 	assert_int_equal(copies, 0);
 }
 
-UNIT_TEST_WITH(what_waits_to_be_written_is_handed_over, world_setup,
-	       world_teardown)
+WORLD_TEST(what_waits_to_be_written_is_handed_over)
 {
-	struct world *world = *state;
-
 	(void)one_up(world);
 	is_handed_over(world, KVPULL_FLAG_READY);
 	world_silent(world, KEY);
 }
 
-UNIT_TEST_WITH(memory_that_is_not_lent_is_read_by_progress, world_setup,
-	       world_teardown)
+WORLD_TEST(memory_that_is_not_lent_is_read_by_progress)
 {
-	struct world *world = *state;
 	const uint32_t peer = one_up(world);
 
 	kvpull_mapping_close(lent[peer]);
@@ -322,11 +295,8 @@ UNIT_TEST_WITH(memory_that_is_not_lent_is_read_by_progress, world_setup,
 	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
 }
 
-UNIT_TEST_WITH(slot_beyond_what_is_lent_is_handed_over, world_setup,
-	       world_teardown)
+WORLD_TEST(slot_beyond_what_is_lent_is_handed_over)
 {
-	struct world *world = *state;
-
 	world_lends(world);
 	slots_lent = SLOT;
 	world_claim(world, SERIAL, 1);
@@ -336,10 +306,8 @@ UNIT_TEST_WITH(slot_beyond_what_is_lent_is_handed_over, world_setup,
 	assert_int_equal(world->read_starts, 1);
 }
 
-UNIT_TEST_WITH(rank_that_is_another_is_handed_over, world_setup, world_teardown)
+WORLD_TEST(rank_that_is_another_is_handed_over)
 {
-	struct world *world = *state;
-
 	world_lends(world);
 	world_claim(world, SERIAL, 1);
 	world_poll(world, 2);
@@ -348,21 +316,15 @@ UNIT_TEST_WITH(rank_that_is_another_is_handed_over, world_setup, world_teardown)
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
 }
 
-UNIT_TEST_WITH(ranks_that_are_exchanged_are_handed_over, world_setup,
-	       world_teardown)
+WORLD_TEST(ranks_that_are_exchanged_are_handed_over)
 {
-	struct world *world = *state;
-
 	two_up(world, 1);
 	is_handed_over(world, 0);
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
 }
 
-UNIT_TEST_WITH(rank_of_a_larger_instance_is_handed_over, world_setup,
-	       world_teardown)
+WORLD_TEST(rank_of_a_larger_instance_is_handed_over)
 {
-	struct world *world = *state;
-
 	world_lends(world);
 	world_claim(world, SERIAL, 1);
 	world_poll(world, 2);
@@ -372,9 +334,8 @@ UNIT_TEST_WITH(rank_of_a_larger_instance_is_handed_over, world_setup,
 }
 
 /* A pin that is kept leaves a lost peer mapped, and never connected again. */
-UNIT_TEST_WITH(refused_ticket_leaves_no_pin, world_setup, world_teardown)
+WORLD_TEST(refused_ticket_leaves_no_pin)
 {
-	struct world *world = *state;
 	uint32_t peer;
 
 	world_lends(world);
@@ -388,10 +349,8 @@ UNIT_TEST_WITH(refused_ticket_leaves_no_pin, world_setup, world_teardown)
 }
 
 /* A block that the peer does not have would be read from elsewhere. */
-UNIT_TEST_WITH(block_beyond_the_peers_is_handed_over, world_setup,
-	       world_teardown)
+WORLD_TEST(block_beyond_the_peers_is_handed_over)
 {
-	struct world *world = *state;
 	const uint32_t remote = WORLD_BLOCKS;
 	const uint32_t local = 0;
 	struct kvpull_command command = { .kind = KVPULL_COMMAND_PULL,
@@ -410,20 +369,16 @@ UNIT_TEST_WITH(block_beyond_the_peers_is_handed_over, world_setup,
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_ETRUNCATED);
 }
 
-UNIT_TEST_WITH(released_ticket_is_not_copied, world_setup, world_teardown)
+WORLD_TEST(released_ticket_is_not_copied)
 {
-	struct world *world = *state;
-
 	(void)one_up(world);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, SERIAL);
 	is_handed_over(world, 0);
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
 }
 
-UNIT_TEST_WITH(release_takes_a_waiting_pull_along, world_setup, world_teardown)
+WORLD_TEST(release_takes_a_waiting_pull_along)
 {
-	struct world *world = *state;
-
 	(void)one_up(world);
 	world_pull(world, KEY, SERIAL, 0);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, SERIAL);
@@ -436,11 +391,8 @@ UNIT_TEST_WITH(release_takes_a_waiting_pull_along, world_setup, world_teardown)
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
 }
 
-UNIT_TEST_WITH(aborted_before_its_turn_is_not_copied, world_setup,
-	       world_teardown)
+WORLD_TEST(aborted_before_its_turn_is_not_copied)
 {
-	struct world *world = *state;
-
 	(void)one_up(world);
 	world_pull(world, KEY, SERIAL, 0);
 	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
@@ -451,10 +403,8 @@ UNIT_TEST_WITH(aborted_before_its_turn_is_not_copied, world_setup,
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
 }
 
-UNIT_TEST_WITH(late_pull_is_not_begun, world_setup, world_teardown)
+WORLD_TEST(late_pull_is_not_begun)
 {
-	struct world *world = *state;
-
 	(void)one_up(world);
 	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
 	world_pass(world, 501 * WORLD_MS);
@@ -483,9 +433,9 @@ static void big_pull(struct world *world, uint64_t key)
 	assert_int_equal(kvpull_worker_start_loads(world->worker), 0);
 }
 
-UNIT_TEST_WITH(poll_copies_128_kib, many_setup, world_teardown)
+UNIT_TEST_OF(struct world, world, poll_copies_128_kib, many_setup,
+	     world_teardown)
 {
-	struct world *world = *state;
 	struct kvpull_poll_record records[MANY];
 	uint32_t at;
 
@@ -540,11 +490,9 @@ static int help_teardown(void **state)
 	return world_teardown(state);
 }
 
-UNIT_TEST_WITH(poll_with_nothing_to_tell_helps_to_copy, world_setup,
-	       help_teardown)
+UNIT_TEST_OF(struct world, world, poll_with_nothing_to_tell_helps_to_copy,
+	     world_setup, help_teardown)
 {
-	struct world *world = *state;
-
 	pull_of_the_thread(world);
 	world_pull(world, KEY + 1, SERIAL, KVPULL_FLAG_RELEASE);
 	world_poll(world, 1);
@@ -569,32 +517,27 @@ UNIT_TEST_WITH(poll_with_nothing_to_tell_helps_to_copy, world_setup,
 	assert_int_equal(helps, 0);
 }
 
-UNIT_TEST_WITH(poll_that_may_copy_nothing_does_not_help, world_setup,
-	       help_teardown)
+UNIT_TEST_OF(struct world, world, poll_that_may_copy_nothing_does_not_help,
+	     world_setup, help_teardown)
 {
-	struct world *world = *state;
-
 	pull_of_the_thread(world);
 	world->worker->facts.config.inline_bytes = 0;
 	world_poll(world, 1);
 	assert_int_equal(helps, 0);
 }
 
-UNIT_TEST_WITH(engine_that_sleeps_does_not_help, world_setup, help_teardown)
+UNIT_TEST_OF(struct world, world, engine_that_sleeps_does_not_help, world_setup,
+	     help_teardown)
 {
-	struct world *world = *state;
-
 	pull_of_the_thread(world);
 	assert_true(kvpull_worker_event_fd(world->worker) >= 0);
 	world_poll(world, 2);
 	assert_int_equal(helps, 0);
 }
 
-UNIT_TEST_WITH(who_makes_progress_itself_does_not_help, world_setup,
-	       help_teardown)
+UNIT_TEST_OF(struct world, world, who_makes_progress_itself_does_not_help,
+	     world_setup, help_teardown)
 {
-	struct world *world = *state;
-
 	pull_of_the_thread(world);
 	world->worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 	world_poll(world, 3);
@@ -602,10 +545,8 @@ UNIT_TEST_WITH(who_makes_progress_itself_does_not_help, world_setup,
 	assert_int_equal(helps, 0);
 }
 
-UNIT_TEST_WITH(large_pull_is_handed_over, world_setup, world_teardown)
+WORLD_TEST(large_pull_is_handed_over)
 {
-	struct world *world = *state;
-
 	(void)one_up(world);
 	world->worker->facts.config.inline_bytes = 2 * WORLD_BLOCK_BYTES - 1;
 	is_handed_over(world, 0);

@@ -6,11 +6,8 @@
 #define KEY 1u
 #define SERIAL 101u
 
-#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
-
-TEST(pull_that_the_scheduler_refused_is_reported_failed)
+WORLD_TEST(pull_that_the_scheduler_refused_is_reported_failed)
 {
-	struct world *world = *state;
 	const uint32_t none = 0;
 	const struct kvpull_command command = {
 		.kind = KVPULL_COMMAND_PULL,
@@ -26,19 +23,16 @@ TEST(pull_that_the_scheduler_refused_is_reported_failed)
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_ETRUNCATED);
 }
 
-TEST(pull_without_a_claim_expires)
+WORLD_TEST(pull_without_a_claim_expires)
 {
-	struct world *world = *state;
-
 	world_pull(world, KEY, SERIAL, 0);
 	world_poll(world, 1);
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
 }
 
 /* Parts of all pulls come from one pool: who cannot have all takes none. */
-TEST(pulls_that_want_the_same_parts_do_not_block_each_other)
+WORLD_TEST(pulls_that_want_the_same_parts_do_not_block_each_other)
 {
-	struct world *world = *state;
 	struct kvpull_progress *progress = world->worker->progress;
 
 	world_claim(world, SERIAL, 2);

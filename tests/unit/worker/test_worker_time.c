@@ -72,11 +72,8 @@ BESIDE_A_THREAD(hold_ends_at_the_first_poll_after_its_lease_beside_a_thread)
 	assert_int_equal(reported_after(world, 1200, 300), 3600);
 }
 
-UNIT_TEST_WITH(hold_ends_a_gap_after_its_lease_without_a_thread, world_setup,
-	       world_teardown)
+WORLD_TEST(hold_ends_a_gap_after_its_lease_without_a_thread)
 {
-	struct world *world = *state;
-
 	hold(world);
 	assert_int_equal(reported_after(world, 1200, 0), 4800);
 }

@@ -192,4 +192,8 @@ void world_reported(const struct world *world, uint64_t key, uint32_t kind,
 		    int32_t reason);
 void world_silent(const struct world *world, uint64_t key);
 
+/* A test in a world of its own. */
+#define WORLD_TEST(name)                                                       \
+	UNIT_TEST_OF(struct world, world, name, world_setup, world_teardown)
+
 #endif /* KVPULL_TESTS_UNIT_WORKER_WORLD */
