@@ -361,7 +361,7 @@ check-fabric: ## guests with soft RDMA, faults between them; SMOKE=1, ONLY=name*
 	$(Q)+$(SUBMAKE) all scenario-programs $(B)/fabric_stranger $(B)/fabric_pool
 	$(Q)tests/fabric/run.sh $(if $(SMOKE),--smoke) $(B) $(ONLY)
 
-check-engine: lib ## real vLLM engines on this machine; SMOKE=1: the short set
+check-engine: lib $(FAKE_CUDA) ## real vLLM engines on this machine; SMOKE=1: the short set
 	$(Q)PYTHON=$(PYTHON) tests/engine/check.sh $(B) $(if $(filter 1,$(SMOKE)),--smoke) $(ENGINE_ARGS)
 
 signatures: ## what the package touches in vLLM, in the wheels of all its versions; WRITE=1: the table anew

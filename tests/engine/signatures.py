@@ -90,7 +90,7 @@ REACHED = {
     ),
     "vllm.multimodal.inputs.PlaceholderRange": "offset",
     "vllm.multimodal.processing.BaseProcessingInfo": "ctx model_id",
-    "vllm.platforms.interface.Platform": "get_device_name",
+    "vllm.platforms.interface.Platform": "get_device_name is_cuda",
     "vllm.v1.core.block_pool.BlockPool": (
         "cached_block_hash_to_block get_num_free_blocks num_gpu_blocks"
     ),

@@ -30,7 +30,7 @@ from kvpull_vllm import (
     settings,
     signatures,
 )
-from kvpull_vllm.abi import Library
+from kvpull_vllm.abi import CONST, Library
 from kvpull_vllm.core import Core, watch_output
 from kvpull_vllm.halves import Model, Opening, SchedulerHalf, WorkerHalf, logger
 from kvpull_vllm.scheduler import (
@@ -150,7 +150,15 @@ def _opening(
         else 0,
         dp_rank=parallel.data_parallel_rank,
         groups=groups,
+        device=_device(vllm_config) if is_worker else (0, 0),
     )
+
+
+def _device(vllm_config: Any) -> tuple[int, int]:
+    """Return where this worker computes, as the library knows it."""
+    if vllm_config.device_config.device_type == "cpu":
+        return 0, 0
+    return CONST["KVPULL_DEVICE_CUDA"], torch.cuda.current_device()
 
 
 def _answer(vllm_config: Any, own: Any) -> dict[str, Any]:
@@ -207,6 +215,7 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
             bool(vllm_config.cache_config.enable_prefix_caching),
             any(map(layout.is_state, layout.groups(kv_cache_config))),
         )
+        settings.check_device(vllm_config.device_config.device_type, own)
         neighbours = inside.neighbours()
         settings.check_neighbours(neighbours, own.ticket_only)
         self._is_alone = len(neighbours) < 2
@@ -255,6 +264,7 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
                 kv_cache_config,
                 self._head_first(opening),
                 own.memory == "provided",
+                vllm_config.device_config.device_type,
             )
             atexit.register(self.shutdown)
         side, calls = (

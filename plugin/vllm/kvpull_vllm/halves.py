@@ -79,6 +79,7 @@ class Opening:
     tp_rank: int
     dp_rank: int
     groups: list[tuple[int, int]]  # tokens a block, kind
+    device: tuple[int, int] = (0, 0)  # of a worker: KVPULL_DEVICE_*, which
 
 
 @dataclass(frozen=True)
@@ -274,6 +275,8 @@ class _Half:
             groups=groups,
             group_bytes=ffi.sizeof("struct kvpull_group"),
             group_count=len(opening.groups),
+            device_kind=opening.device[0],
+            device_index=opening.device[1],
         )
 
     def _check(self, what: str, code: int, detail: Any = None) -> int:
@@ -472,10 +475,16 @@ class WorkerHalf(_Half):
         self._buffer = ffi.buffer(self._records)
         self._unpack = layout("kvpull_poll_record").iter_unpack
 
-    def memory_alloc(self, byte_count: int, huge: bool) -> Any:
-        """Return struct kvpull_memory of memory that consumers can map."""
+    def memory_alloc(
+        self, byte_count: int, huge: bool, device: bool = False
+    ) -> Any:
+        """Return struct kvpull_memory of memory that consumers can map.
+
+        device: of the device that the opening named; huge is False then.
+        """
         memory = new("kvpull_memory")
         flags = CONST["KVPULL_MEMORY_HUGE"] if huge else 0
+        flags |= CONST["KVPULL_MEMORY_DEVICE"] if device else 0
         self._check(
             f"memory for {byte_count} bytes of KV cache",
             self._ops.memory_alloc(self._handle, byte_count, flags, memory),
@@ -541,6 +550,11 @@ class WorkerHalf(_Half):
         code = self._ops.start_loads(self._handle, ffi.NULL)
         if code < 0:
             self._check("start_loads", code)
+
+    def engine_mark(self, stream: int) -> int:
+        """Say that loads land behind what the stream has; 0: it cannot now."""
+        mark = self._ops.engine_mark(self._handle, stream)
+        return mark if mark >= 0 else self._check("engine_mark", mark)
 
     def poll(self) -> list[Report]:
         """Return what ended."""

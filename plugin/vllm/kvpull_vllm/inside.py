@@ -86,6 +86,13 @@ def kernels(dtype: Any, block: int, head: int, cache_dtype: str) -> str:
     return _get_attn_isa(dtype, block, head, cache_dtype)
 
 
+def is_cuda() -> bool:
+    """Say whether vLLM's devices are those of CUDA, not of ROCm's like names."""
+    from vllm.platforms import current_platform
+
+    return bool(current_platform.is_cuda())
+
+
 def device() -> str:
     """Return the name of this machine's devices: they choose kernels by it."""
     from vllm.platforms import current_platform

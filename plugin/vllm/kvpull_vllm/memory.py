@@ -14,16 +14,33 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from kvpull_vllm.abi import ffi
+from kvpull_vllm.abi import address, ffi
 from kvpull_vllm.halves import WorkerHalf, logger
 
 
-class ProvidedMemory(TorchFunctionMode):
-    """The context; .memory is struct kvpull_memory once it was asked for."""
+class _Place:
+    """Bytes of a device, as torch takes them from other libraries."""
 
-    def __init__(self, worker: WorkerHalf) -> None:
+    def __init__(self, base: int, byte_count: int) -> None:
+        self.__cuda_array_interface__ = {
+            "version": 3,
+            "shape": (byte_count,),
+            "typestr": "|i1",
+            "data": (base, False),
+        }
+
+
+class ProvidedMemory(TorchFunctionMode):
+    """The context; .memory is struct kvpull_memory once it was asked for.
+
+    device: the type of the device that the KV cache is asked for on.
+    """
+
+    def __init__(self, worker: WorkerHalf, device: str = "cpu") -> None:
         super().__init__()
         self._worker = worker
+        self._device = device
+        self._place: _Place | None = None  # torch is said to keep it, too
         self.memory: Any = None
 
     def __torch_function__(
@@ -41,9 +58,11 @@ class ProvidedMemory(TorchFunctionMode):
             and len(args) == 1
             and isinstance(args[0], int)
             and kwargs.get("dtype") == torch.int8
-            and torch.device(kwargs.get("device") or "cpu").type == "cpu"
+            and torch.device(kwargs.get("device") or "cpu").type == self._device
         ):
-            return self._provide(args[0])
+            if self._device == "cpu":
+                return self._provide(args[0])
+            return self._provide_there(args[0], kwargs["device"])
         return func(*args, **kwargs)
 
     def _provide(self, byte_count: int) -> torch.Tensor:
@@ -59,3 +78,17 @@ class ProvidedMemory(TorchFunctionMode):
         return torch.frombuffer(
             ffi.buffer(memory.base, byte_count), dtype=torch.int8
         )
+
+    def _provide_there(self, byte_count: int, device: Any) -> torch.Tensor:
+        # What torch keeps for later tensors is not there for this one.
+        torch.cuda.empty_cache()
+        self.memory = self._worker.memory_alloc(byte_count, False, device=True)
+        logger.info(
+            "kvpull: %d bytes of KV cache in memory of %s that consumers on "
+            "this node can map, in %.2f s",
+            byte_count,
+            device,
+            self.memory.took_ns / 1e9,
+        )
+        self._place = _Place(address(self.memory.base), byte_count)
+        return torch.as_tensor(self._place, device=device)

@@ -188,16 +188,12 @@ def check_engine(vllm_config: Any) -> None:
         "enable_permute_local_kv": inside.option(
             vllm_config.kv_transfer_config, "enable_permute_local_kv", False
         ),
-        f"device {vllm_config.device_config.device_type}": (
-            vllm_config.device_config.device_type != "cpu"
-        ),
     }
     for name, wrong in refused.items():
         if wrong:
             raise ConfigError(
                 f"KVPullConnector: {name} is not supported by this version; "
-                "it serves one stage of tensor-parallel ranks whose KV cache "
-                "lies in host memory"
+                "it serves one stage of tensor-parallel ranks"
             )
     if vllm_config.model_config.use_mla and not inside.rotates_heads():
         raise ConfigError(
@@ -206,6 +202,29 @@ def check_engine(vllm_config: Any) -> None:
             "tokens, so that a token alone is computed otherwise than in a "
             "row, and no engine can go on from what another one computed"
         )
+
+
+def check_device(device: str, own: Settings) -> None:
+    """Refuse devices that this version does not serve, or is not told to."""
+    if device == "cpu":
+        return
+    key = own.config.get("device", os.environ.get("KVPULL_DEVICE", "off"))
+    if device != "cuda" or not inside.is_cuda():
+        wrong = "serves KV caches in the memory of hosts and of CUDA's devices"
+    elif own.memory != "provided":
+        wrong = "takes a GPU's KV cache from the library: unset memory"
+    elif key == "off":
+        wrong = (
+            "was built against a fake driver of GPUs, and has never run on "
+            'one: to try it set {"device": "required"} in '
+            "kv_connector_extra_config"
+        )
+    else:
+        return
+    raise ConfigError(
+        f"KVPullConnector: device {device} is not supported: this version "
+        f"{wrong}"
+    )
 
 
 def names_media(vllm_config: Any) -> bool:

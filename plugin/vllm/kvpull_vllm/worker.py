@@ -44,11 +44,14 @@ class WorkerSide:
         kv_cache_config: Any,
         head_first: int,
         provided: bool,
+        device: str = "cpu",
     ) -> None:
         self.half = half
         self._kv_cache_config = kv_cache_config
         self._head_first = head_first
-        self._context = ProvidedMemory(half) if provided else None
+        self._device = device
+        self._context = ProvidedMemory(half, device) if provided else None
+        self._awaits_mark = False
         self._names: dict[int, str] = {}
         self._failed: list[str] = []
         self._pulls = traces.Pulls(half.rank)
@@ -97,7 +100,18 @@ class WorkerSide:
                     '{"memory": "foreign"} in kv_connector_extra_config '
                     "consumers read it by process_vm_readv"
                 )
-        return CONST["KVPULL_REGION_PROVIDED"], base, memory.bytes
+        kind = "PROVIDED" if self._device == "cpu" else "DEVICE"
+        return CONST[f"KVPULL_REGION_{kind}"], base, memory.bytes
+
+    def _mark(self) -> None:
+        """Let this step's loads land behind what is queued by now.
+
+        That is the zeroing of their blocks, and each step in flight, which may
+        use blocks of requests that have ended.
+        """
+        stream = torch.cuda.current_stream().cuda_stream
+        # While a graph is captured there is none, and loads wait for the next.
+        self._awaits_mark = not self.half.engine_mark(stream)
 
     def step(self, meta: Any) -> None:
         """Take a step, before the forward pass."""
@@ -107,6 +121,8 @@ class WorkerSide:
         self._failed += meta.failed
         if meta.places:
             self._pulls.begin(meta.places)
+        if self._device != "cpu" and (meta.step or self._awaits_mark):
+            self._mark()
         if meta.step:
             self._tally.is_busy = True
             code = self.half.step(meta.step)
