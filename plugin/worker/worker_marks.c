@@ -34,48 +34,49 @@ thread_of(const struct kvpull_worker *worker)
  * A place that nobody waits for: the newest one's again, if it can be. There is
  * one more than there can be pulls and holds that wait.
  */
-static uint32_t mark_place(const struct kvpull_marks *marks)
+static uint32_t mark_place(const struct kvpull_worker *worker)
 {
+	const struct kvpull_marks *const marks = &worker->marks;
 	uint32_t at = marks->newest;
 
 	if (at != KVPULL_NONE && !marks->users[at])
 		return at;
-	for (at = 0; marks->users[at];)
+	for (at = 0; at < marks->place_count && marks->users[at];)
 		at++;
+	kvpull_check(&worker->facts.log, at < marks->place_count);
 	return at;
 }
 
 /* 1: taken; 0: a graph is captured; else the table's error. */
-static int mark_take(struct kvpull_marks *marks,
-		     const struct kvpull_device_thread *thread, uint64_t stream)
+static int mark_take(struct kvpull_worker *worker, uint64_t stream)
 {
+	const struct kvpull_device_thread *const thread = thread_of(worker);
 	struct kvpull_device *const device =
 		kvpull_device_thread_device(thread);
-	const uint32_t at = mark_place(marks);
+	const uint32_t at = mark_place(worker);
 	struct kvpull_device_event *const event =
 		kvpull_device_thread_mark(thread, at);
 	const int code = device->ops->mark(device, stream, event);
 
 	if (code == 1) {
-		marks->newest = at;
-		marks->after = (uint64_t)(uintptr_t)event;
+		worker->marks.newest = at;
+		worker->marks.after = (uint64_t)(uintptr_t)event;
 	}
 	return code;
 }
 
 int64_t kvpull_worker_mark(struct kvpull_worker *worker, uint64_t stream)
 {
-	const struct kvpull_device_thread *const thread = thread_of(worker);
 	struct kvpull_marks *const marks = &worker->marks;
 	int code = 1;
 
-	if (!thread)
+	if (!thread_of(worker))
 		return KVPULL_EUNSUPPORTED;
 	if (stream == KVPULL_STREAM_NONE) {
 		marks->newest = KVPULL_NONE;
 		marks->after = KVPULL_AFTER_NOTHING;
 	} else {
-		code = mark_take(marks, thread, stream);
+		code = mark_take(worker, stream);
 	}
 	marks->is_fresh = code == 1;
 	marks->is_capturing = !code;

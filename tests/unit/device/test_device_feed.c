@@ -313,8 +313,8 @@ UNIT_TEST(row_beyond_its_mapping_is_not_copied)
 	(void)job_order(1, 0, 1, MIB);
 	feeds.jobs[1].region_count = 0;
 	/* A region that leaves less room behind it, and one that lies outside. */
-	(void)job_order(2, 0, 1, MIB);
-	feeds.regions[2].offset = MIB + 1;
+	(void)job_order(2, 0, 2, MIB);
+	feeds.regions[2].offset = MIB;
 	(void)job_order(3, 0, 1, MIB);
 	feeds.regions[3].offset = 2 * MIB + 1;
 	all_reached();

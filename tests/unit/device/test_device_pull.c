@@ -73,6 +73,13 @@ static void pulled_with(const char *keys)
 		MUST(pull_end() == KVPULL_POLL_LOADED);
 		MUST(blocks_right(key) == COUNT);
 	}
+	/* Of host memory the engine's thread would copy it. */
+	block_put(&p, 0, 99);
+	hold(key, 1, 0);
+	pull(key, FIRST, 1);
+	step(&mark);
+	MUST(pull_end() == KVPULL_POLL_LOADED);
+	MUST(block_is(&d, FIRST, 99));
 	MUST(!world.lines);
 	engines_close();
 }
@@ -299,7 +306,7 @@ static void ready_of_another(void)
 	pull(1, FIRST, COUNT);
 	step(&nothing);
 	stream_end();
-	turns(200);
+	turns_until(kvpull_clock_ns() + KVPULL_NS_PER_S / 5);
 	MUST(!d.kind);
 	MUST(!worker_ops->hold_ready(p.worker, 1));
 	MUST(pull_end() == KVPULL_POLL_LOADED);
@@ -450,6 +457,8 @@ UNIT_TEST(peer_that_ends_leaves_no_mapping)
 
 static void import_refused(void)
 {
+	uint32_t at;
+
 	refused_by_driver("cuMemImportFromShareableHandle 101");
 	engines_open(AUTO);
 	begin(1);
@@ -457,6 +466,11 @@ static void import_refused(void)
 	MUST(pull_end() == KVPULL_POLL_FAILED);
 	MUST(d.reason == KVPULL_EROUTE);
 	MUST(said("cuMemImportFromShareableHandle: 101"));
+	/* Its memory would be refused again: it is not called again. */
+	d.kind = 0;
+	for (at = 0; at < 1000 && !said("is given up: EROUTE"); at++)
+		turns(1);
+	MUST(said("is given up: EROUTE"));
 	engines_close();
 }
 
@@ -471,18 +485,23 @@ UNIT_TEST(memory_that_cannot_be_mapped_fails_the_pull)
  */
 static void lost(void)
 {
+	uint32_t at;
+
 	engines_open(AUTO);
 	begin(1);
 	step(&nothing);
 	MUST(pull_end() == KVPULL_POLL_LOADED);
+	hold(3, COUNT, 0);
 	hold(2, COUNT, 0);
 	pull(2, FIRST, COUNT);
 	device_break();
 	MUST(worker_ops->engine_mark(p.worker, 0) == KVPULL_EDEVICE);
 	step(&nothing);
 	MUST(pull_end() == KVPULL_POLL_FAILED);
-	while (p.sent < 2)
+	/* Nobody has asked for the third one. */
+	for (at = 0; at < 1000 && p.sent < 3; at++)
 		turn_of_p();
+	MUST(p.sent == 3);
 	MUST(said("the device is lost: all holds and pulls end"));
 	/* The process keeps what the device has, and the fake counts it. */
 	_exit(0);
