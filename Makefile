@@ -171,7 +171,7 @@ $(B)/libkvpull.so: $(B)/$(SONAME)
 	$(Q)ln -sf $(SONAME) $@
 
 # Its probe is the model engine of ib_pull.
-$(B)/kvpull_doctor: $(B)/tools/ib_pull_engine.o
+$(B)/kvpull_doctor: $(B)/tools/ib_pull_engine.o $(B)/tools/ib_pull_blocks.o
 # Tools dlopen the library, as an engine does.
 $(TOOLS): $(B)/%: $$(addsuffix .o,$$(addprefix $(B)/,$$(basename \
 		$$(wildcard tools/$$*.c tools/$$*_*.c tools/cli/*.c)))) \
@@ -258,7 +258,7 @@ $(B)/kvpull_bench: $(BENCH_OBJ) $(B)/tools/kvpull_doctor_calibrate.o $(TEST_LIBS
 	$(call LINK_TEST)
 
 # The scenarios see the library through the ABI alone.
-$(B)/kvpull_scenarios: $(SCENARIO_OBJ) $(B)/tools/ib_pull_engine.o | $(B)/libkvpull.so $(B)/kvpull_top
+$(B)/kvpull_scenarios: $(SCENARIO_OBJ) $(B)/tools/ib_pull_engine.o $(B)/tools/ib_pull_blocks.o | $(FAKE_CUDA) $(B)/libkvpull.so $(B)/kvpull_top
 	$(call SAY,LD,$@)
 	$(Q)$(CC) -o $@ $^ $(ALL_LDFLAGS) $(RPATH) -ljansson -lpthread -ldl -lm
 

@@ -71,16 +71,6 @@ static uint32_t rank_heads(const struct engine *engine)
 	return ENGINE_HEADS / engine->tp_size;
 }
 
-static uint64_t rank_block_bytes(const struct engine *engine)
-{
-	return engine->shape.block_bytes / engine->tp_size;
-}
-
-static uint64_t layer_bytes(const struct engine *engine)
-{
-	return rank_block_bytes(engine) * engine->shape.block_count;
-}
-
 static int memory_take(struct engine *engine, uint32_t rank)
 {
 	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
@@ -93,9 +83,10 @@ static int memory_take(struct engine *engine, uint32_t rank)
 		engine->memory[rank] = own == MAP_FAILED ? NULL : own;
 		return own == MAP_FAILED ? KVPULL_ENOMEM : 0;
 	}
-	code = engine->ops->worker->memory_alloc(engine->workers[rank],
-						 engine->memory_bytes,
-						 KVPULL_MEMORY_HUGE, &memory);
+	code = engine->ops->worker->memory_alloc(
+		engine->workers[rank], engine->memory_bytes,
+		engine->gpu ? KVPULL_MEMORY_DEVICE : KVPULL_MEMORY_HUGE,
+		&memory);
 	if (code)
 		return code;
 	engine->memory[rank] = memory.base;
@@ -112,7 +103,8 @@ static int regions_register(struct engine *engine, uint32_t rank,
 	struct kvpull_cache caches[KVPULL_GROUPS_MAX];
 	const struct kvpull_region region = {
 		.struct_size = sizeof(region),
-		.kind = engine->device  ? KVPULL_REGION_DMABUF :
+		.kind = engine->gpu     ? KVPULL_REGION_DEVICE :
+			engine->device  ? KVPULL_REGION_DMABUF :
 			engine->foreign ? KVPULL_REGION_FOREIGN :
 					  KVPULL_REGION_PROVIDED,
 		.fd = engine->device ? STDERR_FILENO : -1,
@@ -134,9 +126,9 @@ static int regions_register(struct engine *engine, uint32_t rank,
 			.group_index = group,
 			.layer_first = group * layers,
 			.layer_count = layers,
-			.offset = group * layers * layer_bytes(engine),
-			.layer_stride = layer_bytes(engine),
-			.block_stride = rank_block_bytes(engine),
+			.offset = group * layers * engine_layer_bytes(engine),
+			.layer_stride = engine_layer_bytes(engine),
+			.block_stride = engine_rank_block_bytes(engine),
 			.head_stride = shape->block_bytes / ENGINE_HEADS,
 			.block_count = shape->block_count,
 			.row_count = 1,
@@ -235,6 +227,8 @@ static int halves_open(struct engine *engine,
 		.groups = groups,
 		.group_bytes = sizeof(*groups),
 		.group_count = params->shape.group_count,
+		.device_kind = params->gpu ? params->gpu->kind : 0,
+		.device_index = params->gpu ? params->gpu->index : 0,
 	};
 	uint32_t index;
 	int code = 0;
@@ -285,11 +279,12 @@ int engine_open(struct engine *engine, const struct engine_params *params)
 	engine->ops = params->ops;
 	engine->shape = *shape;
 	engine->tp_size = params->tp_size;
+	engine->gpu = params->gpu;
 	engine->foreign = params->foreign;
 	engine->device = params->device;
 	engine->part = params->part;
 	engine->carrier = params->carrier;
-	engine->memory_bytes = layer_bytes(engine) * shape->layer_count;
+	engine->memory_bytes = engine_layer_bytes(engine) * shape->layer_count;
 	engine->bytes_capacity = STEP_BYTES;
 	engine->bytes = malloc(STEP_BYTES);
 	engine->free_blocks =
@@ -463,6 +458,9 @@ int engine_rank_turn(struct engine *engine, uint32_t rank, const void *bytes,
 		return engine->carrier->turn(engine->carrier->context, rank,
 					     bytes, byte_count, records,
 					     capacity);
+	if (byte_count && engine->gpu &&
+	    ops->engine_mark(worker, engine->gpu->stream) < 0)
+		return KVPULL_EDEVICE;
 	if (byte_count) {
 		code = ops->step(worker, bytes, byte_count);
 		if (!code)
@@ -584,101 +582,4 @@ void engine_blocks_give(struct engine *engine, const uint32_t *ids,
 	memcpy(engine->free_blocks + engine->free_count, ids,
 	       count * sizeof(*ids));
 	engine->free_count += count;
-}
-
-static uint64_t pattern(uint64_t seed, uint64_t place)
-{
-	uint64_t word = seed + place * UINT64_C(0x9e3779b97f4a7c15);
-
-	word ^= word >> 31;
-	word *= UINT64_C(0xbf58476d1ce4e5b9);
-	return word ^ word >> 27;
-}
-
-/*
- * Words of a block are numbered over all ranks, head by head, so that another
- * split of the same heads holds the same bytes.
- */
-static uint64_t *block_words(const struct engine *engine, uint32_t rank,
-			     uint32_t layer, uint32_t id)
-{
-	/* Blocks are multiples of 64 bytes in page-aligned memory. */
-	return (uint64_t *)(void *)(engine->memory[rank] +
-				    layer * layer_bytes(engine) +
-				    id * rank_block_bytes(engine));
-}
-
-static uint32_t group_layers(const struct engine *engine)
-{
-	return engine->shape.layer_count / engine->shape.group_count;
-}
-
-static void rank_fill(struct engine *engine, uint32_t rank, uint32_t layer,
-		      uint32_t id, uint64_t seed)
-{
-	const uint64_t words = rank_block_bytes(engine) / 8;
-	uint64_t *to = block_words(engine, rank, layer, id);
-	uint64_t word;
-
-	for (word = 0; word < words; word++)
-		to[word] = pattern(seed + layer, rank * words + word);
-}
-
-static uint64_t rank_wrong(const struct engine *engine, uint32_t rank,
-			   uint32_t layer, uint32_t id, uint64_t seed)
-{
-	const uint64_t words = rank_block_bytes(engine) / 8;
-	const uint64_t *from = block_words(engine, rank, layer, id);
-	uint64_t wrong = 0;
-	uint64_t word;
-
-	for (word = 0; word < words; word++)
-		if (from[word] != pattern(seed + layer, rank * words + word))
-			wrong += 8;
-	return wrong;
-}
-
-void engine_block_fill(struct engine *engine, uint32_t group, uint32_t id,
-		       uint64_t seed)
-{
-	const struct engine_carrier *carrier = engine->carrier;
-	const uint32_t first = group * group_layers(engine);
-	uint32_t layer;
-	uint32_t rank;
-
-	for (rank = 0; rank < engine->tp_size; rank++) {
-		if (carrier) {
-			carrier->fill(carrier->context, rank, group, id, seed);
-			continue;
-		}
-		if (!engine->memory[rank])
-			continue;
-		for (layer = first; layer < first + group_layers(engine);
-		     layer++)
-			rank_fill(engine, rank, layer, id, seed);
-	}
-}
-
-uint64_t engine_block_wrong(const struct engine *engine, uint32_t group,
-			    uint32_t id, uint64_t seed)
-{
-	const struct engine_carrier *carrier = engine->carrier;
-	const uint32_t first = group * group_layers(engine);
-	uint64_t wrong = 0;
-	uint32_t layer;
-	uint32_t rank;
-
-	for (rank = 0; rank < engine->tp_size; rank++) {
-		if (carrier) {
-			wrong += carrier->wrong(carrier->context, rank, group,
-						id, seed);
-			continue;
-		}
-		if (!engine->memory[rank])
-			continue;
-		for (layer = first; layer < first + group_layers(engine);
-		     layer++)
-			wrong += rank_wrong(engine, rank, layer, id, seed);
-	}
-	return wrong;
 }

@@ -48,6 +48,19 @@ struct engine_carrier {
 			  uint32_t id, uint64_t seed);
 };
 
+/* A GPU as the engine itself uses it: work on a stream of its own. */
+struct engine_gpu {
+	uint32_t kind; /* KVPULL_DEVICE_* */
+	int32_t index;
+	uint64_t stream; /* the driver's handle */
+	/* Queue a store of these bytes, which may be reused at once. */
+	void (*put)(uint64_t address, const void *bytes, uint64_t byte_count);
+	/* Load them, behind all that was queued. */
+	void (*get)(uint64_t address, void *bytes, uint64_t byte_count);
+	/* Wait for all that was queued. */
+	void (*wait)(void);
+};
+
 enum engine_part {
 	ENGINE_WHOLE = 0,
 	ENGINE_SCHEDULER, /* without ranks: the carrier has them */
@@ -61,6 +74,8 @@ struct engine_params {
 	const char *engine_id;
 	struct engine_shape shape;
 	uint32_t tp_size;
+	/* NULL: host memory. Else the blocks are the GPU's. */
+	const struct engine_gpu *gpu;
 	uint32_t foreign; /* 1: own memory, not the provider's */
 	uint32_t device;  /* 1: said to be a device's, by a wrong descriptor */
 	uint32_t contiguous; /* 1: ids that follow one another */
@@ -111,6 +126,7 @@ struct engine {
 	uint64_t memory_bytes; /* a rank */
 	uint64_t huge_bytes;
 	uint64_t provider_ns;
+	const struct engine_gpu *gpu;
 	uint32_t foreign;
 	uint32_t device;
 	uint32_t *free_blocks;
@@ -129,6 +145,17 @@ struct engine {
 	/* A rank that was started again knows no pull below. */
 	uint64_t first_key[ENGINE_RANKS_MAX];
 };
+
+/* Bytes of a block of one layer, and of a layer, in a rank's memory. */
+static inline uint64_t engine_rank_block_bytes(const struct engine *engine)
+{
+	return engine->shape.block_bytes / engine->tp_size;
+}
+
+static inline uint64_t engine_layer_bytes(const struct engine *engine)
+{
+	return engine_rank_block_bytes(engine) * engine->shape.block_count;
+}
 
 /*
  * dlopen the library that KVPULL_TEST_LIBRARY names, else the one beside this

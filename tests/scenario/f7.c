@@ -24,6 +24,7 @@
 #endif
 
 #include "tests/scenario/f7.h"
+#include "tests/scenario/gpu.h"
 
 #define TICKETS 1024u     /* power of two; in flight between P and D */
 #define BLOCKS 8u         /* of a request */
@@ -79,6 +80,9 @@ struct producer {
 
 #define KEYS (TICKETS * 64u)
 
+/* Pulls take milliseconds: between machines, and by a GPU's threads. */
+static int is_slow;
+
 static uint32_t *ids_of(struct producer *producer, uint64_t key)
 {
 	return producer->ids + (key % KEYS) * BLOCKS;
@@ -114,18 +118,18 @@ static void overwrite(struct engine *engine, const uint32_t *ids, uint32_t mode)
 
 static uint32_t hold_ms(void)
 {
-	return scenario_is_remote() ? REMOTE_HOLD_MS : HOLD_MS;
+	return is_slow ? REMOTE_HOLD_MS : HOLD_MS;
 }
 
 static int64_t times(void)
 {
-	return scenario_is_remote() ? REMOTE_TIMES : 1;
+	return is_slow ? REMOTE_TIMES : 1;
 }
 
 /* Lets the other side run while this one waits. */
 static void let_run(void)
 {
-	if (scenario_is_remote())
+	if (is_slow)
 		(void)sched_yield();
 }
 
@@ -186,6 +190,19 @@ static void blocks_back(struct producer *producer)
 			BLOCKS);
 }
 
+/* NULL: host memory. */
+static const struct engine_gpu *gpu_of(const struct f7_setup *setup)
+{
+	static struct engine_gpu unmarked;
+	const struct engine_gpu *gpu = setup->gpu ? gpu_open() : NULL;
+
+	if (!setup->unmarked)
+		return gpu;
+	unmarked = *gpu;
+	unmarked.stream = KVPULL_STREAM_NONE;
+	return &unmarked;
+}
+
 static int engine_start(struct engine *engine, const char *id,
 			const struct scenario *scenario,
 			const struct f7_setup *setup)
@@ -203,11 +220,13 @@ static int engine_start(struct engine *engine, const char *id,
 			   .group_count = 1,
 			   .block_tokens = 16 },
 		.tp_size = 1,
+		.gpu = gpu_of(setup),
 	};
 
 	(void)snprintf(
 		config, sizeof(config),
 		"{\"socket_dir\":\"%s\",\"progress\":\"caller\","
+		"\"device\":\"auto\","
 		"%s\"inline_bytes\":%u,"
 		"\"lease_ms\":%u,\"hold_max_ms\":%u,"
 		"\"deadline_ms\":%u,\"max_holds\":1024}",
@@ -261,6 +280,9 @@ static int hold_make(struct producer *producer, uint64_t seed)
 		return 0;
 	for (index = 0; index < BLOCKS; index++)
 		engine_block_fill(engine, 0, ids[index], seed + index * 4096u);
+	/* A hold that says no more is written. */
+	if (engine->gpu)
+		engine->gpu->wait();
 	request_fill(&request, seed);
 	request.key = key;
 	request.flags = KVPULL_REQUEST_WANTS_HOLD;
@@ -324,6 +346,8 @@ static void producer_main(const struct scenario *scenario, struct arena *arena,
 	if (setup->mode == F7_THREAD)
 		(void)pthread_join(thread, NULL);
 	engine_close(&producer.engine);
+	if (setup->gpu)
+		gpu_close();
 	_exit(0);
 }
 
@@ -391,7 +415,7 @@ static int moment_wait(struct consumer *consumer, const struct ticket *ticket)
 static int is_missed(const struct consumer *consumer,
 		     const struct ticket *ticket)
 {
-	const uint64_t late_ns = scenario_is_remote() ? 0 : JITTER_NS;
+	const uint64_t late_ns = is_slow ? 0 : JITTER_NS;
 
 	return engine_now_ns() > moment_ns(consumer, ticket) + late_ns;
 }
@@ -488,6 +512,16 @@ static void tune(struct consumer *consumer)
 	consumer->window_tries = consumer->window_expired = 0;
 }
 
+/* What a GPU zeroes before a load, and has not done yet. */
+static void blocks_zero(struct engine *engine, const uint32_t *ids,
+			uint32_t count)
+{
+	uint32_t index;
+
+	for (index = 0; engine->gpu && index < count; index++)
+		engine_block_fill(engine, 0, ids[index], 0);
+}
+
 static void consumer_try(struct consumer *consumer, const struct ticket *ticket)
 {
 	struct engine *engine = &consumer->engine;
@@ -501,6 +535,7 @@ static void consumer_try(struct consumer *consumer, const struct ticket *ticket)
 	if (engine_blocks_take(engine, ids, count) ||
 	    !moment_wait(consumer, ticket))
 		return;
+	blocks_zero(engine, ids, count);
 	if (pull_command(consumer, ticket, key, ids))
 		scenario_fail("D: the pull is not taken");
 	while (!engine_event(engine, &event)) {
@@ -524,6 +559,8 @@ static void consumer_main(const struct scenario *scenario, struct arena *arena,
 	consumer.arena = arena;
 	consumer.random = (uint64_t)engine_now_ns() | 1;
 	consumer.offset_ns = -times() * JITTER_NS;
+	if (setup->gpu)
+		(void)setenv("FAKE_CUDA_LATE_US", "100", 1);
 	if (engine_start(&consumer.engine, "consumer", scenario, setup))
 		scenario_fail("D: open");
 	while (!atomic_load_explicit(&arena->stop, memory_order_relaxed)) {
@@ -542,6 +579,8 @@ static void consumer_main(const struct scenario *scenario, struct arena *arena,
 	if (consumer.engine.double_reports)
 		scenario_fail("D: double reports");
 	engine_close(&consumer.engine);
+	if (setup->gpu)
+		gpu_close();
 	_exit(0);
 }
 
@@ -577,6 +616,7 @@ void f7_run(const struct scenario *scenario, const struct f7_setup *setup,
 	pid_t pids[2];
 	const uint64_t until = engine_now_ns() + setup->limit_ns;
 
+	is_slow = scenario_is_remote() || setup->gpu;
 	scenario_check(arena != MAP_FAILED, "out of memory");
 	pids[0] = child(scenario, arena, setup, producer_main);
 	pids[1] = child(scenario, arena, setup, consumer_main);

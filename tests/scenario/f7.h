@@ -20,6 +20,9 @@ struct f7_setup {
 	uint64_t until_torn; /* stop at so many of each size; 0: no */
 	uint32_t block_bytes; /* eight a large pull, four a small one; 0: 8 KiB */
 	uint32_t shares;      /* 1: a copy thread and progress share a pull */
+	/* 1: blocks are a GPU's; D has queued zeros for its own before it pulls. */
+	uint32_t gpu;
+	uint32_t unmarked; /* 1: D says that it has queued nothing */
 };
 
 /* Every other pull is a small one: on one node the engine's thread copies it. */

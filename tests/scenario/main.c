@@ -30,10 +30,10 @@ enum verdict {
 };
 
 static const struct scenario_case *const groups[] = {
-	scenario_f1,  scenario_f2, scenario_f3, scenario_f4,
-	scenario_f5,  scenario_f6, scenario_f7, scenario_f8,
-	scenario_f14, scenario_k1, scenario_l1, scenario_s1,
-	scenario_x1,  scenario_x2, scenario_x3, scenario_x4,
+	scenario_f1, scenario_f2, scenario_f3, scenario_f4,  scenario_f5,
+	scenario_f6, scenario_f7, scenario_f8, scenario_f14, scenario_f17,
+	scenario_k1, scenario_l1, scenario_s1, scenario_x1,  scenario_x2,
+	scenario_x3, scenario_x4,
 };
 
 /* Verdict of the process that runs the case. */

@@ -68,6 +68,7 @@ extern const struct scenario_case scenario_f6[];
 extern const struct scenario_case scenario_f7[];
 extern const struct scenario_case scenario_f8[];
 extern const struct scenario_case scenario_f14[];
+extern const struct scenario_case scenario_f17[];
 extern const struct scenario_case scenario_k1[];
 extern const struct scenario_case scenario_l1[];
 extern const struct scenario_case scenario_s1[];

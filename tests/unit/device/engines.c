@@ -8,6 +8,7 @@
 
 #define TOKENS 16u
 #define AWAIT_NS (20 * KVPULL_NS_PER_S)
+#define SAID_NS (3 * KVPULL_NS_PER_S)
 
 struct engine p;
 struct engine d;
@@ -399,6 +400,17 @@ void turns_until(uint64_t until_ns)
 {
 	while (!d.kind && kvpull_clock_ns() < until_ns)
 		turns(1);
+}
+
+int said_in_time(const char *text)
+{
+	const uint64_t by_ns = kvpull_clock_ns() + SAID_NS * patience();
+
+	while (!said(text) && kvpull_clock_ns() < by_ns) {
+		turn_of_d();
+		turn_of_p();
+	}
+	return said(text);
 }
 
 uint32_t pull_end(void)

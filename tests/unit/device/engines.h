@@ -34,6 +34,8 @@ extern const struct kvpull_worker_ops *worker_ops;
 
 /* 1: a warning or an error has been logged with that text. */
 int said(const char *text);
+/* Both run until it has been, for some seconds at most. */
+int said_in_time(const char *text);
 /* The driver, the engines' stream and context, and a folder. */
 void engines_begin(void);
 /* @keys: more of the configuration, after a comma. 0, or open()'s error. */

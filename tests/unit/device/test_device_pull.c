@@ -457,8 +457,6 @@ UNIT_TEST(peer_that_ends_leaves_no_mapping)
 
 static void import_refused(void)
 {
-	uint32_t at;
-
 	refused_by_driver("cuMemImportFromShareableHandle 101");
 	engines_open(AUTO);
 	begin(1);
@@ -467,10 +465,7 @@ static void import_refused(void)
 	MUST(d.reason == KVPULL_EROUTE);
 	MUST(said("cuMemImportFromShareableHandle: 101"));
 	/* Its memory would be refused again: it is not called again. */
-	d.kind = 0;
-	for (at = 0; at < 1000 && !said("is given up: EROUTE"); at++)
-		turns(1);
-	MUST(said("is given up: EROUTE"));
+	MUST(said_in_time("is given up: EROUTE"));
 	engines_close();
 }
 

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A GPU of the model engine's process, by the fake driver beside this program.
+ * What an engine has queued comes late, as on a busy GPU.
+ */
+#ifndef KVPULL_TESTS_GPU_H
+#define KVPULL_TESTS_GPU_H
+
+#include "tools/ib_pull_engine.h"
+
+/* After the fork; once a process. Fails the case where there is none. */
+const struct engine_gpu *gpu_open(void);
+/* Before the process ends; the engine is closed. */
+void gpu_close(void);
+
+#endif /* KVPULL_TESTS_GPU_H */
