@@ -600,9 +600,10 @@ struct kvpull_worker_ops {
 			size_t counter_bytes);
 	/**
 	 * DEVICE memory: says what the device still does with it. Call it before
-	 * each step() that may have loads, once the zeroing of their blocks is
-	 * queued, and every step in flight that reads or writes them, and before
-	 * the forward pass is: their bytes land behind all of that.
+	 * each step() that may have loads. By then the zeroing of their blocks is
+	 * queued, and every step in flight that reads or writes them: the loads'
+	 * bytes land behind all of that. The forward pass is not queued yet, so
+	 * that loads do not wait for it.
 	 * stream: the driver's handle (CUstream) of the stream that has it, of
 	 * which 0, 1 and 2 are the driver's own default streams;
 	 * KVPULL_STREAM_NONE: the engine has synchronized, and nothing is queued.

@@ -245,7 +245,7 @@ static void lost(const struct kvpull_peers *peers, struct kvpull_peer *peer,
 {
 	kvpull_info(peers->log, "the connection to peer %s has ended (%s)",
 		    peer->address, kvpull_error_name(why));
-	/* Its memory could not be mapped after all: nor would it be again. */
+	/* The peer's memory cannot be mapped, now or later. */
 	if (event_code == KVPULL_EROUTE) {
 		give_up(peers, peer, KVPULL_EROUTE, why);
 		return;

@@ -188,7 +188,7 @@ int kvpull_worker_hold_ready_after(struct kvpull_worker *worker, uint64_t key,
 	return 0;
 }
 
-/* Of a device that is lost no mark is reached, and the hold ends by its lease. */
+/* A lost device reaches no mark: such a hold is never ready. */
 uint32_t kvpull_worker_marks_run(struct kvpull_worker *worker)
 {
 	struct kvpull_marks *const marks = &worker->marks;

@@ -210,7 +210,7 @@ void kvpull_worker_marks_step(struct kvpull_worker *worker);
 int kvpull_worker_marks_wait(const struct kvpull_worker *worker);
 /* A pull begins: what its bytes land behind. A line where nobody said. */
 void kvpull_worker_pull_mark(struct kvpull_worker *worker, uint32_t index);
-/* It has ended: no copy of it waits. */
+/* The pull has ended: no copy of it waits. */
 void kvpull_worker_pull_unmark(struct kvpull_worker *worker, uint32_t index);
 /* As the ABI's. */
 int kvpull_worker_hold_ready_after(struct kvpull_worker *worker, uint64_t key,
