@@ -407,8 +407,8 @@ int said_in_time(const char *text)
 	const uint64_t by_ns = kvpull_clock_ns() + SAID_NS * patience();
 
 	while (!said(text) && kvpull_clock_ns() < by_ns) {
-		turn_of_d();
-		turn_of_p();
+		d.kind = 0; /* it polls until an end was told */
+		turns(1);
 	}
 	return said(text);
 }
