@@ -370,6 +370,24 @@ check [ $? -eq 0 ]
 cause files_are_short 1 'file size +0\.001 GiB.* -> ulimit -f unlimited' -- \
 	small --fsize=1048576 "$build/kvpull_doctor" --no-probe
 
+# GPUs: the fake driver.
+gpus() { # environment
+	env LD_LIBRARY_PATH="$build/cuda" "$@" "$build/kvpull_doctor" \
+		--socket-dir "$work/here"
+}
+claim gpu_is_shared 0 \
+	'^ok +gpu +GPU 0: its memory can be shared with processes of this node$' -- gpus A=
+claim host_without_a_driver_has_no_gpu 0 ' 0 warnings' -- \
+	"$build/kvpull_doctor" --socket-dir "$work/here"
+cause gpu_is_not_visible 0 'gpu +cuda: the driver does not start: 100 .* -> nvidia-smi; in a container: --gpus all' -- \
+	gpus 'FAKE_CUDA_REFUSE=cuInit 100'
+cause gpu_driver_is_old 0 'gpu +cuda: libcuda\.so\.1 has no cu.* -> a driver of CUDA 12\.0 or newer$' -- \
+	gpus FAKE_CUDA_VERSION=11000
+cause gpu_hands_nothing_out 0 'gpu +cuda: device 0 cannot share its memory.* -> KV caches in host memory' -- \
+	gpus FAKE_CUDA_POSIX_FD=0
+cause gpu_refuses_to_hand_out 0 'gpu +cuda: device 0: cuMemExportToShareableHandle: 801.* -> KV caches in host' -- \
+	gpus 'FAKE_CUDA_REFUSE=cuMemExportToShareableHandle 801'
+
 # Networks that the default leaves out.
 machine_new
 put dev/infiniband/rdma_cm ''

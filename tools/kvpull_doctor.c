@@ -194,8 +194,10 @@ int main(int count, char **words)
 	}
 	doctor_numa(&doctor);
 	doctor_foreign(&doctor);
-	if (!doctor.no_probe && !doctor.is_misconfigured)
+	if (!doctor.no_probe && !doctor.is_misconfigured) {
+		doctor_gpus(&doctor);
 		doctor_probe(&doctor);
+	}
 	if (doctor.peer)
 		doctor_peer(&doctor);
 	if (doctor.json)

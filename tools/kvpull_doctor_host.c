@@ -262,7 +262,7 @@ void doctor_device_memory(struct doctor *doctor)
 			"install the open GPU kernel modules, or modprobe nvidia_peermem");
 	}
 	doctor_say(doctor, DOCTOR_NOTE, "device memory",
-		   "this version of kvpull pulls into host memory only");
+		   "kvpull pulls between GPUs of one node (key device), and has never run on one");
 }
 
 /* ---- io_uring, huge pages ---- */

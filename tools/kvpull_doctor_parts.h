@@ -133,6 +133,7 @@ void doctor_networks(struct doctor *doctor); /* after doctor_devices() */
 void doctor_networks_propose(const struct doctor *doctor, const char *peer,
 			     char text[DOCTOR_NETWORKS_BYTES_MAX]);
 void doctor_probe(struct doctor *doctor);
+void doctor_gpus(struct doctor *doctor);
 void doctor_peer(struct doctor *doctor);
 /* Connects a socket until then. 0, or -1 and errno. */
 int doctor_connect(int control, const struct addrinfo *to, uint64_t until_ns);
