@@ -206,6 +206,13 @@ void engine_blocks_give(struct engine *engine, const uint32_t *ids,
 /* Write, or compare, a block's pattern on all ranks and layers of a group. */
 void engine_block_fill(struct engine *engine, uint32_t group, uint32_t id,
 		       uint64_t seed);
+/* Wait until what was filled is there: before a hold that needs no ready. */
+static inline void engine_blocks_written(const struct engine *engine)
+{
+	if (engine->gpu)
+		engine->gpu->wait();
+}
+
 /* Bytes of it that are wrong. */
 uint64_t engine_block_wrong(const struct engine *engine, uint32_t group,
 			    uint32_t id, uint64_t seed);

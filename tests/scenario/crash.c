@@ -66,6 +66,7 @@ static void params_fill(const struct crash *crash, const char *id,
 			   .block_tokens = 16 },
 		.tp_size = crash->setup->tp_size,
 		.foreign = crash->setup->foreign,
+		.gpu = crash->setup->gpu,
 		.scribble = *id == 'p',
 		.split = crash->setup->rank_only,
 	};

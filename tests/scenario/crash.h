@@ -17,6 +17,7 @@ struct crash_setup {
 	uint32_t tp_size;
 	uint32_t rank_only; /* 1: rank processes; one of them dies */
 	uint32_t foreign;
+	uint32_t gpu;
 };
 
 void crash_run(const struct scenario *scenario,

@@ -2,9 +2,12 @@
 /*
  * F17: F7's race with the blocks in a GPU's memory. D has queued zeros for its own
  * blocks before each pull, and they come late; P queues its stores in the poll that
- * reports. The GPU is the fake driver's.
+ * reports. Then families, unlike tensor parallel sizes and deaths there. The GPU is
+ * the fake driver's.
  */
+#include "tests/scenario/crash.h"
 #include "tests/scenario/f7.h"
+#include "tests/scenario/family.h"
 #include "tests/scenario/mutant.h"
 
 #define FULL_TRIES 100000u
@@ -77,6 +80,45 @@ static void f17_unchecked(const struct scenario *scenario)
 		       "no wrong bytes: the check is not tested");
 }
 
+/* Four ranks of P and two of D: each a worker with memory of its own. */
+static void f17_families(const struct scenario *scenario)
+{
+	const struct family_setup setup = {
+		.p_tp = 4,
+		.d_count = 2,
+		.d_tp = { 2, 1 },
+		.siblings = 4,
+		.blocks = 16,
+		.batches = scenario->full ? 100 : 4,
+		.a_batch = 4,
+		.gpu = 1,
+	};
+
+	family_run(scenario, &setup);
+}
+
+static void death_run(const struct scenario *scenario, enum crash_victim victim)
+{
+	const struct crash_setup setup = {
+		.victim = victim,
+		.rounds = scenario->full ? 100 : 2,
+		.tp_size = 1,
+		.gpu = 1,
+	};
+
+	crash_run(scenario, &setup);
+}
+
+static void f17_producer(const struct scenario *scenario)
+{
+	death_run(scenario, CRASH_PRODUCER);
+}
+
+static void f17_consumer(const struct scenario *scenario)
+{
+	death_run(scenario, CRASH_CONSUMER);
+}
+
 const struct scenario_case scenario_f17[] = {
 	{ "F17a", "no wrong byte is believed of a GPU's memory, and none wiped",
 	  f17_whole, 30, 1300 },
@@ -84,5 +126,11 @@ const struct scenario_case scenario_f17[] = {
 	  f17_unmarked, 30, 60 },
 	{ "F17c", "a library without the check believes a GPU's wrong bytes",
 	  f17_unchecked, 120, 1300 },
+	{ "F17d", "families between GPUs: one pull each, P drains",
+	  f17_families, 30, 300 },
+	{ "F17e", "P killed in the middle of pulls between GPUs comes back",
+	  f17_producer, 60, 600 },
+	{ "F17f", "D killed in the middle of pulls between GPUs comes back",
+	  f17_consumer, 60, 600 },
 	{ 0 },
 };

@@ -280,9 +280,7 @@ static int hold_make(struct producer *producer, uint64_t seed)
 		return 0;
 	for (index = 0; index < BLOCKS; index++)
 		engine_block_fill(engine, 0, ids[index], seed + index * 4096u);
-	/* A hold that says no more is written. */
-	if (engine->gpu)
-		engine->gpu->wait();
+	engine_blocks_written(engine);
 	request_fill(&request, seed);
 	request.key = key;
 	request.flags = KVPULL_REQUEST_WANTS_HOLD;

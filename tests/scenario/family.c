@@ -38,6 +38,7 @@ void family_open(const struct scenario *scenario,
 			   .group_count = 1,
 			   .block_tokens = 16 },
 		.tp_size = setup->p_tp,
+		.gpu = setup->gpu,
 		.scribble = 1,
 	};
 	uint32_t index;

@@ -15,6 +15,7 @@ struct family_setup {
 	uint32_t blocks; /* of a request, a group */
 	uint32_t batches;
 	uint32_t a_batch; /* families a consumer and batch */
+	uint32_t gpu;     /* blocks are a GPU's */
 };
 
 /* Open P and the consumers; pools hold exactly one batch. */

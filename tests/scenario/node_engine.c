@@ -7,6 +7,7 @@
  * reported; blocks that came back to a producer are overwritten at once.
  */
 #include "tests/lib/counts.h"
+#include "tests/scenario/gpu.h"
 #include "tests/scenario/node_requests.h"
 
 #include <dirent.h>
@@ -107,6 +108,7 @@ static void prefill(struct server *server, struct node_message *message)
 	for (index = 0; index < message->blocks * groups; index++)
 		engine_block_fill(engine, index / message->blocks, ids[index],
 				  message->seed + index * 4096u);
+	engine_blocks_written(engine);
 	node_groups_fill(server, ids, message->blocks, blocks);
 	message->code = 0;
 	for (index = 0; index < message->siblings; index++) {
@@ -577,6 +579,7 @@ static int server_open(struct server *server, struct kvpull_host *host)
 		.engine_id = params->id,
 		.shape = params->shape,
 		.tp_size = params->tp_size,
+		.gpu = params->gpu ? gpu_open() : NULL,
 		.foreign = params->foreign,
 		.device = params->device,
 		.weights = params->weights,
@@ -588,9 +591,10 @@ static int server_open(struct server *server, struct kvpull_host *host)
 	int code;
 
 	(void)snprintf(server->config, sizeof(server->config),
-		       "{\"socket_dir\":\"%s\"%s%s}",
+		       "{\"socket_dir\":\"%s\"%s%s%s}",
 		       params->socket_dir ? params->socket_dir :
 					    params->scenario->folder,
+		       params->gpu ? ",\"device\":\"auto\"" : "",
 		       params->config[0] ? "," : "", params->config);
 	open.config_json = server->config;
 	if (!open.ops)
@@ -658,5 +662,7 @@ void node_engine_main(const struct node_params *params, int control)
 	engine_close(&server.engine);
 	if (params->split)
 		ranks_close(&server.ranks);
+	if (params->gpu)
+		gpu_close();
 	_exit(0);
 }
