@@ -108,6 +108,21 @@ static int attach(const struct kvpull_progress *progress,
 	return memory_refuse(refusal, code, "attach", kvpull_error_text(code));
 }
 
+/* A GPU's engines are told whose memory theirs is pulled from. */
+static void device_say(const struct kvpull_progress *progress,
+		       struct kvpull_peer *peer)
+{
+	const struct kvpull_serve *own = &progress->facts->serve;
+	const struct kvpull_serve *theirs = progress->view;
+
+	if (!own->device_count || !theirs->device_count)
+		return;
+	peer->why = memcmp(own->devices[0].uuid, theirs->devices[0].uuid,
+			   sizeof(own->devices[0].uuid)) ?
+			    "device: another GPU of this node" :
+			    "device: the same GPU";
+}
+
 int kvpull_remote_welcome(void *own, struct kvpull_peer *peer,
 			  const struct kvpull_event *event,
 			  struct kvpull_refusal *refusal)
@@ -132,5 +147,9 @@ int kvpull_remote_welcome(void *own, struct kvpull_peer *peer,
 	remote->tp_size = welcome->tp_size;
 	remote->beat_every_ns = welcome->lease_ns / KVPULL_BEATS_A_LEASE;
 	code = memory_check(progress, remote, refusal);
-	return code ? code : attach(progress, peer, refusal);
+	if (!code)
+		code = attach(progress, peer, refusal);
+	if (!code)
+		device_say(progress, peer);
+	return code;
 }

@@ -62,6 +62,7 @@ static void refused_by_driver(const char *call)
 /* More pulls than there are marks at once. */
 static void pulled_with(const char *keys)
 {
+	struct kvpull_peer_info peer;
 	uint64_t mark;
 	uint64_t key;
 
@@ -81,6 +82,8 @@ static void pulled_with(const char *keys)
 	MUST(pull_end() == KVPULL_POLL_LOADED);
 	MUST(block_is(&d, FIRST, 99));
 	MUST(!world.lines);
+	MUST(worker_ops->peers(d.worker, &peer, 1, sizeof(peer)) == 1);
+	MUST(!strcmp(peer.why, "device: the same GPU"));
 	engines_close();
 }
 
