@@ -248,6 +248,16 @@ static int pieces_copy(struct kvpull_device_feed *feed, int count)
 	return leave(feed, feed->device->ops->copy(feed->device, &pieces));
 }
 
+static uint64_t pieces_bytes(const struct kvpull_device_feed *feed, int count)
+{
+	uint64_t bytes = 0;
+	int at;
+
+	for (at = 0; at < count; at++)
+		bytes += feed->bytes[at];
+	return bytes;
+}
+
 /*
  * Queue a copy and its event. The slice is taken before the call: if that hangs,
  * it may have queued the copy.
@@ -265,6 +275,7 @@ static int slice_queue(struct kvpull_device_feed *feed, uint32_t index,
 		feed->seen_ns = feed->now_ns;
 	slice->job = index;
 	slice->mark = mark;
+	slice->bytes = pieces_bytes(feed, count);
 	feed->slice_count++;
 	copy->slices++;
 	code = pieces_copy(feed, count);
@@ -386,6 +397,34 @@ static void hang_look(struct kvpull_device_feed *feed,
 		hang(feed);
 }
 
+static uint64_t slice_bytes_of(uint64_t bytes_per_ms)
+{
+	if (bytes_per_ms > KVPULL_DEVICE_SLICE_BYTES_MAX)
+		return KVPULL_DEVICE_SLICE_BYTES_MAX;
+	return bytes_per_ms < KVPULL_DEVICE_SLICE_BYTES_MIN ?
+		       KVPULL_DEVICE_SLICE_BYTES_MIN :
+		       bytes_per_ms;
+}
+
+/*
+ * A slice has what is copied in a millisecond. Full slices say how much that is,
+ * and those that took longer; small ones end sooner than anybody looks, and the
+ * time of one behind a mark is the engine's.
+ */
+static void rate_learn(struct kvpull_device_feed *feed,
+		       const struct kvpull_device_slice *slice)
+{
+	const uint64_t took_ns = feed->now_ns - feed->seen_ns;
+	uint64_t bytes_per_ms;
+
+	if (slice->mark || !took_ns ||
+	    (slice->bytes < feed->slice_bytes && took_ns <= KVPULL_NS_PER_MS))
+		return;
+	bytes_per_ms = slice->bytes * KVPULL_NS_PER_MS / took_ns;
+	feed->slice_bytes =
+		slice_bytes_of((3 * feed->slice_bytes + bytes_per_ms) / 4);
+}
+
 /* Look for the oldest slice's event. */
 static int slice_see(struct kvpull_device_feed *feed)
 {
@@ -406,6 +445,7 @@ static int slice_see(struct kvpull_device_feed *feed)
 		hang_look(feed, slice);
 		return 0;
 	}
+	rate_learn(feed, slice);
 	feed->seen_ns = feed->now_ns;
 	feed->slice_first++;
 	feed->slice_count--;
@@ -516,15 +556,6 @@ static int ring_take(const struct kvpull_device_limits *limits,
 
 	return memory ? kvpull_ring_pair(reader, writer, memory, records) :
 			KVPULL_ENOMEM;
-}
-
-static uint64_t slice_bytes_of(uint64_t bytes_per_ms)
-{
-	if (bytes_per_ms > KVPULL_DEVICE_SLICE_BYTES_MAX)
-		return KVPULL_DEVICE_SLICE_BYTES_MAX;
-	return bytes_per_ms < KVPULL_DEVICE_SLICE_BYTES_MIN ?
-		       KVPULL_DEVICE_SLICE_BYTES_MIN :
-		       bytes_per_ms;
 }
 
 int kvpull_device_feed_init(struct kvpull_device_feed *feed,

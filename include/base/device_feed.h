@@ -25,6 +25,7 @@
 struct kvpull_device_slice {
 	struct kvpull_device_event *event;
 	struct kvpull_device_event *mark; /* that it waits for; NULL: none */
+	uint64_t bytes;
 	uint32_t job;
 	uint32_t reserved;
 };
@@ -64,7 +65,7 @@ struct kvpull_device_feed {
 	struct kvpull_ring orders;
 	struct kvpull_ring_writer ends;
 	struct kvpull_device_limits limits;
-	uint64_t slice_bytes;
+	uint64_t slice_bytes; /* that the device copies in 1 ms, as it was seen */
 	uint64_t now_ns;
 	uint64_t seen_ns; /* the last event, or the first slice after none */
 	int wake_fd;

@@ -17,7 +17,8 @@ struct kvpull_device_limits {
 	uint32_t job_max;      /* >= 1; read->index is below */
 	uint32_t mapping_max;  /* >= 1; memories that are adopted count, too */
 	uint32_t mark_max;     /* events for the engine's marks */
-	uint64_t bytes_per_ms; /* that the device copies: bounds a slice */
+	/* That the device copies, at first: bounds a slice. The rest is seen. */
+	uint64_t bytes_per_ms;
 };
 
 /* Records of both rings: .kind, .slot = index; of an end .extra = code. */
