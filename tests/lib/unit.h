@@ -64,7 +64,7 @@ int unit_thread_hangs(void);
 #define UNIT_TEST(name) UNIT_TEST_WITH(name, NULL, NULL)
 
 /* A test that is given what @setup made: @type *@argument. */
-#define UNIT_TEST_OF(type, argument, name, setup, teardown)                    \
+#define UNIT_TEST_OF(name, type, argument, setup, teardown)                    \
 	static void name##_of(type *argument);                                 \
 	UNIT_TEST_WITH(name, setup, teardown)                                  \
 	{                                                                      \

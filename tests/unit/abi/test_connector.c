@@ -399,7 +399,7 @@ static void counters_count_the_pull(const struct kvpull_connector_ops *ops,
 	assert_true(ops->worker->counters(NULL, NULL, 0, sizeof(list[0])) > 0);
 }
 
-UNIT_TEST_OF(struct pair, pair, pull_reads_the_held_blocks_and_ends_the_hold,
+UNIT_TEST_OF(pull_reads_the_held_blocks_and_ends_the_hold, struct pair, pair,
 	     pair_open, pair_close)
 {
 	static const uint32_t from[3] = { 5, 9, 33 };
@@ -485,7 +485,7 @@ UNIT_TEST_WITH(close_in_a_child_leaves_the_parent_alone, pair_open, pair_close)
 	pull_reads_the_held_blocks_and_ends_the_hold(state);
 }
 
-UNIT_TEST_OF(struct pair, pair, rejected_ticket_frees_the_producer, pair_open,
+UNIT_TEST_OF(rejected_ticket_frees_the_producer, struct pair, pair, pair_open,
 	     pair_close)
 {
 	char ticket[4096];
@@ -503,7 +503,7 @@ UNIT_TEST_OF(struct pair, pair, rejected_ticket_frees_the_producer, pair_open,
 }
 
 /* The consumer's engine, which makes no step any more. */
-UNIT_TEST_OF(struct pair, pair, an_attached_worker_releases_without_a_step,
+UNIT_TEST_OF(an_attached_worker_releases_without_a_step, struct pair, pair,
 	     pair_open_threads, pair_close)
 {
 	const struct kvpull_scheduler_ops *ops = pair->ops->scheduler;
@@ -529,7 +529,7 @@ UNIT_TEST_OF(struct pair, pair, an_attached_worker_releases_without_a_step,
 	turns_until(pair, &pair->p.sent, 2, 0);
 }
 
-UNIT_TEST_OF(struct pair, pair, pull_after_revoke_is_expired, pair_open,
+UNIT_TEST_OF(pull_after_revoke_is_expired, struct pair, pair, pair_open,
 	     pair_close)
 {
 	char ticket[4096];

@@ -211,7 +211,7 @@ UNIT_TEST(groups_with_a_member_set_that_is_unknown_are_refused)
 }
 
 #define TEST(name)                                                             \
-	UNIT_TEST_OF(struct engine, engine, name, engine_make, engine_end)
+	UNIT_TEST_OF(name, struct engine, engine, engine_make, engine_end)
 
 TEST(longer_blocks_are_found_each_at_its_place)
 {

@@ -151,7 +151,7 @@ static void is_refused(struct world *world, const char *words)
 }
 
 #define TEST(name)                                                             \
-	UNIT_TEST_OF(struct world, world, name, world_open, world_close)
+	UNIT_TEST_OF(name, struct world, world, world_open, world_close)
 
 TEST(file_beside_memory_is_registered)
 {

@@ -174,7 +174,7 @@ UNIT_TEST(long_text_is_broken_between_words)
 	assert_int_equal(top_wrap("abcdefgh ij", 5), 5);
 }
 
-UNIT_TEST_OF(struct world, world, claimant_is_whole_at_80_columns, up, down)
+UNIT_TEST_OF(claimant_is_whole_at_80_columns, struct world, world, up, down)
 {
 	struct top_view view = { .name = "holds", .columns = 80, .lines = 24 };
 
@@ -192,7 +192,7 @@ UNIT_TEST_OF(struct world, world, claimant_is_whole_at_80_columns, up, down)
 	has(draw(world, &view), "~_dp0\r\n");
 }
 
-UNIT_TEST_OF(struct world, world, keys_stand_below_and_lines_scroll, up, down)
+UNIT_TEST_OF(keys_stand_below_and_lines_scroll, struct world, world, up, down)
 {
 	struct top_view view = { .name = "holds", .columns = 80, .lines = 12 };
 	uint32_t slot;
@@ -214,7 +214,7 @@ UNIT_TEST_OF(struct world, world, keys_stand_below_and_lines_scroll, up, down)
 	assert_int_equal(view.scroll, 31);
 }
 
-UNIT_TEST_OF(struct world, world, rows_are_filtered_and_sorted, up, down)
+UNIT_TEST_OF(rows_are_filtered_and_sorted, struct world, world, up, down)
 {
 	struct top_view view = { .name = "holds", .columns = 80, .lines = 24 };
 	const char *screen;
@@ -243,8 +243,8 @@ UNIT_TEST_OF(struct world, world, rows_are_filtered_and_sorted, up, down)
 	has(screen, "/QUEST-1  ");
 }
 
-UNIT_TEST_OF(struct world, world,
-	     table_without_the_sorted_column_stays_as_it_comes, up, down)
+UNIT_TEST_OF(table_without_the_sorted_column_stays_as_it_comes, struct world,
+	     world, up, down)
 {
 	struct top_view view = { .columns = 120, .sort_head = "TICKETS" };
 	const char *screen;
@@ -260,7 +260,7 @@ UNIT_TEST_OF(struct world, world,
 }
 
 /* A file that was copied from a machine whose clock is another. */
-UNIT_TEST_OF(struct world, world, end_elsewhere_is_dated_by_the_clock_there, up,
+UNIT_TEST_OF(end_elsewhere_is_dated_by_the_clock_there, struct world, world, up,
 	     down)
 {
 	struct top_view view = { .columns = 80 };
@@ -278,7 +278,7 @@ UNIT_TEST_OF(struct world, world, end_elsewhere_is_dated_by_the_clock_there, up,
 	has(draw(world, &view), " gone 01-11 00:00 ");
 }
 
-UNIT_TEST_OF(struct world, world, help_lists_the_keys, up, down)
+UNIT_TEST_OF(help_lists_the_keys, struct world, world, up, down)
 {
 	struct top_view view = { .columns = 80, .lines = 24, .is_help = 1 };
 
@@ -287,7 +287,7 @@ UNIT_TEST_OF(struct world, world, help_lists_the_keys, up, down)
 	has(world->screen, "q             end\r\n");
 }
 
-UNIT_TEST_OF(struct world, world, gone_process_that_kept_nothing_is_no_finding,
+UNIT_TEST_OF(gone_process_that_kept_nothing_is_no_finding, struct world, world,
 	     up, down)
 {
 	struct top_view view = { .columns = 80, .lines = 24 };
@@ -303,7 +303,7 @@ UNIT_TEST_OF(struct world, world, gone_process_that_kept_nothing_is_no_finding,
 	has(world->screen, " gone ");
 }
 
-UNIT_TEST_OF(struct world, world, gone_process_is_named_by_what_it_kept, up,
+UNIT_TEST_OF(gone_process_is_named_by_what_it_kept, struct world, world, up,
 	     down)
 {
 	const struct top_finding *gone;
@@ -319,7 +319,7 @@ UNIT_TEST_OF(struct world, world, gone_process_is_named_by_what_it_kept, up,
 }
 
 /* Engines of one name differ by their pids, those of one process by their names. */
-UNIT_TEST_OF(struct world, world, engine_that_a_finding_names_comes_first, up,
+UNIT_TEST_OF(engine_that_a_finding_names_comes_first, struct world, world, up,
 	     down)
 {
 	struct top_view view = { .columns = 120 };
@@ -347,7 +347,7 @@ UNIT_TEST_OF(struct world, world, engine_that_a_finding_names_comes_first, up,
 	kvpull_status_close(&first);
 }
 
-UNIT_TEST_OF(struct world, world, ages_go_on_after_the_end, up, down)
+UNIT_TEST_OF(ages_go_on_after_the_end, struct world, world, up, down)
 {
 	struct top_view view = { .name = "consumers", .columns = 120 };
 
@@ -386,7 +386,7 @@ static void count_nothing(const struct top_row *row)
 			*count += row->cells[at].kind == TOP_NOTHING;
 }
 
-UNIT_TEST_OF(struct world, world, nobody_has_neither_a_name_nor_a_pid, up, down)
+UNIT_TEST_OF(nobody_has_neither_a_name_nor_a_pid, struct world, world, up, down)
 {
 	uint32_t count = 0;
 
@@ -407,7 +407,7 @@ UNIT_TEST_OF(struct world, world, nobody_has_neither_a_name_nor_a_pid, up, down)
 	assert_int_equal(count, 1);
 }
 
-UNIT_TEST_OF(struct world, world, file_of_two_names_counts_once, up, down)
+UNIT_TEST_OF(file_of_two_names_counts_once, struct world, world, up, down)
 {
 	char path[256];
 
@@ -420,7 +420,7 @@ UNIT_TEST_OF(struct world, world, file_of_two_names_counts_once, up, down)
 	assert_int_equal(world->top.worker_count, 1);
 }
 
-UNIT_TEST_OF(struct world, world, living_file_hides_its_copy, up, down)
+UNIT_TEST_OF(living_file_hides_its_copy, struct world, world, up, down)
 {
 	char command[320];
 
@@ -442,8 +442,8 @@ UNIT_TEST_OF(struct world, world, living_file_hides_its_copy, up, down)
 	assert_int_equal(world->top.workers[0].state, TOP_RUNNING);
 }
 
-UNIT_TEST_OF(struct world, world,
-	     engine_in_another_time_namespace_is_not_silent, up, down)
+UNIT_TEST_OF(engine_in_another_time_namespace_is_not_silent, struct world,
+	     world, up, down)
 {
 	const uint64_t there_ns = kvpull_clock_ns() - DAY_NS / 48;
 

@@ -125,9 +125,8 @@ static void pull_of(struct world *world, uint64_t key,
 }
 
 /* Also for pulls behind those whose ids lie in huge pages. */
-UNIT_TEST_OF(struct world, world,
-	     each_pull_keeps_as_many_ids_as_pull_blocks_max, setup_many,
-	     world_teardown)
+UNIT_TEST_OF(each_pull_keeps_as_many_ids_as_pull_blocks_max, struct world,
+	     world, setup_many, world_teardown)
 {
 	const struct kvpull_worker *worker = world->worker;
 	uint32_t remote[PAIRS_MAX + 1];

@@ -21,7 +21,7 @@ static int up(void **state)
 	return 0;
 }
 
-UNIT_TEST_OF(struct world, world, pull_waits_for_the_registration, up,
+UNIT_TEST_OF(pull_waits_for_the_registration, struct world, world, up,
 	     world_teardown)
 {
 	world_claim(world, SERIAL, 1);
@@ -39,9 +39,8 @@ UNIT_TEST_OF(struct world, world, pull_waits_for_the_registration, up,
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
 }
 
-UNIT_TEST_OF(struct world, world,
-	     abort_before_the_registration_is_reported_after_it, up,
-	     world_teardown)
+UNIT_TEST_OF(abort_before_the_registration_is_reported_after_it, struct world,
+	     world, up, world_teardown)
 {
 	world_claim(world, SERIAL, 1);
 	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
@@ -52,9 +51,8 @@ UNIT_TEST_OF(struct world, world,
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
 }
 
-UNIT_TEST_OF(struct world, world,
-	     worker_without_memory_closes_with_a_pull_waiting, up,
-	     world_teardown)
+UNIT_TEST_OF(worker_without_memory_closes_with_a_pull_waiting, struct world,
+	     world, up, world_teardown)
 {
 	world_claim(world, SERIAL, 1);
 	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
@@ -103,7 +101,7 @@ static void waits_until_start_loads(struct world *world, uint32_t reads)
 }
 
 /* The engine's work in flight may still write these blocks. */
-UNIT_TEST_OF(struct world, world, release_of_another_ticket_starts_no_load, up,
+UNIT_TEST_OF(release_of_another_ticket_starts_no_load, struct world, world, up,
 	     world_teardown)
 {
 	pull_that_waits(world);
@@ -111,7 +109,7 @@ UNIT_TEST_OF(struct world, world, release_of_another_ticket_starts_no_load, up,
 	waits_until_start_loads(world, 0);
 }
 
-UNIT_TEST_OF(struct world, world, abort_of_another_request_starts_no_load, up,
+UNIT_TEST_OF(abort_of_another_request_starts_no_load, struct world, world, up,
 	     world_teardown)
 {
 	pull_that_waits(world);
@@ -133,7 +131,7 @@ UNIT_TEST_OF(struct world, world, abort_of_another_request_starts_no_load, up,
 }
 
 /* The pull's end comes before the release. */
-UNIT_TEST_OF(struct world, world, release_starts_the_pulls_of_its_ticket, up,
+UNIT_TEST_OF(release_starts_the_pulls_of_its_ticket, struct world, world, up,
 	     world_teardown)
 {
 	pull_that_waits(world);
@@ -143,7 +141,7 @@ UNIT_TEST_OF(struct world, world, release_starts_the_pulls_of_its_ticket, up,
 }
 
 /* The scheduler half knows of their ends before the next poll. */
-UNIT_TEST_OF(struct world, world, places_of_failed_pulls_are_taken_at_once, up,
+UNIT_TEST_OF(places_of_failed_pulls_are_taken_at_once, struct world, world, up,
 	     world_teardown)
 {
 	uint32_t key;

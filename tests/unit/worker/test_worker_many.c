@@ -65,7 +65,7 @@ static uint64_t part_key(const struct world *world, uint32_t part)
 }
 
 #define TEST(name)                                                             \
-	UNIT_TEST_OF(struct world, world, name, many_setup, world_teardown)
+	UNIT_TEST_OF(name, struct world, world, many_setup, world_teardown)
 
 TEST(pulls_in_flight_are_not_stepped_by_others_ends)
 {
@@ -344,9 +344,8 @@ static void middle_protect(const struct world *world, int protection)
  * thousand tickets, of which each page was a fault at first, all before the next
  * heartbeat. A machine on which a fault is slow lost a lease by that.
  */
-UNIT_TEST_OF(struct world, world,
-	     peer_that_comes_or_goes_looks_at_no_claim_that_never_was,
-	     wide_setup, world_teardown)
+UNIT_TEST_OF(peer_that_comes_or_goes_looks_at_no_claim_that_never_was,
+	     struct world, world, wide_setup, world_teardown)
 {
 	middle_protect(world, PROT_NONE);
 	world_claim(world, FIRST, 1);
@@ -363,7 +362,7 @@ UNIT_TEST_OF(struct world, world,
 }
 
 /* Only the caller runs commands, and it may sleep after its poll. */
-UNIT_TEST_OF(struct world, world, caller_leaves_no_command_to_its_next_poll,
+UNIT_TEST_OF(caller_leaves_no_command_to_its_next_poll, struct world, world,
 	     wide_setup, world_teardown)
 {
 	uint64_t serial;

@@ -92,7 +92,7 @@ static void beat(struct world *world, struct world_caller *caller,
 	}
 }
 
-UNIT_TEST_OF(struct world, world, flapped_connection_keeps_its_claims,
+UNIT_TEST_OF(flapped_connection_keeps_its_claims, struct world, world,
 	     setup_grace, world_teardown)
 {
 	claim_and_go(world, consumer(world, 0, WORKER));
@@ -164,9 +164,8 @@ WORLD_TEST(worker_restarted_alone_is_waited_for_if_it_claims)
  * The successor will never release these claims, and its heartbeats must not
  * renew them.
  */
-UNIT_TEST_OF(struct world, world,
-	     restarted_worker_does_not_keep_its_predecessors_claims,
-	     setup_grace, world_teardown)
+UNIT_TEST_OF(restarted_worker_does_not_keep_its_predecessors_claims,
+	     struct world, world, setup_grace, world_teardown)
 {
 	claim_and_go(world, consumer(world, 0, WORKER));
 	beat(world, consumer(world, 1, SUCCESSOR), 1);
@@ -179,9 +178,8 @@ UNIT_TEST_OF(struct world, world,
  * Rank 1 is away and owes a word. Rank 0 is lost, and in one poll its successor
  * comes and is lost, too: nobody of the instance will be there again.
  */
-UNIT_TEST_OF(struct world, world,
-	     successor_that_is_lost_at_once_ends_its_instance, setup_grace,
-	     world_teardown)
+UNIT_TEST_OF(successor_that_is_lost_at_once_ends_its_instance, struct world,
+	     world, setup_grace, world_teardown)
 {
 	const struct world_hello who = {
 		.instance = INSTANCE,

@@ -20,7 +20,7 @@ static int room_setup(void **state)
 }
 
 #define TEST(name)                                                             \
-	UNIT_TEST_OF(struct world, world, name, room_setup, world_teardown)
+	UNIT_TEST_OF(name, struct world, world, room_setup, world_teardown)
 
 /* A pull's key is its number. */
 static void claim_and_pull(struct world *world, uint32_t producer,

@@ -433,7 +433,7 @@ static void big_pull(struct world *world, uint64_t key)
 	assert_int_equal(kvpull_worker_start_loads(world->worker), 0);
 }
 
-UNIT_TEST_OF(struct world, world, poll_copies_128_kib, many_setup,
+UNIT_TEST_OF(poll_copies_128_kib, struct world, world, many_setup,
 	     world_teardown)
 {
 	struct kvpull_poll_record records[MANY];
@@ -490,7 +490,7 @@ static int help_teardown(void **state)
 	return world_teardown(state);
 }
 
-UNIT_TEST_OF(struct world, world, poll_with_nothing_to_tell_helps_to_copy,
+UNIT_TEST_OF(poll_with_nothing_to_tell_helps_to_copy, struct world, world,
 	     world_setup, help_teardown)
 {
 	pull_of_the_thread(world);
@@ -517,7 +517,7 @@ UNIT_TEST_OF(struct world, world, poll_with_nothing_to_tell_helps_to_copy,
 	assert_int_equal(helps, 0);
 }
 
-UNIT_TEST_OF(struct world, world, poll_that_may_copy_nothing_does_not_help,
+UNIT_TEST_OF(poll_that_may_copy_nothing_does_not_help, struct world, world,
 	     world_setup, help_teardown)
 {
 	pull_of_the_thread(world);
@@ -526,7 +526,7 @@ UNIT_TEST_OF(struct world, world, poll_that_may_copy_nothing_does_not_help,
 	assert_int_equal(helps, 0);
 }
 
-UNIT_TEST_OF(struct world, world, engine_that_sleeps_does_not_help, world_setup,
+UNIT_TEST_OF(engine_that_sleeps_does_not_help, struct world, world, world_setup,
 	     help_teardown)
 {
 	pull_of_the_thread(world);
@@ -535,7 +535,7 @@ UNIT_TEST_OF(struct world, world, engine_that_sleeps_does_not_help, world_setup,
 	assert_int_equal(helps, 0);
 }
 
-UNIT_TEST_OF(struct world, world, who_makes_progress_itself_does_not_help,
+UNIT_TEST_OF(who_makes_progress_itself_does_not_help, struct world, world,
 	     world_setup, help_teardown)
 {
 	pull_of_the_thread(world);

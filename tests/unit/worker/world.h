@@ -194,6 +194,6 @@ void world_silent(const struct world *world, uint64_t key);
 
 /* A test in a world of its own. */
 #define WORLD_TEST(name)                                                       \
-	UNIT_TEST_OF(struct world, world, name, world_setup, world_teardown)
+	UNIT_TEST_OF(name, struct world, world, world_setup, world_teardown)
 
 #endif /* KVPULL_TESTS_UNIT_WORKER_WORLD */
