@@ -27,9 +27,11 @@ from typing import Any
 
 import drafted
 import model
+import numpy as np
 import torch
 from doubles import EngineDouble
 from engine import kvpull_config
+from kvpull_vllm.stats import KVPullStats
 from vllm.config import KVTransferConfig, set_current_vllm_config
 from vllm.distributed.kv_transfer.kv_connector.factory import (
     KVConnectorFactory,
@@ -57,6 +59,7 @@ from vllm.v1.kv_cache_layout import KVCacheLayout
 from vllm.v1.outputs import (
     DraftTokenIds,
     KVConnectorOutput,
+    LogprobsLists,
     ModelRunnerOutput,
 )
 from vllm.v1.request import Request, RequestStatus
@@ -192,6 +195,7 @@ class Core(EngineDouble):
         self.kept = self.refused = 0  # drafts
         self.refused_last: dict[str, int] = {}  # of a request's last step
         self.sampled = SAMPLED
+        self.logprob: float | None = None  # of each token that is made
         # So many steps are computed before the scheduler hears of the first:
         # vLLM's asynchronous scheduling, which its CPU platform turns off.
         self._ahead = ahead
@@ -492,7 +496,7 @@ class Core(EngineDouble):
                 self._sampled(said, name) if last else []
                 for name, last in zip(names, whole, strict=True)
             ],
-            logprobs=None,
+            logprobs=self._logprobs(len(names)),
             prompt_logprobs_dict={},
             pooler_output=[],
         )
@@ -504,6 +508,16 @@ class Core(EngineDouble):
             kv_connector_worker_meta=meta,
         )
         return made
+
+    def _logprobs(self, count: int) -> LogprobsLists | None:
+        """Return the log probabilities of a step's tokens, None if untold."""
+        if self.logprob is None:
+            return None
+        return LogprobsLists(
+            np.full((count, 1), self.sampled),
+            np.full((count, 1), self.logprob),
+            np.zeros(count),
+        )
 
     def _sampled(self, said: Any, name: str) -> list[int]:
         """Return a request's new tokens: drafts up to a wrong one, and one."""
@@ -611,10 +625,30 @@ def prompt_of(length: int, seed: int = 0) -> list[int]:
     return [3 + (length * 31 + seed * 7 + i * 5) % 500 for i in range(length)]
 
 
+def overheard(core: Core) -> KVPullStats:
+    """Return what both sides of an engine tell from now on, added up."""
+    told = KVPullStats()
+
+    def listen(owner: Any) -> None:
+        call = owner.get_kv_connector_stats
+
+        def heard() -> Any:
+            said = call()
+            if said is not None:
+                told.aggregate(said)
+            return said
+
+        owner.get_kv_connector_stats = heard
+
+    listen(core.connector)
+    listen(core.worker)
+    return told
+
+
 def prefilled(
-    p: Core, name: str, prompt: list[int], count: int = 1
-) -> dict[str, object]:
+    p: Core, name: str, prompt: list[int], count: int = 1, **sampling: Any
+) -> dict[str, Any]:
     """Return what P answers to a request for so many tokens."""
-    p.ask(name, prompt, HOLD, count)
+    p.ask(name, prompt, HOLD, count, **sampling)
     run([p], lambda: name in p.answers)
     return p.answers[name].kv_transfer_params

@@ -43,8 +43,8 @@ REACHED = {
     ),
     "vllm.config.load.LoadConfig": "download_dir load_format",
     "vllm.config.model.ModelConfig": (
-        "dtype enable_sleep_mode get_total_num_kv_heads hf_config "
-        "hf_config_path hf_overrides max_model_len model model_weights "
+        "dtype enable_sleep_mode get_total_num_kv_heads get_vocab_size "
+        "hf_config hf_config_path hf_overrides max_model_len model model_weights "
         "multimodal_config original_max_model_len override_generation_config "
         "revision trust_remote_code try_get_generation_config use_mla"
     ),
@@ -91,6 +91,11 @@ REACHED = {
     "vllm.multimodal.inputs.PlaceholderRange": "offset",
     "vllm.multimodal.processing.BaseProcessingInfo": "ctx model_id",
     "vllm.platforms.interface.Platform": "get_device_name is_cuda",
+    "vllm.sampling_params.SamplingParams": (
+        "allowed_token_ids bad_words logit_bias min_p min_tokens "
+        "repetition_penalty seed structured_outputs temperature "
+        "thinking_token_budget top_k top_p"
+    ),
     "vllm.v1.core.block_pool.BlockPool": (
         "cached_block_hash_to_block get_num_free_blocks num_gpu_blocks"
     ),
@@ -146,12 +151,15 @@ REACHED = {
     "vllm.v1.outputs.KVConnectorOutput": (
         "failed_recving finished_recving kv_connector_worker_meta"
     ),
-    "vllm.v1.outputs.ModelRunnerOutput": "kv_connector_output",
+    "vllm.v1.outputs.LogprobsLists": "logprobs slice_request",
+    "vllm.v1.outputs.ModelRunnerOutput": (
+        "kv_connector_output logprobs req_id_to_index"
+    ),
     "vllm.v1.request.Request": (
         "abort_immediately cache_salt kv_transfer_params lora_request "
         "mm_features num_computed_tokens num_in_flight_tokens "
-        "num_prompt_tokens num_tokens prompt_embeds prompt_token_ids "
-        "request_id skip_reading_prefix_cache status trace_headers"
+        "num_prompt_tokens num_tokens output_token_ids prompt_embeds "
+        "prompt_token_ids request_id sampling_params skip_reading_prefix_cache status trace_headers"
     ),
     "vllm.v1.request.RequestStatus": (
         "FINISHED_ABORTED FINISHED_LENGTH_CAPPED FINISHED_STOPPED"

@@ -24,13 +24,13 @@ from core import (  # noqa: E402
     HOLD,
     WINDOW,
     Core,
+    overheard,
     pair,
     place,
     prefilled,
     prompt_of,
     run,
 )
-from kvpull_vllm import stats  # noqa: E402
 from kvpull_vllm.settings import ConfigError  # noqa: E402
 from opentelemetry import trace  # noqa: E402
 from opentelemetry.sdk.trace import TracerProvider  # noqa: E402
@@ -384,26 +384,6 @@ def failed_pulls_are_spans_with_their_error() -> None:
         assert "checked" not in [event.name for event in span.events]
 
 
-def _overheard(core: Core) -> stats.KVPullStats:
-    """Return what both sides of an engine tell from now on, added up."""
-    told = stats.KVPullStats()
-
-    def listen(owner: Any) -> None:
-        call = owner.get_kv_connector_stats
-
-        def heard() -> Any:
-            said = call()
-            if said is not None:
-                told.aggregate(said)
-            return said
-
-        owner.get_kv_connector_stats = heard
-
-    listen(core.connector)
-    listen(core.worker)
-    return told
-
-
 @test
 def all_is_told_before_an_engine_rests() -> None:
     """Counters are not read in each step; none is behind when no step comes."""
@@ -416,7 +396,7 @@ def all_is_told_before_an_engine_rests() -> None:
               "worker_bytes_pulled", "scheduler_steps_built"),
     }  # fmt: skip
     with pair() as (p, d):
-        told = {"p": _overheard(p), "d": _overheard(d)}
+        told = {"p": overheard(p), "d": overheard(d)}
         for number in range(3):
             name, prompt = f"{number}", prompt_of(90 + number)
             d.ask(name, prompt, prefilled(p, name, prompt), 2)

@@ -152,9 +152,11 @@ def tickets_name_no_token_behind_the_prompt() -> None:
             half, told = p.connector._scheduler.half, {}
             finished = half.request_finished
 
-            def tell(key: int, reason: int, tokens: int, blocks: Any) -> Any:
+            def tell(
+                key: int, reason: int, tokens: int, blocks: Any, payload: bytes
+            ) -> Any:
                 told[key] = tokens, sum(len(ids) for _, ids in blocks)
-                return finished(key, reason, tokens, blocks)
+                return finished(key, reason, tokens, blocks, payload)
 
             half.request_finished = tell
             refused = 0

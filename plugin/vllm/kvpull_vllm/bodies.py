@@ -7,6 +7,10 @@ from typing import Any
 
 # A model that no engine serves: it refuses the request, and tells P.
 GIVEN_BACK = "kvpull-ticket-given-back"
+# In P's kv_transfer_params: the first token, where D may go on from it.
+FIRST_TOKEN = "kvpull_first_token"
+# In D's: the prompt is that of the ticket, and P's first token behind.
+CONTINUES = "kvpull_continues"
 
 
 def without_params(body: dict[str, Any]) -> dict[str, Any]:

@@ -238,9 +238,10 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
                     transfer.is_kv_producer,
                     inside.fails_lost_loads(transfer),
                     own.config["share_prefix"],
+                    vllm_config.model_config.get_vocab_size(),
                 ),
             )
-            watch_output(inside.scheduler(), self._scheduler.loads_end)
+            watch_output(inside.scheduler(), self._scheduler.step_ends)
             model = opening.model
             logger.info("kvpull: %s", check_version(inside.version()))
             logger.info(

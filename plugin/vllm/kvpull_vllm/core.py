@@ -228,9 +228,7 @@ def watch_output(scheduler: Any, tell: Callable[[Any], None]) -> None:
     call = scheduler.update_from_output
 
     def watched(scheduler_output: Any, model_runner_output: Any) -> Any:
-        said = model_runner_output.kv_connector_output
-        if said is not None and said.finished_recving:
-            tell(said)
+        tell(model_runner_output)
         return call(scheduler_output, model_runner_output)
 
     signatures.check_call(watched, type(scheduler), call)

@@ -36,6 +36,7 @@ _MATCH_LOAD = CONST["KVPULL_MATCH_LOAD"]
 _COUNTER_BYTES = ffi.sizeof(COUNTER)
 _ETOOSMALL = CONST["KVPULL_ETOOSMALL"]
 _HELD = CONST["KVPULL_FINISH_HELD"]
+_PAYLOAD_MAX = CONST["KVPULL_PAYLOAD_BYTES_MAX"]
 # A rank's state is one head of its group: nothing here says how to split it.
 _STATE = CONST["KVPULL_GROUP_STATE"]
 NO_TRACE = bytes(CONST["KVPULL_TRACE_BYTES"])
@@ -353,6 +354,7 @@ class SchedulerHalf(_Half):
             "group_bytes", "payload", "ticket", "ticket_capacity",
             "ticket_bytes",
         )  # fmt: skip
+        self._payload = ffi.new("char[]", _PAYLOAD_MAX)
         self._make_room(1 << 14)
 
     def _make_room(self, byte_count: int) -> None:
@@ -424,13 +426,16 @@ class SchedulerHalf(_Half):
         reason: int,
         tokens: int,
         block_lists: list[tuple[int, list[int]]],
+        payload: bytes = b"",
     ) -> tuple[bool, bytes]:
-        """Return (held, ticket)."""
+        """Return (held, ticket); D's engine can have the payload."""
         count, finish = self._blocks.fill(block_lists), self._finish
+        kept = ffi.from_buffer(payload)
         while True:
             self._fill_finish(
-                key, reason, 0, tokens, 0, count, 0, self._blocks.address,
-                _BLOCKS_BYTES, 0, self._ticket_at, self._room, 0,
+                key, reason, 0, tokens, 0, count, len(payload),
+                self._blocks.address, _BLOCKS_BYTES, address(kept),
+                self._ticket_at, self._room, 0,
             )  # fmt: skip
             answer = self._ops.request_finished(self._handle, finish)
             if answer != _ETOOSMALL:
@@ -439,6 +444,13 @@ class SchedulerHalf(_Half):
         if answer < 0:
             self._check("request_finished", answer)
         return answer == _HELD, self._ticket[: finish.ticket_bytes]
+
+    def payload(self, key: int) -> bytes:
+        """Return the payload of the ticket that was pulled, b"" without one."""
+        code = self._ops.payload_get(
+            self._handle, key, self._payload, _PAYLOAD_MAX, self._count
+        )
+        return ffi.unpack(self._payload, self._count[0]) if code == 0 else b""
 
     def step_build(self) -> bytes:
         """Return this step's bytes for all workers."""

@@ -71,6 +71,20 @@ def own_tokens(request: Any) -> list[int] | None:
     return found
 
 
+def sampled_logprob(outcome: Any, name: str) -> float | None:
+    """Return the log probability of a request's token in a step's outcome.
+
+    vLLM's workers tell it in steps where a request asks for log probabilities,
+    and its scheduler passes it on to the client alone.
+    """
+    found = getattr(outcome, "logprobs", None)
+    at = None if found is None else outcome.req_id_to_index.get(name)
+    if at is None:
+        return None
+    # The first column is that of the token that was sampled.
+    return float(found.slice_request(at, 1).logprobs[0][0])
+
+
 def kernels(dtype: Any, block: int, head: int, cache_dtype: str) -> str:
     """Return the CPU backend's kernels: each lays a block out in its way."""
     try:

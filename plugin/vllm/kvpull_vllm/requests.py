@@ -13,6 +13,7 @@ from vllm.v1.request import RequestStatus
 
 from kvpull_vllm import inside
 from kvpull_vllm.abi import CONST
+from kvpull_vllm.bodies import CONTINUES
 from kvpull_vllm.failures import Failure
 from kvpull_vllm.traces import Place
 
@@ -45,6 +46,7 @@ class Entry:
     local_tokens: int = 0
     parked: bool = False
     place: Place | None = None  # of its pull, if that is part of a trace
+    continues: bool = False  # its prompt is P's, and P's first token
 
 
 def ticket_of(params: dict[str, Any]) -> bytes:
@@ -57,6 +59,19 @@ def pulls(params: dict[str, Any]) -> bool:
     """Say whether the parameters ask to pull."""
     asked = params.get("do_remote_prefill")
     return bool(params.get(TICKET) if asked is None else asked)
+
+
+def continues(request: Any, params: dict[str, Any]) -> bool:
+    """Say whether a prompt is that of the ticket and P's first token behind.
+
+    A router says so, which has given the client that token already.
+    """
+    return (
+        params.get(CONTINUES) is True
+        and request.num_prompt_tokens > 1
+        and request.prompt_token_ids is not None
+        and not request.mm_features
+    )
 
 
 def parent_key(request_id: str) -> int:
@@ -87,15 +102,20 @@ def nameless(request: Any, names_media: bool) -> str | None:
 
 
 def prompt_digest(
-    request: Any, weights: str, adapter: str, packed: bytearray
+    request: Any,
+    weights: str,
+    adapter: str,
+    packed: bytearray,
+    is_longer: bool = False,
 ) -> bytes:
     """Return 16 bytes that name the prompt and all that its KV depends on.
 
     packed is written over: new memory each time would take as long again.
+    A prompt that is_longer than the ticket's is named without its last token.
     """
-    media = request.mm_features
+    media, tokens = request.mm_features, request.prompt_token_ids
     parts = (
-        request.prompt_token_ids,
+        tokens[:-1] if is_longer else tokens,
         request.cache_salt or "",
         weights,
         adapter,

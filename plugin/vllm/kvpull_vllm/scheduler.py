@@ -13,7 +13,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorWorkerMetadata,
 )
 
-from kvpull_vllm import failures, requests, traces
+from kvpull_vllm import bodies, failures, first, requests, traces
 from kvpull_vllm.abi import CONST
 from kvpull_vllm.core import Core
 from kvpull_vllm.failures import Failure
@@ -77,6 +77,7 @@ class Manner(NamedTuple):
     produces: bool
     fails: bool  # what is not pulled ends with an error: a policy of vLLM's
     shares: bool  # siblings are served by one pull and the prefix cache
+    vocabulary: int  # tokens that the model has
 
 
 class SchedulerSide:
@@ -124,6 +125,8 @@ class SchedulerSide:
         self._has_stepped = False
         self._meta = KVPullMetadata()
         self._tally = Tally(half)
+        self._comparer = first.Comparer(half, self._tally, manner.vocabulary)
+        self._outcome: Any = None  # of the step that vLLM looks at now
 
     def rank_info(self, info: bytes) -> None:
         """Take a worker's introduction."""
@@ -161,6 +164,11 @@ class SchedulerSide:
             holds = False
         if holds and self._states:
             holds = requests.can_be_shortened(request)
+        # A hold needs the digest of the whole prompt, and a state cannot be
+        # taken at a token before its last one.
+        continues = not (holds or self._states) and requests.continues(
+            request, params
+        )
         entry = Entry(
             self._next_key,
             holds,
@@ -169,10 +177,11 @@ class SchedulerSide:
             _NO_DIGEST
             if nameless
             else requests.prompt_digest(
-                request, self._core.version, content, self._packed
+                request, self._core.version, content, self._packed, continues
             ),
             adapter,
             content,
+            continues=continues,
         )
         self._next_key += 1
         self._entries[request.request_id] = entry
@@ -444,7 +453,14 @@ class SchedulerSide:
         self._suspect = None
         self.half.reset(_CLEARED)
 
-    def loads_end(self, said: Any) -> None:
+    def step_ends(self, outcome: Any) -> None:
+        """Take what the workers made of a step, before vLLM acts on it."""
+        self._outcome = outcome
+        said = outcome.kv_connector_output
+        if said is not None and said.finished_recving:
+            self._loads_end(said)
+
+    def _loads_end(self, said: Any) -> None:
         """Fail loads of before a change, before vLLM takes them for done."""
         for name in said.finished_recving - said.failed_recving:
             entry = self._entries.get(name)
@@ -526,7 +542,9 @@ class SchedulerSide:
             logger.debug(
                 "kvpull: request %s is rejected: its ticket is given back", name
             )
-        tokens, blocks = 0, []
+        tokens, blocks, token = 0, [], None
+        if entry.parked and entry.failure is None:
+            self._comparer.look(request, entry)
         if entry.holds:
             if entry.adapter and self._core.adapters is not None:
                 self._core.adapters.look()
@@ -540,8 +558,11 @@ class SchedulerSide:
                 tokens, blocks = self._with_states(block_ids, tokens, computed)
             else:
                 blocks = requests.blocks_of(block_ids, self._groups, 0, tokens)
+                # Where a state is held, P has left the prompt's last token out,
+                # and the token that it made is not the model's.
+                token = first.made(request, self._outcome)
         held, ticket = self.half.request_finished(
-            entry.key, reason, tokens, blocks
+            entry.key, reason, tokens, blocks, token.pack() if token else b""
         )
         if held:
             if self._debugs:
@@ -552,6 +573,10 @@ class SchedulerSide:
         told[requests.TICKET] = ticket.decode()
         if self._answer:
             told |= self._answer
+            # Not with a ticket alone: a connector beside this one would take
+            # P's blocks for those of D's longer prompt.
+            if token and tokens == request.num_prompt_tokens:
+                told[bodies.FIRST_TOKEN] = token.token
             told["remote_request_id"] = name
             told["remote_num_tokens"] = tokens
         return held, told

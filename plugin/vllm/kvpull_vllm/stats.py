@@ -36,6 +36,8 @@ _LOGGED = {
     "scheduler_rejects": "rejects",
     "shim_no_ticket": "without ticket",
     "shim_dropped": "dropped reports",
+    "shim_first_tokens_differ": "first tokens unlike P's",
+    "shim_payloads_refused": "payloads refused",
 }
 
 
@@ -44,6 +46,9 @@ _EACH_S = 0.1
 SHIM = {
     "shim_dropped": "Reports of requests that the package does not know",
     "shim_no_ticket": "Requests that should have pulled and had no ticket",
+    "shim_first_tokens_compared": "First tokens that were compared with P's",
+    "shim_first_tokens_differ": "First tokens that differ from P's",
+    "shim_payloads_refused": "Payloads of tickets that cannot be used",
 }
 
 
