@@ -18,6 +18,7 @@ from pathlib import Path
 import beside
 import chaos
 import drafts
+import firsts
 import fleet
 import guesses
 import kinds
@@ -136,6 +137,7 @@ def groups(smoke: bool, nixl: Path | None) -> list[Group]:
     if smoke:
         return short
     long: list[Group] = [
+        ("first", firsts.firsts, firsts.FIRST),
         ("media", rollout.media, rollout.MEDIA),
         ("crowd", kinds.few_blocks, kinds.CROWDS),
         ("guesses", guesses.guesses, guesses.GUESSES),

@@ -118,7 +118,7 @@ def producer_is_asked_only_for_what_d_can_pull() -> None:
         {"prompt_embeds": "AAAA"},
         {"prompt": [[1, 2], [3, 4]]},
         {"prompt": ["a", "b"]},
-        {"prompt_logprobs": 0},
+        {"prompt_logprobs": 0, "stream": True},
         {"echo": True, "logprobs": 1},
     ):
         seen = routed({"p0": P, "d0": D}, body)

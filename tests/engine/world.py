@@ -53,7 +53,7 @@ class World:
     said: list[str] = field(default_factory=list)
     router_url: str = ""
     watchdog: Watchdog | None = None
-    _router: subprocess.Popen[bytes] | None = None
+    _routers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -149,21 +149,28 @@ class World:
 
     def start_router(self) -> None:
         """Start the package's router between the two."""
+        self.router_url = self.another_router()
+
+    def another_router(self, *options: str) -> str:
+        """Start a router between the two, and return its URL."""
         port = free_port()
-        self.router_url = f"http://127.0.0.1:{port}"
+        url = f"http://127.0.0.1:{port}"
         with (self.folder / "router.log").open("ab") as log:
-            self._router = subprocess.Popen(
+            made = subprocess.Popen(
                 [
                     sys.executable, "-m", "kvpull_vllm.router",
                     "--port", str(port),
                     "--prefill", self.p.url,
                     *(word for engine in self.consumers
                       for word in ("--decode", engine.url)),
+                    *options,
                 ],
                 stdout=log,
                 stderr=log,
             )  # fmt: skip
-        wait_for("router", lambda: is_well(self.router_url), 60)
+        self._routers.append(made)
+        wait_for("router", lambda: is_well(url), 60)
+        return url
 
     def revive(self) -> None:
         """Start what a scenario has left dead."""
@@ -206,9 +213,9 @@ class World:
 
     def stop(self) -> None:
         """End everything."""
-        if self._router is not None:
-            self._router.kill()
-            self._router.wait()
+        for router in self._routers:
+            router.kill()
+            router.wait()
         for engine in self.engines:
             engine.stop()
         if self.watchdog is not None:

@@ -24,8 +24,13 @@ def without_params(body: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def prefill_body(body: dict[str, Any]) -> dict[str, Any]:
-    """Return P's request: the same prompt, one token, blocks to be kept."""
+def prefill_body(
+    body: dict[str, Any], is_shown: bool = False
+) -> dict[str, Any]:
+    """Return P's request: the same prompt, one token, blocks to be kept.
+
+    Where P's token is shown to the client, P names it and the prompt's tokens.
+    """
     asked = {
         **without_params(body),
         "max_tokens": 1,
@@ -40,6 +45,8 @@ def prefill_body(body: dict[str, Any]) -> dict[str, Any]:
         asked["max_completion_tokens"] = 1
     for key in ("stream_options", "min_tokens", "best_of", "use_beam_search"):
         asked.pop(key, None)
+    if is_shown:
+        asked["return_token_ids"] = True
     return asked
 
 
@@ -48,14 +55,14 @@ def is_pulled(body: dict[str, Any]) -> bool:
 
     vLLM gives the beams of a search no kv_transfer_params, and moves no KV of
     embeddings; their ticket would end by its lease. Log probabilities of the
-    prompt make D compute it.
+    prompt make D compute it, but where P's can stand in D's answer.
     """
     echoes = body.get("echo") and body.get("logprobs") is not None
     return not (
         is_batch(body)
         or body.get("use_beam_search")
         or body.get("prompt_embeds") is not None
-        or body.get("prompt_logprobs") is not None
+        or (body.get("prompt_logprobs") is not None and body.get("stream"))
         or echoes
     )
 

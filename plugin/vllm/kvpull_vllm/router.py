@@ -8,7 +8,8 @@ Both options may be repeated; engines are taken in turn. A prefill that fails,
 or has no answer within --prefill-timeout, is no failure of the request: the
 next P is asked, then D computes by itself. A ticket that no D took is given
 back, so that P does not hold its blocks for a lease. A D that could not pull from
-a P is not paired with it for a while.
+a P is not paired with it for a while. With --first-token a stream of
+/v1/completions begins with P's token as soon as D has taken the request.
 """
 
 from __future__ import annotations
@@ -22,17 +23,19 @@ import math
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp import web
 
+from kvpull_vllm.answers import Beginning, PromptLogprobs, begins_with_p
 from kvpull_vllm.bodies import (
     decode_body,
     is_pulled,
     prefill_body,
     refused_body,
+    without_params,
 )
 from kvpull_vllm.pairs import Pairs, Told
 
@@ -72,6 +75,8 @@ _COUNTED = {
     "no_decode": "Requests that no D answered",
     "pairs_failed": "Times that a P and a D were parted, as D could not pull",
     "unpaired": "Requests for which all P and D are parted: D computes",
+    "first_tokens": "Streams that began with P's first token",
+    "prompt_logprobs": "Answers with a prompt's log probabilities from P",
 }
 _SAID_S = 60.0  # between two lines of one kind
 # Lines of a stream that do not say that the request runs: vLLM answers 200
@@ -84,6 +89,26 @@ _NO_ANSWER = (
     aiohttp.ServerDisconnectedError,
     aiohttp.ServerTimeoutError,
 )
+
+
+class Prefilled(NamedTuple):
+    """The P that answered, and its answer; both empty where none did."""
+
+    url: str = ""
+    answer: Any = None
+
+    @property
+    def params(self) -> dict[str, Any] | None:
+        """P's kv_transfer_params, None if it has none."""
+        return _params(self.answer)
+
+
+class Order(NamedTuple):
+    """D's request, and the parts of P's answer that go into D's."""
+
+    asked: dict[str, Any]
+    beginning: Beginning | None = None
+    logprobs: PromptLogprobs | None = None
 
 
 def _passed(request: web.Request) -> dict[str, str]:
@@ -102,7 +127,9 @@ class Router:
         prefill: list[str],
         decode: list[str],
         prefill_timeout_s: float = PREFILL_TIMEOUT_S,
+        shows_first: bool = False,
     ) -> None:
+        self._shows_first = shows_first
         self._prefill_timeout = aiohttp.ClientTimeout(
             total=prefill_timeout_s, sock_connect=_CONNECT_S
         )
@@ -165,35 +192,37 @@ class Router:
         body: dict[str, Any],
         headers: dict[str, str],
         urls: list[str],
-    ) -> tuple[str, dict[str, Any] | None]:
-        """Return which P answered, and its kv_transfer_params, if any."""
+        is_shown: bool = False,
+    ) -> Prefilled:
+        """Return which P answered, and what."""
         assert self._session is not None
-        params = None
+        made = Prefilled()
         for url in urls:
             try:
                 async with self._session.post(
                     url + path,
-                    json=prefill_body(body),
+                    json=prefill_body(body, is_shown),
                     headers=headers,
                     timeout=self._prefill_timeout,
                 ) as answer:
                     if answer.status == 200:
-                        params = await self._answered(answer, headers)
-                        self._look_at(url, params)
-                        return url, params
+                        found = await self._answered(answer, headers)
+                        made = Prefilled(url, found)
+                        self._look_at(url, made.params)
+                        return made
                     text = (await answer.text())[:200]
                     logger.warning("%s: %d %s", url, answer.status, text)
                     if answer.status < 500:
-                        return url, None  # D says the same, with its own words
+                        return Prefilled(url)  # D says it in its own words
             except (aiohttp.ClientError, ValueError) as error:
                 logger.warning("%s: %s", url, error)
             except asyncio.TimeoutError:
                 total = self._prefill_timeout.total
                 logger.warning("%s: no answer within %g s", url, total)
             except asyncio.CancelledError:
-                self._give_back(params, headers)
+                self._give_back(made.params, headers)
                 raise
-        return "", None
+        return Prefilled()
 
     def _look_at(self, url: str, params: dict[str, Any] | None) -> None:
         """Say once a minute that a P holds nothing: D computes it again."""
@@ -208,7 +237,7 @@ class Router:
 
     async def _answered(
         self, answer: aiohttp.ClientResponse, headers: dict[str, str]
-    ) -> dict[str, Any] | None:
+    ) -> Any:
         """Return what P answered; if the client leaves, give it back.
 
         P is done when its answer begins, and holds the blocks: leaving now
@@ -216,7 +245,7 @@ class Router:
         """
         reading = asyncio.ensure_future(answer.json())
         try:
-            return _params(await asyncio.shield(reading))
+            return await asyncio.shield(reading)
         except asyncio.CancelledError:
             await asyncio.wait({reading}, timeout=_ANSWER_S)
             if not reading.done():
@@ -283,18 +312,52 @@ class Router:
             or uuid.uuid4().hex
         }
         headers |= _passed(request)
-        source, params = "", None
+        prefilled = Prefilled()
+        body = without_params(body)
         decode = self._in_turn("decode", self._decode)
         self._counts["requests"] += 1
+        is_shown = self._shows_first and begins_with_p(request.path, body)
         if request.path in _PATHS and is_pulled(body):
             prefill, decode = self._paired(decode)
-            source, params = await self.prefill(
-                request.path, body, headers, prefill
+            prefilled = await self.prefill(
+                request.path, body, headers, prefill, is_shown
             )
             self._counts["unpaired"] += bool(self._prefill and not prefill)
-            self._counts["prefills" if params else "prefills_failed"] += 1
-        asked = decode_body(body, params)
-        return await self._forward(request, asked, headers, decode, source)
+            kind = "prefills" if prefilled.params else "prefills_failed"
+            self._counts[kind] += 1
+        order = self._order(request.path, body, prefilled, is_shown)
+        if order.asked.get("kv_transfer_params") is None:
+            self._give_back(prefilled.params, headers)
+        answer = await self._forward(
+            request, order, headers, decode, prefilled.url
+        )
+        if answer is None:
+            order = Order(decode_body(body, None))
+            answer = await self._forward(request, order, headers, decode, "")
+        assert answer is not None
+        return answer
+
+    @staticmethod
+    def _order(
+        path: str,
+        body: dict[str, Any],
+        prefilled: Prefilled,
+        is_shown: bool,
+    ) -> Order:
+        """Return what D is asked for, behind a prefill at P or without one."""
+        params = prefilled.params
+        if not params:
+            return Order(decode_body(body, None))
+        beginning = Beginning.of(body, prefilled.answer) if is_shown else None
+        if beginning is not None:
+            return Order(decode_body(*beginning.decode(params)), beginning)
+        if body.get("prompt_logprobs") is None:
+            return Order(decode_body(body, params))
+        logprobs = PromptLogprobs.of(path, body, prefilled.answer)
+        if logprobs is None:  # D computes the prompt for them
+            return Order(decode_body(body, None))
+        asked = decode_body(logprobs.decode(body), params)
+        return Order(asked, logprobs=logprobs)
 
     async def ask(self, request: web.Request) -> web.StreamResponse:
         """Let a D answer what has no body."""
@@ -325,15 +388,18 @@ class Router:
     async def _forward(
         self,
         request: web.Request,
-        asked: dict[str, Any],
+        order: Order,
         headers: dict[str, str],
         decode: list[str],
         source: str,
-    ) -> web.StreamResponse:
-        """Let a D answer; source is the P whose ticket goes along."""
+    ) -> web.StreamResponse | None:
+        """Let a D answer; source is the P whose ticket goes along.
+
+        Return None where D is to be asked once more, without anything of P's.
+        """
         assert self._session is not None
         error: Exception | None = None
-        params = asked.get("kv_transfer_params")
+        params = order.asked.get("kv_transfer_params")
         is_taken = False
 
         def look(chunk: bytes) -> None:
@@ -348,14 +414,22 @@ class Router:
             for url in decode:
                 try:
                     answer = await self._session.post(
-                        url + request.path, json=asked, headers=headers
+                        url + request.path, json=order.asked, headers=headers
                     )
                 except _NO_ANSWER as failed:  # the client has seen nothing yet
                     error = failed
                     continue
                 told = Told(answer.status, answer.content_type)
+                relayed: web.StreamResponse | None
                 async with answer:
-                    relayed = await self._relay(request, answer, look)
+                    if order.logprobs is not None and answer.status == 200:
+                        raw = await answer.read()
+                        look(raw)
+                        relayed = self._merged(raw, order.logprobs, told)
+                    else:
+                        relayed = await self._relay(
+                            request, answer, look, order.beginning
+                        )
                 if params:
                     self._judge(source, url, told)
                 return relayed
@@ -372,7 +446,14 @@ class Router:
         request: web.Request,
         answer: aiohttp.ClientResponse,
         look: Callable[[bytes], None] | None = None,
+        beginning: Beginning | None = None,
     ) -> web.StreamResponse:
+        """Pass on a D's answer, behind P's first token if that begins it."""
+        if answer.status != 200:
+            beginning = None
+        elif beginning and answer.content_type != "text/event-stream":
+            error = {"error": "the decode engine answered with no stream"}
+            return web.json_response(error, status=502)
         relayed = web.StreamResponse(
             status=answer.status,
             headers={
@@ -382,12 +463,37 @@ class Router:
             },
         )
         await relayed.prepare(request)
+        if beginning:
+            self._counts["first_tokens"] += 1
+            await relayed.write(beginning.chunk())
         async for chunk in answer.content.iter_any():
             if look:
                 look(chunk)
-            await relayed.write(chunk)
+            await relayed.write(beginning.take(chunk) if beginning else chunk)
+        if beginning:
+            await relayed.write(beginning.end())
         await relayed.write_eof()
         return relayed
+
+    def _merged(
+        self, raw: bytes, logprobs: PromptLogprobs, told: Told
+    ) -> web.StreamResponse | None:
+        """Return a D's answer with P's log probabilities of the prompt.
+
+        None where D did not pull: nobody has checked then that P and D are of
+        the same weights.
+        """
+        if not told.has_pulled:
+            return None
+        try:
+            merged = logprobs.merged(raw)
+        except ValueError as error:
+            return web.json_response(
+                {"error": f"the decode engine answered strangely: {error}"},
+                status=502,
+            )
+        self._counts["prompt_logprobs"] += 1
+        return web.Response(body=merged, content_type="application/json")
 
     def app(self) -> web.Application:
         """Return the web application."""
@@ -483,9 +589,20 @@ def main(arguments: list[str] | None = None) -> None:
         metavar="SECONDS",
         help="for a prefill, its wait at P counted (default %(default)g)",
     )
+    parser.add_argument(
+        "--first-token",
+        action="store_true",
+        help="begin streams with P's first token; P and D must have the same "
+        "weights: nobody has compared them by then",
+    )
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO)
-    router = Router(options.prefill, options.decode, options.prefill_timeout)
+    router = Router(
+        options.prefill,
+        options.decode,
+        options.prefill_timeout,
+        shows_first=options.first_token,
+    )
     try:
         web.run_app(
             router.app(),
