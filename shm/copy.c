@@ -9,6 +9,7 @@
  * order[]      owner           relaxed  workers  relaxed  -      by Q0/Q1; an old value is harmless, see below
  * claim        owner           release  workers  acquire  C0/C1  the plan is written before shares can be taken
  * is_short     owner           relaxed  guest    relaxed  -      a hint: the slot's next job may have longer ones
+ * urgent[]     owner           relaxed  workers  relaxed  -      a hint: which slots to look at first; any is harmless
  * left         workers, owner  acq_rel  same     acq_rel  L0/L0  all bytes of all shares come before the job's end
  * ended        workers, owner  seq_cst  owner    acquire  E0/E1  bytes and slot->next before the job is found by poll
  * armed        owner           seq_cst  workers  seq_cst  A0/A1  with ended: store-load, neither side may miss the other
@@ -25,8 +26,11 @@
  * a newer job, which is then its own like any other: no generation is needed.
  * The owner starts no job over the entry of one with shares left.
  * Each worker walks order[] at its own pace and goes on to the next entry when
- * nothing is left to claim, so jobs are begun and, but for the last shares,
- * ended in the order of their start.
+ * nothing is left to claim, so jobs of one priority are begun and, but for the
+ * last shares, ended in the order of their start. Where priorities differ,
+ * urgent[] names the slots of the jobs that go first. Of KVPULL_TURNS_A_ROUND
+ * shares that a worker copies the last is by order[] all the same, so no job
+ * starves. All jobs are in order[], so none is missed where the hint is late.
  *
  * Cancel takes all the shares that are left: nothing is checked in the path of
  * a share. Progress: start, poll, cancel and arm never wait; a job's end waits
@@ -45,12 +49,15 @@
 #include "base/cause.h"
 #include "base/pause.h"
 #include "base/thread.h"
+#include "base/turns.h"
 #include "shm/copy_choice.h"
 
 /* A few microseconds: about what it costs to be woken. */
 #define SPIN_COUNT_MAX 256u
 /* Jobs that a guest looks at in a call: none of those may have a share left. */
 #define GUEST_LOOKS_MAX 64u
+/* Jobs that go first, by name; the owner names others as these end. */
+#define URGENT_MAX 8u
 
 struct slot {
 	_Alignas(KVPULL_CACHE_LINE) _Atomic int64_t claim;
@@ -67,7 +74,8 @@ struct worker {
 	uint32_t index;
 	struct kvpull_copy *copy;
 	pthread_t thread;
-	uint64_t at; /* next entry of order[] */
+	uint64_t at;    /* next entry of order[] */
+	uint32_t turns; /* shares that it looked for, free-running */
 	struct kvpull_copy_cursor cursor;
 };
 
@@ -75,8 +83,9 @@ struct kvpull_copy {
 	/* Owner writes. */
 	_Alignas(KVPULL_CACHE_LINE) _Atomic uint64_t tail;
 	_Atomic uint32_t stop;
-	uint32_t owner_helps; /* set at open */
-	int wake_fd;          /* likewise */
+	uint32_t owner_helps;                /* set at open */
+	int wake_fd;                         /* likewise */
+	_Atomic uint32_t urgent[URGENT_MAX]; /* slot + 1; 0 ends them */
 	/* Workers write. */
 	_Alignas(KVPULL_CACHE_LINE) _Atomic uint32_t ended; /* index + 1 */
 	_Atomic uint32_t armed;
@@ -89,6 +98,12 @@ struct kvpull_copy {
 	struct worker *guest; /* likewise _guest_help() */
 	const struct kvpull_log *log;
 	struct kvpull_copy_choices choices;
+	/* Started and not polled, since two of them were unlike. */
+	struct kvpull_turns jobs;
+	uint32_t job_count; /* started and not polled */
+	int32_t alike;      /* their priority, unless unlike */
+	uint32_t unlike;
+	uint32_t reserved;
 	uint64_t serial;
 	uint32_t order_mask;
 	uint32_t job_max;
@@ -229,6 +244,42 @@ static uint32_t slot_work(struct worker *worker, struct slot *slot)
 	return bytes;
 }
 
+/* A slot that goes before all others in this turn; NULL: none does. */
+static struct slot *urgent_slot(struct worker *worker)
+{
+	struct kvpull_copy *copy = worker->copy;
+	uint32_t at;
+
+	if (worker->turns++ % KVPULL_TURNS_A_ROUND == KVPULL_TURNS_A_ROUND - 1)
+		return NULL;
+	for (at = 0; at < URGENT_MAX; at++) {
+		const uint32_t named = atomic_load_explicit(
+			&copy->urgent[at], memory_order_relaxed);
+		struct slot *slot;
+
+		if (!named)
+			return NULL;
+		slot = &copy->slots[named - 1];
+		if (worker == copy->guest &&
+		    !atomic_load_explicit(&slot->is_short,
+					  memory_order_relaxed))
+			continue;
+		if (atomic_load_explicit(&slot->claim, memory_order_relaxed) >
+		    0)
+			return slot;
+	}
+	return NULL;
+}
+
+/* Copy a share of an urgent job, or else of the slot's: as slot_work(). */
+static uint32_t turn_work(struct worker *worker, struct slot *slot)
+{
+	struct slot *urgent = urgent_slot(worker);
+	const uint32_t bytes = urgent ? slot_work(worker, urgent) : 0;
+
+	return bytes ? bytes : slot_work(worker, slot);
+}
+
 /* Nothing to do: spin a little, then sleep until start() or close(). */
 static void worker_park(struct worker *worker)
 {
@@ -280,7 +331,7 @@ static void *worker_main(void *context)
 		index = atomic_load_explicit(
 			&copy->order[worker->at & copy->order_mask],
 			memory_order_relaxed);
-		if (!slot_work(worker, &copy->slots[index]))
+		if (!turn_work(worker, &copy->slots[index]))
 			worker->at++;
 	}
 	return NULL;
@@ -335,6 +386,7 @@ int kvpull_copy_open(struct kvpull_copy **copy,
 		kvpull_arena_take(arena, job_max, sizeof(*opened->slots));
 	opened->order = kvpull_arena_take(arena, order_count(job_max),
 					  sizeof(*opened->order));
+	kvpull_turns_init(&opened->jobs, job_max, arena);
 	opened->workers = kvpull_arena_take(arena, KVPULL_COPY_THREADS_MAX + 2,
 					    sizeof(*opened->workers));
 	if (!kvpull_arena_ok(arena))
@@ -393,6 +445,69 @@ static struct slot *slot_next(struct kvpull_copy *copy)
 	return NULL;
 }
 
+/*
+ * Name the jobs that go before those of the greatest priority, the most urgent
+ * first: none where all are alike.
+ */
+static void urgent_name(struct kvpull_copy *copy)
+{
+	const struct kvpull_turns *jobs = &copy->jobs;
+	const uint32_t last = jobs->urgent.last;
+	uint32_t index = jobs->urgent.first;
+	uint32_t at = 0;
+
+	for (; at < URGENT_MAX && index != KVPULL_NONE &&
+	       jobs->priorities[index] != jobs->priorities[last];
+	     index = jobs->urgent.links[index].next)
+		if (atomic_load_explicit(&copy->slots[index].claim,
+					 memory_order_relaxed) > 0)
+			atomic_store_explicit(&copy->urgent[at++], index + 1,
+					      memory_order_relaxed);
+	/* Workers read that line: it is not written where it is 0 already. */
+	if (at < URGENT_MAX &&
+	    atomic_load_explicit(&copy->urgent[at], memory_order_relaxed))
+		atomic_store_explicit(&copy->urgent[at], 0,
+				      memory_order_relaxed);
+}
+
+/* The first job that is unlike: those before it that are not begun are noted. */
+static void jobs_note(struct kvpull_copy *copy)
+{
+	const uint64_t tail =
+		atomic_load_explicit(&copy->tail, memory_order_relaxed);
+	uint64_t at;
+
+	copy->unlike = 1;
+	for (at = copy->owner->at; at != tail; at++) {
+		const uint32_t index = atomic_load_explicit(
+			&copy->order[at & copy->order_mask],
+			memory_order_relaxed);
+
+		if (copy->slots[index].job)
+			kvpull_turns_push(&copy->jobs, index, copy->alike);
+	}
+}
+
+/* A job was started; while all are alike nothing but that is kept of it. */
+static void job_add(struct kvpull_copy *copy, uint32_t index, int32_t priority)
+{
+	if (!copy->job_count++) {
+		copy->alike = priority;
+		copy->unlike = 0;
+	}
+	if (!copy->unlike && priority != copy->alike)
+		jobs_note(copy);
+	if (copy->unlike)
+		kvpull_turns_push(&copy->jobs, index, priority);
+}
+
+static void job_remove(struct kvpull_copy *copy, uint32_t index)
+{
+	copy->job_count--;
+	if (copy->unlike)
+		kvpull_turns_remove(&copy->jobs, index);
+}
+
 int kvpull_copy_start(struct kvpull_copy *copy, struct kvpull_copy_job *job)
 {
 	const uint32_t index = job->read->index;
@@ -413,6 +528,7 @@ int kvpull_copy_start(struct kvpull_copy *copy, struct kvpull_copy_job *job)
 	plan_init(copy, &slot->plan, job, ++copy->serial);
 	slot->job = job;
 	slot->aborted = 0;
+	job_add(copy, index, job->read->priority);
 	if (!slot->plan.share_count) {
 		slot->next = copy->ready;
 		copy->ready = index + 1;
@@ -425,6 +541,8 @@ int kvpull_copy_start(struct kvpull_copy *copy, struct kvpull_copy_job *job)
 	/* C0: pairs with C1 in slot_work. */
 	atomic_store_explicit(&slot->claim, slot->plan.share_count,
 			      memory_order_release);
+	if (copy->unlike)
+		urgent_name(copy);
 	atomic_store_explicit(&copy->order[tail & copy->order_mask], index,
 			      memory_order_relaxed);
 	/* Q0: pairs with Q1; seq_cst with the load of `parked` below (P2). */
@@ -453,7 +571,7 @@ uint32_t kvpull_copy_help(struct kvpull_copy *copy)
 	uint32_t bytes = 0;
 
 	while (slot && !bytes) {
-		bytes = slot_work(copy->owner, slot);
+		bytes = turn_work(copy->owner, slot);
 		slot = slot_next(copy);
 	}
 	return bytes;
@@ -478,7 +596,7 @@ uint32_t kvpull_copy_guest_help(struct kvpull_copy *copy)
 		uint32_t bytes = 0;
 
 		if (atomic_load_explicit(&slot->is_short, memory_order_relaxed))
-			bytes = slot_work(guest, slot);
+			bytes = turn_work(guest, slot);
 		if (bytes)
 			return bytes;
 		guest->at++;
@@ -537,8 +655,11 @@ uint32_t kvpull_copy_poll(struct kvpull_copy *copy,
 		slot->job->code = slot->aborted ? KVPULL_EABORTED : 0;
 		jobs[count++] = slot->job;
 		slot->job = NULL;
+		job_remove(copy, (uint32_t)(slot - copy->slots));
 		copy->ready = slot->next;
 	}
+	if (count && copy->unlike)
+		urgent_name(copy);
 	return count;
 }
 

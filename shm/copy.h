@@ -6,7 +6,7 @@
  * memcpy), or short spans one by one while the next ones are fetched; which
  * routine, copy_choice.h says. Copy workers take shares of 256 KiB to 1 MiB of a
  * job from an atomic counter, so several workers speed one job up, and many jobs
- * complete one by one in the order of their start.
+ * complete one by one in the order of their priority and start.
  */
 #ifndef KVPULL_SHM_COPY_H
 #define KVPULL_SHM_COPY_H

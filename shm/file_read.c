@@ -36,6 +36,7 @@ int kvpull_files_open(struct kvpull_files *files, uint32_t read_max,
 					   sizeof(struct kvpull_file_read *))
 	};
 	kvpull_index_list_init(&files->queue, read_max, arena);
+	kvpull_turns_init(&files->asking, read_max, arena);
 	if (!kvpull_arena_ok(arena))
 		return KVPULL_ENOMEM;
 	/* Not of the arena: see close(). */
@@ -197,6 +198,7 @@ static void file_read_end(struct kvpull_files *files,
 			files->pieces[i].owner = NULL;
 			file_read->pieces_open--;
 		}
+	kvpull_turns_remove(&files->asking, file_read->read->index);
 	file_read->exhausted = 1;
 	file_read->code = code;
 }
@@ -336,18 +338,19 @@ static void pieces_queue(struct kvpull_files *files,
 	}
 }
 
+/* Until no read asks for anything, or no piece is free. */
 static void turns(struct kvpull_files *files)
 {
-	uint32_t idle = 0;
+	while (files->asking.arrival.count &&
+	       files->piece_free != KVPULL_NONE) {
+		const uint32_t index = kvpull_turns_next(&files->asking);
 
-	/* Until a whole round of reads asks for nothing, or no piece is free. */
-	while (idle < files->queue.count && files->piece_free != KVPULL_NONE) {
-		const uint32_t index = files->queue.first;
-
-		kvpull_index_list_remove(&files->queue, index);
-		kvpull_index_list_push(&files->queue, index);
-		idle = files->reads[index]->exhausted ? idle + 1 : 0;
+		kvpull_turns_remove(&files->asking, index);
+		kvpull_turns_give(&files->asking);
 		pieces_queue(files, files->reads[index]);
+		if (!files->reads[index]->exhausted)
+			kvpull_turns_push(&files->asking, index,
+					  files->reads[index]->read->priority);
 	}
 	kvpull_uring_flush(&files->uring);
 }
@@ -367,6 +370,7 @@ void kvpull_files_start(struct kvpull_files *files,
 	kvpull_check(files->log, read->index < files->read_max);
 	files->reads[read->index] = file_read;
 	kvpull_index_list_push(&files->queue, read->index);
+	kvpull_turns_push(&files->asking, read->index, read->priority);
 }
 
 void kvpull_files_cancel(struct kvpull_files *files,

@@ -13,9 +13,9 @@
 #define KVPULL_SHM_FILE_READ_H
 
 #include "base/arena.h"
-#include "base/index.h"
 #include "base/rows.h"
 #include "base/transport.h"
+#include "base/turns.h"
 #include "shm/disk.h"
 #include "shm/file.h"
 #include "shm/uring.h"
@@ -56,7 +56,8 @@ struct kvpull_files {
 	struct kvpull_disk disk;          /* instead of it */
 	struct kvpull_file_piece *pieces; /* [KVPULL_FILE_DEPTH] */
 	struct kvpull_file_read **reads;  /* [read_max], by index */
-	struct kvpull_index_list queue;   /* of them: in turns */
+	struct kvpull_index_list queue;   /* of them: not ended */
+	struct kvpull_turns asking;       /* of those: not exhausted */
 	uint8_t *bounce;                  /* its own mapping */
 	uint32_t read_max;
 	uint32_t piece_free; /* KVPULL_NONE: none */

@@ -41,7 +41,7 @@ int kvpull_shm_reads_init(struct kvpull_shm_reads *reads,
 	};
 	reads->reads = (struct kvpull_shm_read *)kvpull_arena_take(
 		arena, params->reads_max, sizeof(*reads->reads));
-	kvpull_index_list_init(&reads->queue, params->reads_max, arena);
+	kvpull_turns_init(&reads->queue, params->reads_max, arena);
 	if (!kvpull_arena_ok(arena))
 		return KVPULL_ENOMEM;
 	return kvpull_files_open(&reads->files, params->reads_max, arena,
@@ -82,7 +82,7 @@ static int memory_start(struct kvpull_shm_reads *reads,
 	mine->part = part;
 	mine->cursor = (struct kvpull_rows_cursor){ 0 };
 	/* Copied at once if no read waits: those that wait keep their order. */
-	if (is_small && !reads->queue.count &&
+	if (is_small && !reads->queue.arrival.count &&
 	    part->byte_count <= reads->early_bytes) {
 		reads->early_bytes -= (uint32_t)part->byte_count;
 		code = small_copy(reads, peer, mine);
@@ -91,7 +91,7 @@ static int memory_start(struct kvpull_shm_reads *reads,
 	if (is_small || peer->memory.foreign_count) {
 		mine->state = is_small ? KVPULL_SHM_READ_SMALL :
 					 KVPULL_SHM_READ_FOREIGN;
-		kvpull_index_list_push(&reads->queue, part->index);
+		kvpull_turns_push(&reads->queue, part->index, part->priority);
 		return 0;
 	}
 	mine->job = (struct kvpull_copy_job){
@@ -234,7 +234,12 @@ static void read_cancel(struct kvpull_shm_reads *reads,
 	if (mine->state == KVPULL_SHM_READ_IDLE || mine->cancelled)
 		return;
 	mine->cancelled = code;
-	/* A read in the queue is ended when its turn comes. */
+	/* A read in the queue is ended in its turn, which comes next. */
+	if (mine->state == KVPULL_SHM_READ_FOREIGN ||
+	    mine->state == KVPULL_SHM_READ_SMALL) {
+		kvpull_turns_remove(&reads->queue, mine->part->index);
+		kvpull_turns_push(&reads->queue, mine->part->index, INT32_MIN);
+	}
 	if (mine->state == KVPULL_SHM_READ_COPYING)
 		kvpull_copy_cancel(reads->copy, &mine->job);
 	if (mine->state == KVPULL_SHM_READ_DEVICE)
@@ -422,10 +427,10 @@ static void queue_poll(struct kvpull_shm_reads *reads,
 		       struct kvpull_shm_batch *batch)
 {
 	uint64_t left = QUEUE_BYTES;
-	uint32_t turns = reads->queue.count;
+	uint32_t turns = reads->queue.arrival.count;
 
 	while (turns-- && kvpull_shm_batch_room(batch)) {
-		const uint32_t index = reads->queue.first;
+		const uint32_t index = kvpull_turns_next(&reads->queue);
 		struct kvpull_shm_read *mine = &reads->reads[index];
 		/* Ending cancelled ones costs nothing. */
 		const int is_free = mine->cancelled || !mine->part->byte_count;
@@ -434,11 +439,13 @@ static void queue_poll(struct kvpull_shm_reads *reads,
 
 		if (!bytes && !is_free)
 			return;
-		kvpull_index_list_remove(&reads->queue, index);
+		kvpull_turns_remove(&reads->queue, index);
+		kvpull_turns_give(&reads->queue);
 		left -= bytes;
 		code = queue_turn(reads, mine, bytes);
 		if (code == 1)
-			kvpull_index_list_push(&reads->queue, index);
+			kvpull_turns_push(&reads->queue, index,
+					  mine->part->priority);
 		else
 			memory_ended(reads, mine, code, batch);
 	}
@@ -459,7 +466,7 @@ static int shares_copy(struct kvpull_shm_reads *reads)
 
 int kvpull_shm_reads_are_due(struct kvpull_shm_reads *reads)
 {
-	return reads->queue.count ||
+	return reads->queue.arrival.count ||
 	       (reads->poll_copies && kvpull_copy_has_share(reads->copy));
 }
 
@@ -467,13 +474,13 @@ void kvpull_shm_reads_poll(struct kvpull_shm_reads *reads,
 			   struct kvpull_shm_batch *batch)
 {
 	const uint32_t count = batch->count;
-	int worked = reads->queue.count > 0;
+	int worked = reads->queue.arrival.count > 0;
 
 	if (reads->poll_copies)
 		worked |= shares_copy(reads);
 	if (kvpull_shm_batch_room(batch))
 		copies_poll(reads, batch);
-	if (reads->queue.count)
+	if (reads->queue.arrival.count)
 		queue_poll(reads, batch);
 	reads->early_bytes = EARLY_BYTES;
 	if (reads->files.is_prepared && kvpull_shm_batch_room(batch))

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads of a peer's blocks: given to the copy workers; or, small ones and those
- * of foreign memory, copied by the owner's thread, so many bytes a poll, in the
- * order in which they were started; strips in files go to file_read; those of
- * peers with memory of a device to its thread.
+ * of foreign memory, copied by the owner's thread, so many bytes a poll, in turns
+ * by their priority; strips in files go to file_read; those of peers with memory of
+ * a device to its thread.
  *
  * A read of a peer that has files is split: runs of strips in memory, one
  * after the other, and beside them all strips in files. It is done when both
@@ -13,8 +13,8 @@
 #define KVPULL_SHM_READ_H
 
 #include "base/arena.h"
-#include "base/index.h"
 #include "base/transport.h"
+#include "base/turns.h"
 #include "shm/batch.h"
 #include "shm/copy.h"
 #include "shm/file_read.h"
@@ -61,8 +61,8 @@ struct kvpull_shm_reads {
 	struct kvpull_shm_device *device;
 	struct kvpull_shm_peers *peers;
 	struct kvpull_files files;
-	struct kvpull_shm_read *reads;  /* [read_max] */
-	struct kvpull_index_list queue; /* in their order */
+	struct kvpull_shm_read *reads; /* [read_max] */
+	struct kvpull_turns queue;
 	uint32_t read_max;
 	uint32_t poll_copies;
 	uint32_t inline_bytes;

@@ -28,7 +28,6 @@ static void bundle_clear(struct kvpull_verbs_bundle *bundle)
 	}
 	memset((uint8_t *)bundle + at, 0, sizeof(*bundle) - at);
 	bundle->note_number = bundle->note_next = KVPULL_WRAP_START;
-	bundle->turn_first = bundle->turn_last = KVPULL_NONE;
 }
 
 int kvpull_verbs_bundle_init(struct kvpull_verbs_bundle *bundle,

@@ -28,6 +28,7 @@
 #define KVPULL_VERBS_BUNDLE_H
 
 #include "base/ring.h"
+#include "base/turns.h"
 #include "verbs/endpoint.h"
 
 enum kvpull_verbs_bundle_state {
@@ -52,6 +53,7 @@ struct kvpull_verbs_bundle {
 	struct kvpull_verbs_end *ends; /* [shared->lane_count] */
 	struct kvpull_record *notes;   /* peers: [notify_credits] */
 	void *ring_memory;             /* callers */
+	struct kvpull_turns turns;     /* peers: reads with something to post */
 
 	/* From here on all is of one connection, and zero while it is FREE. */
 	enum kvpull_verbs_bundle_state state;
@@ -85,8 +87,6 @@ struct kvpull_verbs_bundle {
 
 	/* peers: reads */
 	uint32_t reads_open; /* not reported yet */
-	uint32_t turn_first; /* reads with something to post; NONE while FREE */
-	uint32_t turn_last;
 	uint32_t turn_place; /* of the lane that may post next */
 	uint32_t redo_open;  /* batches of lost lanes, to be posted by others */
 };

@@ -2,7 +2,7 @@
 /*
  * Invariants: a read with batch_open > 0 may still be written to by a device,
  * or has parts that no lane has read yet, so it is neither ended nor checked;
- * it is in its peer's turn exactly while something of it is to be posted for
+ * it is among its peer's turns exactly while something of it is to be posted for
  * the first time; a bundle's redo_open counts the batches that wait in its lost
  * lanes; its reads_open counts its reads that the owner was not told the end
  * of.
@@ -32,56 +32,40 @@ int kvpull_verbs_reads_init(struct kvpull_verbs_reads *reads,
 			    struct kvpull_arena *arena)
 {
 	const uint32_t reads_max = shared->params.reads_max;
+	uint32_t peer;
 
 	reads->shared = shared;
 	reads->peers = peers;
 	reads->ended = KVPULL_NONE;
 	reads->reads = (struct kvpull_verbs_read *)kvpull_arena_take(
 		arena, reads_max, sizeof(*reads->reads));
+	kvpull_turns_init(&reads->turns, reads_max, arena);
+	for (peer = 0; peer < shared->params.peers_max; peer++)
+		peers[peer].turns = reads->turns;
 	kvpull_verbs_check_init(reads, arena);
 	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
 }
 
-static void turn_push(struct kvpull_verbs_reads *reads,
+static void turn_push(const struct kvpull_verbs_reads *reads,
 		      struct kvpull_verbs_bundle *bundle, uint32_t index)
 {
-	struct kvpull_verbs_read *own = read_at(reads, index);
-
-	own->in_turn = 1;
-	own->next = KVPULL_NONE;
-	if (bundle->turn_first == KVPULL_NONE)
-		bundle->turn_first = index;
-	else
-		read_at(reads, bundle->turn_last)->next = index;
-	bundle->turn_last = index;
+	kvpull_turns_push(&bundle->turns, index,
+			  read_at(reads, index)->read->priority);
 }
 
-static uint32_t turn_pop(struct kvpull_verbs_reads *reads,
-			 struct kvpull_verbs_bundle *bundle)
+static uint32_t turn_pop(struct kvpull_verbs_bundle *bundle)
 {
-	const uint32_t index = bundle->turn_first;
-	struct kvpull_verbs_read *own = read_at(reads, index);
+	const uint32_t index = kvpull_turns_next(&bundle->turns);
 
-	own->in_turn = 0;
-	bundle->turn_first = own->next;
+	kvpull_turns_remove(&bundle->turns, index);
+	kvpull_turns_give(&bundle->turns);
 	return index;
 }
 
-static void turn_remove(struct kvpull_verbs_reads *reads,
-			struct kvpull_verbs_bundle *bundle, uint32_t index)
+/* Something of it is to be posted for the first time. */
+static int is_in_turn(const struct kvpull_verbs_reads *reads, uint32_t index)
 {
-	uint32_t left = 0;
-	uint32_t at;
-
-	for (at = bundle->turn_first; at != KVPULL_NONE;
-	     at = read_at(reads, at)->next)
-		left++;
-	/* Once around: all others keep their order. */
-	for (; left; left--) {
-		at = turn_pop(reads, bundle);
-		if (at != index)
-			turn_push(reads, bundle, at);
-	}
+	return reads->turns.arrival.links[index].linked != 0;
 }
 
 static void read_end(struct kvpull_verbs_reads *reads,
@@ -230,8 +214,7 @@ void kvpull_verbs_read_cancel(struct kvpull_verbs_reads *reads,
 	if (!is_open(own) || own->cancelled)
 		return;
 	own->cancelled = 1;
-	if (own->in_turn)
-		turn_remove(reads, bundle, read->index);
+	kvpull_turns_remove(&bundle->turns, read->index);
 	if (bundle->redo_open)
 		redo_drop(reads, bundle, read->index);
 	if (!own->batch_open) {
@@ -429,7 +412,7 @@ static int turn_post(struct kvpull_verbs_reads *reads,
 		     struct kvpull_verbs_bundle *bundle,
 		     struct kvpull_verbs_end *end)
 {
-	const uint32_t index = turn_pop(reads, bundle);
+	const uint32_t index = turn_pop(bundle);
 	struct kvpull_verbs_read *own = read_at(reads, index);
 	uint32_t posted = UINT32_MAX;
 	int more;
@@ -511,7 +494,7 @@ static uint64_t next_bytes(const struct kvpull_verbs_reads *reads,
 
 	if (bundle->redo_open)
 		return KVPULL_PACE_BYTES;
-	own = read_at(reads, bundle->turn_first);
+	own = read_at(reads, kvpull_turns_next(&bundle->turns));
 	if (own->state == KVPULL_VERBS_READ_CHECK)
 		return 0;
 	bytes = kvpull_verbs_spread_share(bundle, NULL, own->read->byte_count);
@@ -523,7 +506,7 @@ void kvpull_verbs_reads_pump(struct kvpull_verbs_reads *reads,
 {
 	uint32_t stuck = 0; /* lanes that take no more now, by bit */
 
-	while (bundle->redo_open || bundle->turn_first != KVPULL_NONE) {
+	while (bundle->redo_open || bundle->turns.arrival.count) {
 		struct kvpull_verbs_end *end = kvpull_verbs_spread_pick(
 			bundle, next_bytes(reads, bundle), stuck);
 		int more;
@@ -561,7 +544,7 @@ void kvpull_verbs_read_over(struct kvpull_verbs_reads *reads,
 			end->shared->now_ns +
 			KVPULL_VERBS_FLUSH_TIMES * end->shared->params.flush_ns;
 	}
-	if (own->batch_open || own->in_turn)
+	if (own->batch_open || is_in_turn(reads, batch->read))
 		return;
 	if (own->cancelled && (own->dropped || !is_posted(own)))
 		code = KVPULL_EABORTED;
@@ -638,13 +621,12 @@ void kvpull_verbs_reads_lose(struct kvpull_verbs_reads *reads,
 	for (index = 0; index < reads->shared->lane_count; index++)
 		bundle->ends[index].batch_count = 0;
 	bundle->redo_open = 0;
-	bundle->turn_first = KVPULL_NONE;
 	for (index = 0; index < reads->shared->params.reads_max; index++) {
 		struct kvpull_verbs_read *own = &reads->reads[index];
 
 		if (own->peer != bundle->index || !is_open(own))
 			continue;
-		own->in_turn = 0;
+		kvpull_turns_remove(&bundle->turns, index);
 		own->batch_open = 0;
 		read_end(reads, own, bundle->code);
 	}

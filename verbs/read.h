@@ -3,7 +3,7 @@
  * Reads of a peer's blocks and of its revocation entries: work requests made
  * on the fly, posted in batches with one doorbell each, the last of a batch
  * signalled, as many as the windows allow. Reads of one peer take turns, a
- * batch each; the lane of each is picked by pace (spread.h).
+ * batch each, by their priority; the lane of each is picked by pace (spread.h).
  *
  * Another lane reads again what a lost one had not read, once nothing can
  * land through the lost one any more; its batches wait in it until then.
@@ -48,12 +48,11 @@ struct kvpull_verbs_read {
 	uint32_t peer;
 	uint32_t batch_open; /* posts that are not complete and good */
 	uint32_t lane_open[KVPULL_VERBS_LANES_MAX]; /* of them, in flight */
-	uint32_t in_turn;
-	uint32_t next;      /* in the peer's turn, or among the ended */
-	uint32_t cancelled; /* nothing more is posted */
-	uint32_t dropped;   /* cancelled, and a lost lane's part was not read */
-	uint32_t is_check;  /* ENDED */
-	int32_t code;       /* ENDED */
+	uint32_t next;                              /* among the ended */
+	uint32_t cancelled;                         /* nothing more is posted */
+	uint32_t dropped;  /* cancelled, and a lost lane's part was not read */
+	uint32_t is_check; /* ENDED */
+	int32_t code;      /* ENDED */
 	struct kvpull_cursor cursor; /* CHECK: id is the next of its slots */
 };
 
@@ -65,6 +64,8 @@ struct kvpull_verbs_reads {
 	struct kvpull_revocation_value *entries;
 	/* MRs of entries, by device. */
 	struct ibv_mr *memory[KVPULL_VERBS_RAILS_MAX];
+	/* Links of the peers' turns: a read is in one of those at most. */
+	struct kvpull_turns turns;
 	uint32_t ended; /* list head */
 	uint32_t reserved;
 	struct ibv_send_wr requests[KVPULL_VERBS_BATCH_MAX];

@@ -79,23 +79,37 @@ static inline void kvpull_index_list_init(struct kvpull_index_list *list,
 		arena, count_max, sizeof(*list->links));
 }
 
-/* Does nothing if it is a member already. */
-static inline void kvpull_index_list_push(struct kvpull_index_list *list,
-					  uint32_t index)
+/*
+ * Put an index behind a member, or first where that is KVPULL_NONE. Does nothing
+ * if it is a member already.
+ */
+static inline void kvpull_index_list_insert(struct kvpull_index_list *list,
+					    uint32_t index, uint32_t behind)
 {
 	struct kvpull_index_link *link = &list->links[index];
 
 	if (link->linked)
 		return;
 	link->linked = 1;
-	link->next = KVPULL_NONE;
-	link->previous = list->last;
-	if (list->last == KVPULL_NONE)
+	link->previous = behind;
+	link->next =
+		behind == KVPULL_NONE ? list->first : list->links[behind].next;
+	if (behind == KVPULL_NONE)
 		list->first = index;
 	else
-		list->links[list->last].next = index;
-	list->last = index;
+		list->links[behind].next = index;
+	if (link->next == KVPULL_NONE)
+		list->last = index;
+	else
+		list->links[link->next].previous = index;
 	list->count++;
+}
+
+/* Does nothing if it is a member already. */
+static inline void kvpull_index_list_push(struct kvpull_index_list *list,
+					  uint32_t index)
+{
+	kvpull_index_list_insert(list, index, list->last);
 }
 
 /* Does nothing if it is no member. */

@@ -145,7 +145,8 @@ struct kvpull_read {
 	const uint32_t *slots;                   /* [slot_count] */
 	struct kvpull_revocation_value *entries; /* [slot_count], out */
 	uint32_t slot_count; /* 1 .. what the route was opened for */
-	uint32_t reserved;
+	/* Smaller ones go first where reads wait for each other. */
+	int32_t priority;
 	/*
 	 * The generation of a ticket's slot, and the tag that proves the ticket to
 	 * a route whose peer sends the bytes. 0: no ticket, guards are many.

@@ -102,6 +102,24 @@ struct kvpull_request {
 	 * 0: none. changed() names it.
 	 */
 	uint64_t adapter;
+	/*
+	 * Consumer: the order of pulls that wait for each other in a worker.
+	 * The smaller number goes first, as in vLLM; any int32_t, 0: the
+	 * default. Equal ones go as they came. Pulls wait for entries of
+	 * peers_max, for room in the library's tables, and for turns: of
+	 * copies, of pieces of a file, of READs from one producer rank. A
+	 * turn is a small pull, a share of a larger one (1 MiB at most), or
+	 * a batch of READs or pieces.
+	 * Of eight turns the last goes to the pull that waits longest,
+	 * whatever its priority. So none starves: a pull waits for at most
+	 * eight times the turns that it and the pulls before it need.
+	 * What was begun is not ordered: copies, posted READs, a pull that
+	 * takes entries already. Nor are reads from unlike producer ranks
+	 * over a network, places of pulls_max (the first request that asks
+	 * has one), and all that a producer does.
+	 */
+	int32_t priority;
+	uint32_t reserved; /* 0 */
 };
 
 /* Answers of matched_tokens(). */

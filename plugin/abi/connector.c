@@ -137,7 +137,7 @@ static int scheduler_request_new(struct kvpull_scheduler *scheduler,
 	struct kvpull_request own;
 
 	if (!scheduler || kvpull_params_take(&own, sizeof(own), request) ||
-	    !is_buffer(own.ticket, own.ticket_bytes))
+	    !is_buffer(own.ticket, own.ticket_bytes) || own.reserved)
 		return KVPULL_EINVAL;
 	/* The members that are longer than what sizes are multiples of. */
 	if ((request->struct_size >

@@ -186,6 +186,8 @@ static const struct kvpull_field command_fields[] = {
 			.kinds = COMMAND(END)),
 	KVPULL_FIELD_OF(VARINT, struct kvpull_command, blocks,
 			.kinds = COMMAND(HOLD)),
+	KVPULL_FIELD_OF(ZIGZAG, struct kvpull_command, priority,
+			.kinds = COMMAND(CLAIM) | COMMAND(PULL)),
 	KVPULL_FIELD_OF(TEXT, struct kvpull_command, label,
 			.kinds = COMMAND(HOLD) | COMMAND(CLAIM) | COMMAND(PULL)),
 	{ .name = "ranks", .type = KVPULL_FIELD_ROWS, .is_pointer = 1,

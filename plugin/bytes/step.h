@@ -66,7 +66,8 @@ struct kvpull_command {
 	/* PULL: pairs of all groups; group g's are [group_first[g], group_first[g + 1]). */
 	uint32_t group_count;
 	uint32_t group_first[KVPULL_GROUPS_MAX + 1];
-	uint32_t blocks; /* HOLD: that it keeps, all groups */
+	uint32_t blocks;  /* HOLD: that it keeps, all groups */
+	int32_t priority; /* CLAIM, PULL: of its request; smaller goes first */
 	char label[KVPULL_STEP_LABEL_BYTES]; /* HOLD, CLAIM, PULL: its end */
 	const uint32_t *remote_ids;          /* not set where it was peeked */
 	const uint32_t *local_ids;

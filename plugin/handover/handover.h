@@ -84,6 +84,8 @@ struct kvpull_pull_order {
 	uint32_t claim;
 	uint32_t flags;     /* KVPULL_PULL_* of step.h */
 	uint32_t unstarted; /* 1: at its deadline start_loads() had not come */
+	int32_t priority;   /* smaller goes first */
+	uint32_t reserved;
 	uint32_t group_first[KVPULL_GROUPS_MAX + 1];
 	uint32_t *remote_ids; /* [pull_blocks_max] */
 	uint32_t *local_ids;
@@ -116,6 +118,8 @@ struct kvpull_claim_order {
 	uint64_t generation;
 	uint32_t slot;
 	uint32_t rank_count;
+	int32_t priority; /* of its first request */
+	uint32_t reserved;
 	struct kvpull_ticket_rank *ranks;    /* in one of the handover's */
 	char label[KVPULL_STEP_LABEL_BYTES]; /* of its first request */
 };

@@ -26,7 +26,7 @@
 /* Once; one that has no entries is tried again anyway. */
 static void work_add(struct kvpull_progress *progress, uint32_t index)
 {
-	if (!progress->claim_room.links[index].linked)
+	if (!progress->claim_room.arrival.links[index].linked)
 		kvpull_index_list_push(&progress->claim_work, index);
 }
 
@@ -75,6 +75,7 @@ void kvpull_claim_new(struct kvpull_progress *progress, uint32_t index,
 		progress->claim_end = index + 1;
 	progress->instance_id = claim->order->instance_id;
 	claim->since_ns = now_ns;
+	claim->priority = claim->order->priority;
 	claim->pull_count = claim->releasing = 0;
 	claim->waits = 1;
 	claim->open_count = claim->order->rank_count;
@@ -87,6 +88,19 @@ void kvpull_claim_new(struct kvpull_progress *progress, uint32_t index,
 	work_add(progress, index);
 }
 
+/* A claim that lacks entries already waits with that priority from here. */
+static void priority_set(struct kvpull_progress *progress, uint32_t index,
+			 int32_t priority)
+{
+	struct kvpull_turns *turns = &progress->claim_room;
+
+	progress->claims[index].priority = priority;
+	if (!turns->arrival.links[index].linked)
+		return;
+	kvpull_turns_remove(turns, index);
+	kvpull_turns_push(turns, index, priority);
+}
+
 void kvpull_claim_release(struct kvpull_progress *progress, uint32_t index)
 {
 	struct kvpull_claim *claim = &progress->claims[index];
@@ -95,15 +109,20 @@ void kvpull_claim_release(struct kvpull_progress *progress, uint32_t index)
 		return;
 	kvpull_room_want(progress, claim);
 	claim->releasing = 1;
+	/* Nobody waits for a release: every pull goes before it. */
+	priority_set(progress, index, INT32_MAX);
 	kvpull_count_add(&progress->counts->releases_queued, claim->open_count);
 	work_add(progress, index);
 }
 
-void kvpull_claim_use(struct kvpull_progress *progress, uint32_t index)
+void kvpull_claim_use(struct kvpull_progress *progress, uint32_t index,
+		      int32_t priority)
 {
 	struct kvpull_claim *claim = &progress->claims[index];
 
 	claim->pull_count++;
+	if (priority < claim->priority)
+		priority_set(progress, index, priority);
 	kvpull_room_want(progress, claim);
 }
 
@@ -297,8 +316,9 @@ static void rank_run(struct kvpull_progress *progress, uint32_t id,
 	lists_look_at(progress, now_ns + FULL_RETRY_NS);
 }
 
-static void claim_run(struct kvpull_progress *progress, uint32_t index,
-		      uint64_t now_ns)
+/* Return: 0; else it lacks entries, and is to be tried again. */
+static int claim_run(struct kvpull_progress *progress, uint32_t index,
+		     uint64_t now_ns)
 {
 	struct kvpull_claim *claim = &progress->claims[index];
 	const int code = kvpull_room_take(progress, index, now_ns);
@@ -306,15 +326,13 @@ static void claim_run(struct kvpull_progress *progress, uint32_t index,
 
 	for (at = 0; at < claim->order->rank_count; at++)
 		rank_run(progress, index * KVPULL_RANKS_MAX + at, now_ns);
-	if (code) {
-		kvpull_index_list_push(&progress->claim_room, index);
-		return;
-	}
-	if (claim->releasing && !claim->open_count && !claim->pull_count) {
+	if (!code && claim->releasing && !claim->open_count &&
+	    !claim->pull_count) {
 		/* From here the slot is the engine's. */
 		claim->order = NULL;
 		kvpull_progress_tell(progress, KVPULL_FROM_CLAIM, index);
 	}
+	return code;
 }
 
 /* Peers take notifications in the order in which they were said. */
@@ -409,16 +427,52 @@ static void lists_run(struct kvpull_progress *progress, uint64_t now_ns)
 }
 
 /* Each of the list once; who goes back into it waits for the next run. */
-static void work_run(struct kvpull_progress *progress,
-		     struct kvpull_index_list *list, uint64_t now_ns)
+static void work_run(struct kvpull_progress *progress, uint64_t now_ns)
 {
+	struct kvpull_index_list *list = &progress->claim_work;
 	uint32_t left = list->count;
 
 	while (left--) {
 		const uint32_t index = list->first;
 
 		kvpull_index_list_remove(list, index);
-		claim_run(progress, index, now_ns);
+		if (claim_run(progress, index, now_ns))
+			kvpull_turns_push(&progress->claim_room, index,
+					  progress->claims[index].priority);
+	}
+}
+
+/* Return: 1: it lacks no entries any more. */
+static int room_try(struct kvpull_progress *progress, uint32_t index,
+		    uint64_t now_ns)
+{
+	if (claim_run(progress, index, now_ns))
+		return 0;
+	kvpull_turns_remove(&progress->claim_room, index);
+	return 1;
+}
+
+/*
+ * Each claim that lacks entries, the most urgent first. Where a claim's turn ends
+ * the next run begins again from the first, whose turn it may be.
+ */
+static void rooms_run(struct kvpull_progress *progress, uint64_t now_ns)
+{
+	struct kvpull_turns *turns = &progress->claim_room;
+	const struct kvpull_index_list *list = kvpull_turns_list(turns);
+	const uint32_t given = turns->given;
+	uint32_t index = kvpull_room_oldest(progress);
+	uint32_t next;
+
+	if (index != KVPULL_NONE && room_try(progress, index, now_ns)) {
+		/* The oldest's turn is over as soon as it began. */
+		kvpull_turns_give(turns);
+		progress->room_ns = now_ns;
+	}
+	for (index = list->first; index != KVPULL_NONE && turns->given == given;
+	     index = next) {
+		next = list->links[index].next;
+		(void)room_try(progress, index, now_ns);
 	}
 }
 
@@ -428,17 +482,19 @@ void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns)
 		peers_changed(progress, now_ns);
 	if (now_ns >= progress->room_ns && now_ns >= progress->room_after_ns) {
 		progress->room_ns = UINT64_MAX;
-		work_run(progress, &progress->claim_room, now_ns);
+		rooms_run(progress, now_ns);
 		progress->room_after_ns =
-			now_ns + progress->claim_room.count / 64 * ROOM_TRY_NS;
+			now_ns +
+			progress->claim_room.arrival.count / 64 * ROOM_TRY_NS;
 	}
-	work_run(progress, &progress->claim_work, now_ns);
+	work_run(progress, now_ns);
 	/* After what was said: peers may have taken earlier notes meanwhile. */
 	if (progress->listed_count && now_ns >= progress->lists_ns) {
 		lists_run(progress, now_ns);
-		work_run(progress, &progress->claim_work, now_ns);
+		work_run(progress, now_ns);
 	}
-	if (progress->claim_room.count && progress->room_ns == UINT64_MAX)
+	if (progress->claim_room.arrival.count &&
+	    progress->room_ns == UINT64_MAX)
 		progress->room_ns = now_ns + KVPULL_ROOM_RETRY_NS;
 	kvpull_progress_timer(progress,
 			      progress->room_ns > progress->room_after_ns ?

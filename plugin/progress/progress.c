@@ -299,7 +299,7 @@ static void slots_take(struct kvpull_progress *progress,
 	progress->claims =
 		kvpull_arena_take(arena, claims_max, sizeof(*progress->claims));
 	kvpull_index_list_init(&progress->claim_work, claims_max, arena);
-	kvpull_index_list_init(&progress->claim_room, claims_max, arena);
+	kvpull_turns_init(&progress->claim_room, claims_max, arena);
 	progress->reads = (struct kvpull_reads){
 		.owner = &kvpull_pull_owner,
 		.own = progress,

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/index.h"
 #include "base/map.h"
+#include "base/turns.h"
 #include "plugin/bytes/give.h"
 #include "plugin/progress/plan.h"
 #include "plugin/progress/progress.h"
@@ -63,6 +64,9 @@ struct kvpull_claim {
 	uint32_t releasing;  /* the last word was said */
 	uint32_t open_count; /* ranks neither released nor lost */
 	uint32_t waits;      /* no pull of it runs, nor its release */
+	/* The first request's, or that of a pull which is more urgent. */
+	int32_t priority;
+	uint32_t reserved;
 	struct kvpull_claim_rank ranks[KVPULL_RANKS_MAX];
 };
 
@@ -170,9 +174,9 @@ struct kvpull_progress {
 	struct kvpull_hello *hello;     /* scratch */
 	struct kvpull_give *give;       /* scratch */
 	uint8_t *message;               /* scratch, KVPULL_MESSAGE_BYTES_MAX */
-	/* Claims, in order; one is in one of them at most. */
+	/* Claims; one is in one of them at most. */
 	struct kvpull_index_list claim_work; /* something of them has changed */
-	struct kvpull_index_list claim_room; /* no entry for a peer of theirs */
+	struct kvpull_turns claim_room;      /* no entry for a peer of theirs */
 	uint32_t claim_end;    /* claims from here on were never taken */
 	uint32_t remote_count; /* kvpull_config_peer_entries() */
 	uint32_t remote_end;   /* remotes from here on were never taken */
@@ -349,6 +353,11 @@ void kvpull_lend_end(struct kvpull_progress *progress, uint32_t peer);
  */
 int KVPULL_MUST_CHECK kvpull_room_take(struct kvpull_progress *progress,
 				       uint32_t claim, uint64_t now_ns);
+/*
+ * The oldest claim with a pull among those that lack entries, where the next turn
+ * is the oldest's; else KVPULL_NONE.
+ */
+uint32_t kvpull_room_oldest(const struct kvpull_progress *progress);
 /* A new one has none yet. */
 void kvpull_room_wait(struct kvpull_progress *progress,
 		      struct kvpull_claim *claim, uint64_t now_ns);
@@ -373,7 +382,8 @@ void kvpull_claim_given(struct kvpull_progress *progress, uint32_t peer,
 			uint32_t count, enum kvpull_claim_state state,
 			uint64_t now_ns);
 /* By a pull. */
-void kvpull_claim_use(struct kvpull_progress *progress, uint32_t claim);
+void kvpull_claim_use(struct kvpull_progress *progress, uint32_t claim,
+		      int32_t priority);
 void kvpull_claim_unuse(struct kvpull_progress *progress, uint32_t claim);
 
 /* pull.c */

@@ -273,11 +273,12 @@ void kvpull_pull_new(struct kvpull_progress *progress, uint32_t index,
 			   phases + !(order->flags & KVPULL_FLAG_READY),
 			   pull->uses_claim ? claim->order->rank_count : 0,
 			   order->deadline_ns);
+	progress->reads.requests[index].priority = order->priority;
 	if (!pull->uses_claim) {
 		kvpull_reads_fail(&progress->reads, index, KVPULL_EEXPIRED);
 		return;
 	}
-	kvpull_claim_use(progress, order->claim);
+	kvpull_claim_use(progress, order->claim, order->priority);
 	kvpull_show_pull(progress, index);
 	if (progress->run_ns >= order->deadline_ns)
 		kvpull_reads_fail(&progress->reads, index, KVPULL_EDEADLINE);

@@ -9,8 +9,8 @@
  * that finds none is told when its pull begins.
  *
  * A claim takes all entries that it lacks, or none: claims that had some each
- * would wait for each other. Of those with a pull one at a time has the turn, in
- * order, and keeps what it gets; a release has it when no pull wants it. While
+ * would wait for each other. Of those with a pull one at a time has the turn, by
+ * priority, and keeps what it gets; a release has it when no pull wants it. While
  * nothing comes free for it, peers that only pulls use are drained, one more at
  * each try: no other claim comes to them, so that they end what they have, and
  * make room.
@@ -120,6 +120,7 @@ static void turn_end(struct kvpull_progress *progress, uint64_t now_ns)
 	for (peer = 0; peer < progress->remote_end; peer++)
 		progress->remotes[peer].drains = 0;
 	progress->room_turn = KVPULL_NONE;
+	kvpull_turns_give(&progress->claim_room);
 	/* Another one's. */
 	progress->room_ns = now_ns;
 }
@@ -162,6 +163,19 @@ void kvpull_room_unwant(struct kvpull_progress *progress, uint32_t index)
 		if (has_entry(rank))
 			wait_begin(progress, &progress->remotes[rank->peer]);
 	}
+}
+
+uint32_t kvpull_room_oldest(const struct kvpull_progress *progress)
+{
+	const struct kvpull_turns *turns = &progress->claim_room;
+	uint32_t index = turns->arrival.first;
+
+	if (progress->room_turn != KVPULL_NONE ||
+	    !kvpull_turns_is_oldest(turns))
+		return KVPULL_NONE;
+	while (index != KVPULL_NONE && !progress->claims[index].pull_count)
+		index = turns->arrival.links[index].next;
+	return index;
 }
 
 /* Each that does is tried again within this time. */
@@ -335,9 +349,14 @@ int kvpull_room_take(struct kvpull_progress *progress, uint32_t index,
 			return KVPULL_EFULL;
 		code = ranks_find(progress, claim, now_ns);
 	}
-	if (code == KVPULL_EFULL && !claim->waits)
-		turn_take(progress, index, now_ns);
-	else if (code && !has_turn)
+	if (code == KVPULL_EFULL && !claim->waits) {
+		/* A newcomer waits for the next try of all, which picks one. */
+		if (progress->claim_room.arrival.links[index].linked)
+			turn_take(progress, index, now_ns);
+		else
+			progress->room_ns = now_ns;
+	}
+	if (code && progress->room_turn != index)
 		give_back(progress, claim);
 	else if (!code && has_turn)
 		turn_end(progress, now_ns);

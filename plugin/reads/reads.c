@@ -25,14 +25,14 @@ void kvpull_reads_init(struct kvpull_reads *reads, uint32_t request_count,
 		kvpull_arena_take(arena, part_count, sizeof(*reads->parts));
 	kvpull_index_pool_init(&reads->part_pool, part_count, arena);
 	kvpull_index_list_init(&reads->live, request_count, arena);
-	kvpull_index_list_init(&reads->parts_waits, request_count, arena);
+	kvpull_turns_init(&reads->parts_waits, request_count, arena);
 	kvpull_index_list_init(&reads->again_waits, request_count, arena);
 	reads->parts_turn = reads->deadline_at = KVPULL_NONE;
 }
 
 static void wait_leave(struct kvpull_reads *reads, uint32_t index)
 {
-	kvpull_index_list_remove(&reads->parts_waits, index);
+	kvpull_turns_remove(&reads->parts_waits, index);
 	kvpull_index_list_remove(&reads->again_waits, index);
 }
 
@@ -53,8 +53,10 @@ struct kvpull_reads_part *kvpull_reads_part_add(struct kvpull_reads *reads,
 		     at != KVPULL_NONE &&
 			     request->part_count < KVPULL_READS_PARTS_MAX);
 	request->parts[request->part_count++] = at;
-	reads->parts[at] = (struct kvpull_reads_part){ .read.index = at,
-						       .request = index };
+	reads->parts[at] = (struct kvpull_reads_part){
+		.read = { .index = at, .priority = request->priority },
+		.request = index,
+	};
 	return &reads->parts[at];
 }
 
@@ -145,7 +147,7 @@ static int has_room(const struct kvpull_reads *reads, uint32_t index)
 }
 
 /*
- * Requests take parts in order, and all at once: those that hold some would wait
+ * Requests take parts in turns, and all at once: those that hold some would wait
  * for each other.
  */
 static int connect_step(struct kvpull_reads *reads, uint32_t index)
@@ -157,8 +159,9 @@ static int connect_step(struct kvpull_reads *reads, uint32_t index)
 	if (code)
 		return code;
 	if (!has_room(reads, index) ||
-	    (reads->parts_waits.count && reads->parts_turn != index)) {
-		kvpull_index_list_push(&reads->parts_waits, index);
+	    (reads->parts_waits.arrival.count && reads->parts_turn != index)) {
+		kvpull_turns_push(&reads->parts_waits, index,
+				  reads->requests[index].priority);
 		return KVPULL_EAGAIN;
 	}
 	code = reads->owner->parts_make(reads->own, index);
@@ -262,6 +265,7 @@ void kvpull_reads_begin(struct kvpull_reads *reads, uint32_t index,
 	request->phase = 0;
 	request->part_most = part_most;
 	request->part_count = request->parts_open = 0;
+	request->priority = 0;
 	request->deadline_ns = deadline_ns;
 	kvpull_index_list_push(&reads->live, index);
 }
@@ -300,18 +304,28 @@ void kvpull_reads_event(struct kvpull_reads *reads,
 		kvpull_reads_step(reads, part->request);
 }
 
-/* Parts came free: the requests that wait for them go on, in order. */
+/* The request whose turn for parts it is, if they are there; KVPULL_NONE. */
+static uint32_t parts_next(const struct kvpull_reads *reads)
+{
+	const uint32_t index = kvpull_turns_next(&reads->parts_waits);
+
+	return index != KVPULL_NONE && has_room(reads, index) ? index :
+								KVPULL_NONE;
+}
+
+/* Parts came free: the requests that wait for them go on, in turns. */
 static int parts_turns(struct kvpull_reads *reads)
 {
-	const struct kvpull_index_list *list = &reads->parts_waits;
+	uint32_t index = parts_next(reads);
 	uint32_t left = TURNS_MAX;
 
-	while (list->count && has_room(reads, list->first) && left--) {
-		reads->parts_turn = list->first;
-		kvpull_reads_step(reads, list->first);
+	for (; index != KVPULL_NONE && left--; index = parts_next(reads)) {
+		reads->parts_turn = index;
+		kvpull_turns_give(&reads->parts_waits);
+		kvpull_reads_step(reads, index);
 	}
 	reads->parts_turn = KVPULL_NONE;
-	return list->count && has_room(reads, list->first);
+	return index != KVPULL_NONE;
 }
 
 /* Something else has changed: each request that waits is looked at once. */

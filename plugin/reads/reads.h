@@ -26,9 +26,9 @@
 #ifndef KVPULL_PLUGIN_READS_READS_H
 #define KVPULL_PLUGIN_READS_READS_H
 
-#include "base/index.h"
 #include "base/log.h"
 #include "base/transport.h"
+#include "base/turns.h"
 
 #define KVPULL_READS_PARTS_MAX KVPULL_RANKS_MAX /* of a request */
 
@@ -68,6 +68,9 @@ struct kvpull_reads_request {
 	uint32_t part_most; /* parts that it needs to begin */
 	uint32_t part_count;
 	uint32_t parts_open; /* started and not ended */
+	/* 0 from begin() on; an owner may set another one before the first step. */
+	int32_t priority;
+	uint32_t reserved;
 	uint64_t deadline_ns;
 	uint32_t parts[KVPULL_READS_PARTS_MAX];
 };
@@ -108,9 +111,13 @@ struct kvpull_reads {
 	struct kvpull_reads_part *parts;
 	struct kvpull_index_pool part_pool;
 	struct kvpull_index_list live; /* requests that have not ended */
-	/* Requests that wait for what no event of their own ends, in order. */
-	struct kvpull_index_list parts_waits; /* room for their parts */
-	struct kvpull_index_list again_waits; /* a peer, a writer, a route */
+	/*
+	 * Requests that wait for what no event of their own ends: for room for
+	 * their parts, by priority; and in order for a peer, a writer or a route,
+	 * where each is looked at once a round.
+	 */
+	struct kvpull_turns parts_waits;
+	struct kvpull_index_list again_waits;
 	/* A request in again_waits may be able to go on. An owner sets it, too. */
 	uint32_t has_changed;
 	uint32_t again_left;  /* of again_waits, to be tried in this round */
@@ -134,7 +141,9 @@ void kvpull_reads_step(struct kvpull_reads *reads, uint32_t index);
 void kvpull_reads_fail(struct kvpull_reads *reads, uint32_t index,
 		       int32_t code);
 
-/* Add a part, in parts_make(): all 0 but read.index and request. */
+/*
+ * Add a part, in parts_make(): all 0 but request, read.index and read.priority.
+ */
 struct kvpull_reads_part *kvpull_reads_part_add(struct kvpull_reads *reads,
 						uint32_t index);
 

@@ -110,7 +110,8 @@ static void forget(struct kvpull_demand *demand, uint32_t index)
 	kvpull_index_pool_give(&demand->pool, index);
 }
 
-static int put_claim(struct kvpull_demand *demand, const char *label)
+static int put_claim(struct kvpull_demand *demand,
+		     const struct kvpull_user *reader)
 {
 	const struct kvpull_ticket *ticket = demand->scratch;
 	struct kvpull_command command = {
@@ -120,9 +121,10 @@ static int put_claim(struct kvpull_demand *demand, const char *label)
 		.ticket_serial = demand->serial_next,
 		.rank_count = ticket->rank_count,
 		.ranks = ticket->ranks,
+		.priority = reader ? reader->priority : 0,
 	};
 
-	kvpull_step_label(command.label, label);
+	kvpull_step_label(command.label, reader ? reader->label : NULL);
 	return kvpull_outbox_put(demand->outbox, &command);
 }
 
@@ -211,7 +213,7 @@ static uint32_t ticket_flags(const struct kvpull_demand *demand)
 }
 
 /* The decoded ticket, seen for the first time. */
-static int claim(struct kvpull_demand *demand, const char *label,
+static int claim(struct kvpull_demand *demand, const struct kvpull_user *user,
 		 uint32_t *claimed)
 {
 	const struct kvpull_ticket *ticket = demand->scratch;
@@ -235,7 +237,7 @@ static int claim(struct kvpull_demand *demand, const char *label,
 				ticket->body_bytes);
 	if (kept == KVPULL_NONE)
 		return KVPULL_EFULL;
-	if (put_claim(demand, label) ||
+	if (put_claim(demand, user) ||
 	    kvpull_map_set(&demand->by_identity, map_key, index)) {
 		kvpull_texts_release(demand->texts, kept);
 		return KVPULL_EFULL;
@@ -314,13 +316,15 @@ static void finish_user(struct kvpull_demand *demand, struct kvpull_user *user,
 }
 
 int kvpull_demand_join(struct kvpull_demand *demand, struct kvpull_user *user,
-		       const char *label)
+		       const char *label, int32_t priority)
 {
+	const struct kvpull_user joined = { .label = label,
+					    .priority = priority };
 	uint32_t index = find(demand);
 	int code;
 
 	if (index == KVPULL_NONE) {
-		code = claim(demand, label, &index);
+		code = claim(demand, &joined, &index);
 		if (code)
 			return code;
 	} else if (!(demand->tickets[index].flags & TICKET_RELEASED) &&
@@ -329,10 +333,10 @@ int kvpull_demand_join(struct kvpull_demand *demand, struct kvpull_user *user,
 		demand->counts->bad_tickets++;
 		return KVPULL_ENOTICKET;
 	}
-	*user = (struct kvpull_user){ .ticket = index,
-				      .state = KVPULL_USER_DONE,
-				      .code = demand->tickets[index].code,
-				      .label = label };
+	*user = joined;
+	user->ticket = index;
+	user->state = KVPULL_USER_DONE;
+	user->code = demand->tickets[index].code;
 	if (demand->tickets[index].flags & TICKET_RELEASED)
 		return 0;
 	user->state = KVPULL_USER_WAITING;
@@ -481,6 +485,7 @@ static int command_pull(struct kvpull_demand *demand, struct kvpull_user *user,
 		.kind = KVPULL_COMMAND_PULL,
 		.key = allocation->key,
 		.ticket_serial = entry->serial,
+		.priority = user->priority,
 		.remote_ids = demand->remote_ids,
 		.local_ids = demand->local_ids,
 	};
@@ -663,11 +668,9 @@ void kvpull_demand_flush(struct kvpull_demand *demand)
 		return;
 	while (demand->releasing.count) {
 		const uint32_t index = demand->releasing.first;
-		const struct kvpull_demand_ticket *entry =
-			&demand->tickets[index];
 		const struct kvpull_command command = {
 			.kind = KVPULL_COMMAND_RELEASE,
-			.ticket_serial = entry->serial,
+			.ticket_serial = demand->tickets[index].serial,
 		};
 
 		if (kvpull_outbox_put(demand->outbox, &command) != 0)

@@ -58,6 +58,8 @@ struct kvpull_user {
 	uint32_t tokens;               /* and what was answered */
 	struct kvpull_payload payload; /* of the ticket that was read */
 	const char *label;             /* its request's; NULL: none */
+	int32_t priority;              /* likewise; smaller goes first */
+	uint32_t reserved;
 };
 
 /* Facts of a request that asks for a ticket's tokens. */
@@ -115,12 +117,13 @@ int KVPULL_MUST_CHECK kvpull_demand_decode(struct kvpull_demand *demand,
 
 /*
  * A request showed the ticket that was just decoded. The first one claims it, by
- * its label, which lives as long as the user. 0, KVPULL_EFULL, KVPULL_ENOTICKET (it is not the ticket of
- * this name that others showed); on error the user has no ticket.
+ * its label, which lives as long as the user, and with its priority. 0,
+ * KVPULL_EFULL, KVPULL_ENOTICKET (it is not the ticket of this name that others
+ * showed); on error the user has no ticket.
  */
 int KVPULL_MUST_CHECK kvpull_demand_join(struct kvpull_demand *demand,
 					 struct kvpull_user *user,
-					 const char *label);
+					 const char *label, int32_t priority);
 
 /* As kvpull_demand_join(), for a request that will never read. */
 int KVPULL_MUST_CHECK kvpull_demand_reject(struct kvpull_demand *demand);

@@ -91,7 +91,7 @@ static int join_ticket(struct kvpull_scheduler *scheduler,
 
 	if (!code)
 		code = kvpull_demand_join(&scheduler->demand, &entry->user,
-					  entry->label);
+					  entry->label, request->priority);
 	return code == KVPULL_EFULL ?
 		       tickets_full(scheduler, entry->label, now_ns) :
 		       code;

@@ -62,8 +62,8 @@ static void pulls_take(struct kvpull_worker *worker)
 	worker->ids_hot = kvpull_arena_take(hot, hot_count, ids_bytes);
 	worker->ids = kvpull_arena_take(
 		&worker->arena, config->pulls_max - hot_count, ids_bytes);
-	worker->pulls_start.first = worker->pulls_small.first = KVPULL_NONE;
-	worker->pulls_ended.first = KVPULL_NONE;
+	kvpull_turns_init(&worker->pulls_small, config->pulls_max, hot);
+	worker->pulls_start.first = worker->pulls_ended.first = KVPULL_NONE;
 	worker->pull_failed = KVPULL_NONE;
 }
 

@@ -531,7 +531,7 @@ static uint32_t more_is_due(const struct kvpull_worker *worker,
 			    const struct record_sink *sink)
 {
 	return !sink->room || sink->count >= ENDS_MAX ||
-	       worker->pulls_small.first != KVPULL_NONE || worker->wake_due;
+	       worker->pulls_small.arrival.count || worker->wake_due;
 }
 
 /*

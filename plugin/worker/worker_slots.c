@@ -72,27 +72,42 @@ void kvpull_pull_hand_over(struct kvpull_worker *worker, uint32_t index)
 			   worker->pull_notes[index].serial);
 }
 
+/* KVPULL_NONE: any pull, of any claim. */
+static int is_meant(const struct kvpull_worker *worker, uint32_t index,
+		    uint32_t only, uint32_t claim)
+{
+	return (only == KVPULL_NONE || index == only) &&
+	       (claim == KVPULL_NONE ||
+		worker->handover.pulls[index].claim == claim);
+}
+
 /*
- * Hands over this pull, or those of this claim; KVPULL_NONE: any. The others
- * stay.
+ * Hands over this pull, or those of this claim, where they were not begun. The
+ * others stay.
  */
-static void pulls_hand_over(struct kvpull_worker *worker,
-			    struct kvpull_pull_list *list, uint32_t only,
+static void pulls_hand_over(struct kvpull_worker *worker, uint32_t only,
 			    uint32_t claim)
 {
 	struct kvpull_pull_list stay = { KVPULL_NONE, KVPULL_NONE };
+	struct kvpull_turns *small = &worker->pulls_small;
+	uint32_t index;
+	uint32_t next;
 
-	while (list->first != KVPULL_NONE) {
-		const uint32_t index = kvpull_pulls_take(worker, list);
-
-		if ((only != KVPULL_NONE && index != only) ||
-		    (claim != KVPULL_NONE &&
-		     worker->handover.pulls[index].claim != claim))
-			kvpull_pulls_add(worker, &stay, index);
-		else
+	while (worker->pulls_start.first != KVPULL_NONE) {
+		index = kvpull_pulls_take(worker, &worker->pulls_start);
+		if (is_meant(worker, index, only, claim))
 			kvpull_pull_hand_over(worker, index);
+		else
+			kvpull_pulls_add(worker, &stay, index);
 	}
-	*list = stay;
+	worker->pulls_start = stay;
+	for (index = small->arrival.first; index != KVPULL_NONE; index = next) {
+		next = small->arrival.links[index].next;
+		if (!is_meant(worker, index, only, claim))
+			continue;
+		kvpull_turns_remove(small, index);
+		kvpull_pull_hand_over(worker, index);
+	}
 }
 
 void kvpull_worker_pull_abort(struct kvpull_worker *worker, uint32_t index)
@@ -106,8 +121,7 @@ void kvpull_worker_pull_abort(struct kvpull_worker *worker, uint32_t index)
 	 * There is one way out: a pull that has not begun is begun in order to
 	 * end.
 	 */
-	pulls_hand_over(worker, &worker->pulls_start, index, KVPULL_NONE);
-	pulls_hand_over(worker, &worker->pulls_small, index, KVPULL_NONE);
+	pulls_hand_over(worker, index, KVPULL_NONE);
 	kvpull_worker_tell(worker, KVPULL_TO_ABORT, index, note->serial);
 }
 
@@ -117,12 +131,8 @@ void kvpull_worker_claim_release(struct kvpull_worker *worker, uint32_t index)
 		return;
 	worker->claim_notes[index].release_told = 1;
 	/* Many pulls may wait, and hardly ever one of this claim. */
-	if (worker->claim_notes[index].waiting) {
-		pulls_hand_over(worker, &worker->pulls_start, KVPULL_NONE,
-				index);
-		pulls_hand_over(worker, &worker->pulls_small, KVPULL_NONE,
-				index);
-	}
+	if (worker->claim_notes[index].waiting)
+		pulls_hand_over(worker, KVPULL_NONE, index);
 	kvpull_worker_tell(worker, KVPULL_TO_RELEASE, index,
 			   worker->handover.claims[index].serial);
 }

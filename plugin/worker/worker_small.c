@@ -5,9 +5,9 @@
  * peers' routes have mapped and lent.
  *
  * A pull is looked at twice, and then it is one thread's for good: in
- * start_loads(), where it stays here or is handed over, and in its turn, where it
- * is done whole, or is handed over before anything was told of it. Between
- * take() and give() below
+ * start_loads(), where it stays here or is handed over, and in its turn, which
+ * its priority decides. There it is done whole, or is handed over before anything
+ * was told of it. Between take() and give() below
  *   the claim   was handed over before its pull, so it is said, or the release is
  *   the data    of all peers is copied
  *   the entries of all peers are read after the last byte of the data
@@ -249,15 +249,16 @@ uint32_t kvpull_small_run(struct kvpull_worker *worker, uint64_t now_ns)
 	uint64_t left = SMALL_BYTES;
 	uint32_t count = 0;
 
-	while (worker->pulls_small.first != KVPULL_NONE) {
-		const uint32_t index = worker->pulls_small.first;
+	while (worker->pulls_small.arrival.count) {
+		const uint32_t index = kvpull_turns_next(&worker->pulls_small);
 		const uint64_t bytes =
 			pull_bytes(worker, &worker->handover.pulls[index]);
 
 		if (bytes > left)
 			break;
 		left -= bytes;
-		(void)kvpull_pulls_take(worker, &worker->pulls_small);
+		kvpull_turns_remove(&worker->pulls_small, index);
+		kvpull_turns_give(&worker->pulls_small);
 		pull_turn(worker, index, now_ns);
 		count++;
 	}

@@ -22,6 +22,7 @@
 
 #include "base/index.h"
 #include "base/map.h"
+#include "base/turns.h"
 #include "base/wakeup.h"
 #include "plugin/counters/counters.h"
 #include "plugin/handover/handover.h"
@@ -135,7 +136,7 @@ struct kvpull_worker {
 	uint32_t *ids;     /* of the other pulls, likewise */
 	uint32_t *ids_few; /* [pulls_max][2][KVPULL_PAIRS_FEW] */
 	struct kvpull_pull_list pulls_start; /* wait for start_loads */
-	struct kvpull_pull_list pulls_small; /* this thread's, in the next poll */
+	struct kvpull_turns pulls_small;     /* this thread's, in polls */
 	struct kvpull_pull_list pulls_ended; /* to be reported */
 	uint32_t pull_failed; /* reported FAILED in the last poll: list head */
 	uint32_t lent_last;   /* of the handover's, which was used last */

@@ -130,6 +130,7 @@ static void apply_claim(struct kvpull_worker *worker,
 	claim->generation = command->generation;
 	claim->slot = command->slot;
 	claim->rank_count = command->rank_count;
+	claim->priority = command->priority;
 	claim->ranks = ranks_of(worker, index, command->rank_count);
 	memcpy(claim->ranks, command->ranks,
 	       command->rank_count * sizeof(*claim->ranks));
@@ -174,6 +175,7 @@ static void pull_fill(struct kvpull_worker *worker, uint32_t index,
 	pull->key = command->key;
 	pull->claim_serial = command->ticket_serial;
 	pull->flags = command->flags;
+	pull->priority = command->priority;
 	pull->started_ns = now_ns;
 	pull->unstarted = 0;
 	pull->after = 0;
@@ -443,7 +445,9 @@ int kvpull_worker_start_loads(struct kvpull_worker *worker)
 
 		kvpull_worker_pull_mark(worker, index);
 		if (is_small)
-			kvpull_pulls_add(worker, &worker->pulls_small, index);
+			kvpull_turns_push(
+				&worker->pulls_small, index,
+				worker->handover.pulls[index].priority);
 		else
 			kvpull_pull_hand_over(worker, index);
 		if (is_small ||

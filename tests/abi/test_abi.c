@@ -84,7 +84,7 @@ MEMBER(kvpull_ticket_info, slot, 40, 4);
 MEMBER(kvpull_ticket_info, reserved2, 44, 4);
 MEMBER(kvpull_ticket_info, trace, 48, 24);
 
-STRUCT(kvpull_request, 104);
+STRUCT(kvpull_request, 112);
 MEMBER(kvpull_request, struct_size, 0, 8);
 MEMBER(kvpull_request, key, 8, 8);
 MEMBER(kvpull_request, parent_key, 16, 8);
@@ -96,6 +96,8 @@ MEMBER(kvpull_request, prompt_digest, 48, 16);
 MEMBER(kvpull_request, label, 64, 8);
 MEMBER(kvpull_request, trace, 72, 24);
 MEMBER(kvpull_request, adapter, 96, 8);
+MEMBER(kvpull_request, priority, 104, 4);
+MEMBER(kvpull_request, reserved, 108, 4);
 
 STRUCT(kvpull_blocks, 16);
 MEMBER(kvpull_blocks, first_index, 0, 4);

@@ -187,6 +187,7 @@ class Core(EngineDouble):
         policy: str = "recompute",
         drafts: int = 0,
         drafter: dict[str, Any] | None = None,
+        ranks: bool = False,
     ) -> None:
         super().__init__(adapters=adapters)
         self._block = block
@@ -213,6 +214,7 @@ class Core(EngineDouble):
             block_size=block,
             enable_prefix_caching=caches,
             max_num_seqs=8,
+            scheduling_policy="priority" if ranks else "fcfs",
             kv_transfer_config=KVTransferConfig(engine_id=role, **transfer),
             speculative_config=ngrams(drafts)
             if drafter is None
@@ -279,6 +281,7 @@ class Core(EngineDouble):
         embeddings: torch.Tensor | None = None,
         trace_headers: dict[str, str] | None = None,
         lora: LoRARequest | None = None,
+        priority: int = 0,
         **sampling: Any,
     ) -> None:
         """Add a request for so many tokens.
@@ -306,6 +309,7 @@ class Core(EngineDouble):
                 block_hasher=self._hasher,
                 trace_headers=trace_headers,
                 lora_request=lora,
+                priority=priority,
                 **of_embeddings,
             )
         )

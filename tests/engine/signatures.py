@@ -57,6 +57,7 @@ REACHED = {
         "pipeline_parallel_size prefill_context_parallel_size rank "
         "tensor_parallel_size world_size"
     ),
+    "vllm.config.scheduler.SchedulerConfig": "policy",
     "vllm.config.speculative.SpeculativeConfig": (
         "draft_load_config draft_model_config draft_parallel_config method "
         "parallel_drafting"
@@ -65,7 +66,7 @@ REACHED = {
         "attention_config cache_config device_config ec_transfer_config "
         "kv_transfer_config "
         "load_config lora_config model_config num_prefill_lookahead_tokens "
-        "parallel_config speculative_config"
+        "parallel_config scheduler_config speculative_config"
     ),
     "vllm.distributed.kv_transfer.kv_connector.v1.base.KVConnectorBase_V1": (
         "_kv_cache_config"
@@ -158,8 +159,9 @@ REACHED = {
     "vllm.v1.request.Request": (
         "abort_immediately cache_salt kv_transfer_params lora_request "
         "mm_features num_computed_tokens num_in_flight_tokens "
-        "num_prompt_tokens num_tokens output_token_ids prompt_embeds "
-        "prompt_token_ids request_id sampling_params skip_reading_prefix_cache status trace_headers"
+        "num_prompt_tokens num_tokens output_token_ids priority prompt_embeds "
+        "prompt_token_ids request_id sampling_params skip_reading_prefix_cache "
+        "status trace_headers"
     ),
     "vllm.v1.request.RequestStatus": (
         "FINISHED_ABORTED FINISHED_LENGTH_CAPPED FINISHED_STOPPED"

@@ -98,6 +98,29 @@ def windows_with_a_local_prefix_are_whole() -> None:
 
 
 @test
+def pulls_have_the_priority_that_vllm_orders_by() -> None:
+    """Without its policy priority vLLM looks at no number, nor do pulls."""
+    asked, most = (3, -3, 1 << 40, -1 << 40), (1 << 31) - 1
+    for ranks in (False, True):
+        with pair(ranks=ranks) as (p, d):
+            half, told = d.connector._scheduler.half, []
+
+            def tell(*given: Any, half=half, told=told) -> int:
+                told.append(given[-1])
+                return type(half).request_new(half, *given)
+
+            with mock.patch.object(half, "request_new", tell):
+                for at, priority in enumerate(asked):
+                    prompt, name = prompt_of(100 + at), f"{at}"
+                    ticket = prefilled(p, name, prompt)
+                    d.ask(name, prompt, ticket, 2, priority=priority)
+                    run([p, d], lambda name=name: name in d.answers)
+            wanted = [3, -3, most, -most - 1] if ranks else [0] * 4
+            assert told == wanted, told
+            assert d.count("worker_pulls_done") == 4
+
+
+@test
 def tickets_of_before_a_reset_are_given_back() -> None:
     """Weights were changed: D loads nothing, P is told."""
     with pair() as (p, d):

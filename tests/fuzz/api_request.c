@@ -137,6 +137,10 @@ static void request_draw(struct kvpull_request *request,
 	};
 	if (api_chance(300))
 		request->parent_key = 1 + api_below(PARENTS);
+	if (api_chance(300))
+		request->priority = (int32_t)api_odd_u32();
+	if (api_chance(10))
+		request->reserved = 1 + (uint32_t)api_below(UINT32_MAX);
 	if (api_chance(20))
 		request->flags = api_odd_u32();
 	if (api_chance(10))
@@ -199,6 +203,7 @@ void api_request_new(struct api_engine *engine)
 		request.key = entry->key;
 	given = api_struct_make(&request, sizeof(request));
 	given.is_bad |= !request.ticket && request.ticket_bytes;
+	given.is_bad |= request.reserved != 0;
 	given.is_bad |= is_cut(given.known_bytes,
 			       offsetof(struct kvpull_request, prompt_digest),
 			       KVPULL_DIGEST_BYTES) ||
@@ -225,10 +230,9 @@ void api_request_new(struct api_engine *engine)
 				.life = engine->life,
 				.flags = request.flags,
 				.prompt_tokens = request.prompt_tokens,
+				.adapter = request.adapter,
 				.is_unknown = code == KVPULL_EFULL,
 			};
-			if (given.known_bytes == sizeof(request))
-				entry->adapter = request.adapter;
 			memcpy(entry->digest, request.prompt_digest,
 			       sizeof(entry->digest));
 			if (request.flags & KVPULL_REQUEST_PULL && !code)

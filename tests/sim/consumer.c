@@ -102,6 +102,7 @@ static int admit(struct sim_instance *instance, struct sim_hold *hold,
 	call.prompt_tokens = request->tokens;
 	call.flags = KVPULL_REQUEST_PULL;
 	call.adapter = sim_adapter(world, request->key);
+	call.priority = sim_priority(world, hold->generation);
 	memcpy(call.prompt_digest, request->digest, sizeof(request->digest));
 	sim_trace(world,
 		  "instance %lu admits request %lu for the ticket of %lu",

@@ -533,6 +533,7 @@ static void proc_poll(struct sim_proc *proc)
 		output_put(proc, records, (uint32_t)count);
 	} while ((uint32_t)count == capacity);
 	sim_oracle_polled(proc);
+	sim_oracle_turns(proc);
 	world->counts.polls++;
 }
 

@@ -173,9 +173,10 @@ static void run_connector(void)
 	       total.cuts, total.resumed, total.small, total.changes);
 	printf("%" PRIu64 " refusals, %" PRIu64
 	       " calls that give back, %" PRIu64 " words of others, %" PRIu64
-	       " holds ended by them, %" PRIu64 " consumers sent away\n",
+	       " holds ended by them, %" PRIu64 " consumers sent away, %" PRIu64
+	       " turns of entries while others waited\n",
 	       total.refused, total.gives, total.shown, total.given_back,
-	       total.sent_away);
+	       total.sent_away, total.judged);
 	printf("%.2f us of CPU a poll, with all that happens between two\n",
 	       (double)clock() / CLOCKS_PER_SEC * 1e6 / (double)total.polls);
 }

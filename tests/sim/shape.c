@@ -9,11 +9,15 @@
 #include "tests/sim/sim.h"
 
 #define SEED_FACTOR UINT64_C(0xd1342543de82ef95)
-/* Seeds that failed once (main.c) have no thread, no pace, no changes and no gives or places. */
+/*
+ * Seeds that failed once (main.c) have no thread, no pace, no changes, no gives or
+ * places, and no ranks.
+ */
 #define TIME_SALT 145
 #define CHANGE_SALT 136
 #define STATE_SALT 35
 #define GIVE_SALT 8314
+#define RANK_SALT 1660660
 
 static uint64_t draw(struct sim_world *world, uint64_t bound)
 {
@@ -148,6 +152,17 @@ static void change_draw(struct sim_world *world)
 	sim_trace(world, "changes %lu", world->shape.changes, 0, 0);
 }
 
+/* Likewise. */
+static void rank_draw(struct sim_world *world)
+{
+	const uint64_t state = world->shape_state;
+
+	world->shape_state = world->seed * SEED_FACTOR ^ RANK_SALT;
+	world->shape.ranked = (uint32_t)draw(world, 2);
+	world->shape_state = state;
+	sim_trace(world, "ranked %lu", world->shape.ranked, 0, 0);
+}
+
 /* Draws from numbers of its own. A state is the last block of what was computed. */
 static void state_draw(struct sim_world *world)
 {
@@ -195,6 +210,7 @@ void sim_shape_draw(struct sim_world *world)
 	change_draw(world);
 	give_draw(world);
 	state_draw(world);
+	rank_draw(world);
 	sim_trace(world, "wide: %lu heads, replicated %lu, network %lu",
 		  shape->heads, shape->replicated, shape->network);
 	sim_trace(world, "keyed %lu, partial %lu, impatient %lu", shape->keyed,

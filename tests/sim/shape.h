@@ -32,6 +32,7 @@ struct sim_shape {
 	uint32_t changes; /* of weights and adapters, while engines run */
 	uint32_t gives;   /* consumers are refused, and tickets given back */
 	uint32_t places;  /* consumers_max; 0: as many as callers */
+	uint32_t ranked;  /* requests have unlike priorities */
 };
 
 enum sim_fault {

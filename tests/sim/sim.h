@@ -14,6 +14,7 @@
 #include "plugin/scheduler/scheduler.h"
 #include "plugin/worker/worker.h"
 #include "tests/sim/shape.h"
+#include "tests/sim/turns.h"
 
 #define SIM_PROCS_MAX 160u /* processes of a small world, dead ones too */
 #define SIM_CONNS_MAX 512u
@@ -198,6 +199,7 @@ struct sim_proc {
 	uint64_t stall_ns; /* sum of the gaps between polls over lease/3 */
 	uint64_t awake_ns; /* when the last such gap could begin */
 	struct sim_missed missed;
+	struct sim_turns turns;
 	uint64_t missed_ns; /* sum of what moved its leases */
 	uint64_t run_ns;    /* last run of its progress */
 	uint64_t lag_ns;    /* last time that a long gap between runs ended */
@@ -452,10 +454,8 @@ struct sim_event {
 struct sim_counts {
 	uint64_t turns, holds, released, expired, ended, frees, siblings;
 	uint64_t loaded, failed, eexpired, rejects, kills, losses, cuts, polls;
-	uint64_t payloads, resumed, small;
-	uint64_t digests_wrong, corrupt, aborts;
-	uint64_t changes;
-	uint64_t refused, gives, shown, given_back, sent_away;
+	uint64_t payloads, resumed, small, digests_wrong, corrupt, aborts;
+	uint64_t refused, gives, shown, given_back, sent_away, judged, changes;
 };
 
 struct sim_world {

@@ -239,6 +239,7 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
                     inside.fails_lost_loads(transfer),
                     own.config["share_prefix"],
                     vllm_config.model_config.get_vocab_size(),
+                    vllm_config.scheduler_config.policy == "priority",
                 ),
             )
             watch_output(inside.scheduler(), self._scheduler.step_ends)

@@ -340,7 +340,7 @@ class SchedulerHalf(_Half):
         self._request, self._fill_request = packed(
             "kvpull_request", "key", "parent_key", "ticket", "ticket_bytes",
             "prompt_tokens", "flags", "prompt_digest", "label", "trace",
-            "adapter", behind=f"{_LABEL_BYTES - 1}sx",
+            "adapter", "priority", "reserved", behind=f"{_LABEL_BYTES - 1}sx",
         )  # fmt: skip
         self._label_at = address(self._request + 1)
         self._blocks = _Blocks(len(opening.groups))
@@ -381,6 +381,7 @@ class SchedulerHalf(_Half):
         label: str,
         trace: bytes = NO_TRACE,
         adapter: int = 0,
+        priority: int = 0,
     ) -> int:
         """Tell of a request; prompt is (tokens, digest)."""
         tokens, digest = prompt
@@ -393,7 +394,7 @@ class SchedulerHalf(_Half):
             at = address(kept)
         self._fill_request(
             key, parent_key, at, count, tokens, flags, digest, self._label_at,
-            trace, adapter, label.encode()[1 - _LABEL_BYTES :],
+            trace, adapter, priority, 0, label.encode()[1 - _LABEL_BYTES :],
         )  # fmt: skip
         return self._ops.request_new(self._handle, self._request)
 

@@ -74,6 +74,11 @@ def continues(request: Any, params: dict[str, Any]) -> bool:
     )
 
 
+def priority(request: Any) -> int:
+    """Return a request's priority as the library takes it: 32 bits."""
+    return max(-(1 << 31), min((1 << 31) - 1, request.priority))
+
+
 def parent_key(request_id: str) -> int:
     """Return a number that siblings (n > 1) share, 0 for no child.
 

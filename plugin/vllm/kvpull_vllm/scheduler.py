@@ -78,6 +78,7 @@ class Manner(NamedTuple):
     fails: bool  # what is not pulled ends with an error: a policy of vLLM's
     shares: bool  # siblings are served by one pull and the prefix cache
     vocabulary: int  # tokens that the model has
+    ranks: bool = False  # pulls go by priority, as vLLM's requests do
 
 
 class SchedulerSide:
@@ -289,6 +290,7 @@ class SchedulerSide:
             name,
             trace,
             entry.adapter,
+            requests.priority(request) if self._manner.ranks else 0,
         )
 
     def matched_tokens(

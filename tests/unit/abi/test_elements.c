@@ -270,6 +270,26 @@ TEST(allocation_of_longer_blocks_is_taken)
 	assert_int_equal(ops->allocated(engine->scheduler, &allocation), 0);
 }
 
+/* An older caller's request has no priority, whatever lies behind its struct. */
+TEST(priority_behind_an_older_request_is_not_looked_at)
+{
+	const struct kvpull_scheduler_ops *ops = engine->ops->scheduler;
+	struct kvpull_request request = { .struct_size = sizeof(request),
+					  .key = 1,
+					  .prompt_tokens = 32,
+					  .priority = INT32_MIN,
+					  .reserved = 1 };
+
+	assert_int_equal(ops->request_new(engine->scheduler, &request),
+			 KVPULL_EINVAL);
+	request.struct_size = offsetof(struct kvpull_request, priority);
+	assert_int_equal(ops->request_new(engine->scheduler, &request), 0);
+	request.struct_size = sizeof(request);
+	request.reserved = 0;
+	request.key = 2;
+	assert_int_equal(ops->request_new(engine->scheduler, &request), 0);
+}
+
 /* Three holds end; a poll has room for two. */
 TEST(records_are_of_the_callers_size)
 {

@@ -57,6 +57,7 @@ static const struct golden_member step_members[] = {
 	COMMAND(GOLDEN_U64, ticket_serial),
 	COMMAND(GOLDEN_U64, reported),
 	COMMAND(GOLDEN_U32, blocks),
+	COMMAND(GOLDEN_I32, priority),
 	COMMAND(GOLDEN_TEXT, label),
 	GOLDEN_ROWS_AT(struct step_values, ranks, command.rank_count,
 		       ticket_rank_members),

@@ -71,6 +71,7 @@ static struct kvpull_command pull_of(uint32_t count)
 		.kind = KVPULL_COMMAND_PULL,
 		.key = 8,
 		.flags = KVPULL_FLAG_RELEASE | KVPULL_FLAG_READY,
+		.priority = INT32_MAX,
 		.ticket_serial = UINT64_MAX,
 		.group_count = 1,
 		.group_first = { 0, count },
@@ -97,6 +98,7 @@ static struct kvpull_command command_of(enum kvpull_command_kind kind)
 	}
 	if (kind == KVPULL_COMMAND_CLAIM) {
 		command.ticket_serial = 12;
+		command.priority = INT32_MIN;
 		command.rank_count = 2;
 		command.ranks = ranks;
 	}
@@ -136,6 +138,7 @@ static void assert_command(const struct kvpull_command *got,
 	assert_true(got->generation == wanted->generation);
 	assert_int_equal(got->flags, wanted->flags);
 	assert_int_equal(got->reason, wanted->reason);
+	assert_int_equal(got->priority, wanted->priority);
 	assert_true(got->ticket_serial == wanted->ticket_serial);
 	assert_true(got->reported == wanted->reported);
 	assert_int_equal(got->rank_count, wanted->rank_count);
@@ -410,8 +413,8 @@ TEST(broken_commands_are_refused)
 	ASSERT_PAYLOAD(0, 2, 0, 1, 1, 0, 10, 0, 0);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 2, 0, 1, 1, 0, 12, 0, 0);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 2, 0, 1, 1, 0, 1, 0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 3, 0, 1, 1, 0, 0, 0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 3, 0, 1, 1, 0, 0, 0, 65);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 3, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 3, 0, 1, 1, 0, 0, 0, 0, 0, 0, 65);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 5, 0, 0, 0, 0);
 	/* A byte too many, a varint of 33 bits. */
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 5, 1, 0, 0, 0, 0);
@@ -420,7 +423,7 @@ TEST(broken_commands_are_refused)
 
 TEST(broken_pulls_are_refused)
 {
-#define PULL 4, 1, 3, 0, 0, 0, 0
+#define PULL 4, 1, 3, 0, 0, 0, 0, 0
 #define U32(low) low, 0, 0, 0
 #define RUN_OF_64 U32(64), U32(1), 2, 2, 0, 63, 0
 #define TWO(a, b) U32(2), U32(2), 2, a, 0, b, 0

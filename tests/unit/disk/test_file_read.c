@@ -311,6 +311,32 @@ UNIT_TEST(short_read_does_not_wait_for_long_ones)
 	in_each_way(turns_read);
 }
 
+/* 32 pieces: seven turns of four are the urgent one's, and one the oldest's. */
+static void urgent_read(struct world *world)
+{
+	uint32_t i;
+
+	(void)read_plain(world, 0, 48, 131072);
+	for (i = 0; i < READS_MAX; i++) {
+		world->read[i] = world->read[0];
+		world->read[i].priority = i == 3 ? -1 : 0;
+		start(world, i);
+	}
+	poll_once(world);
+	assert_int_equal(world->reads[0].pieces_open, 4);
+	assert_int_equal(world->reads[1].pieces_open, 0);
+	assert_int_equal(world->reads[2].pieces_open, 0);
+	assert_int_equal(world->reads[3].pieces_open, 28);
+	poll_until(world, 4);
+	verify(world, &world->read[0]);
+	pieces_are_back(world);
+}
+
+UNIT_TEST(pieces_of_the_most_urgent_read_go_first)
+{
+	in_each_way(urgent_read);
+}
+
 static void few_read(struct world *world)
 {
 	struct kvpull_file_read *ended;

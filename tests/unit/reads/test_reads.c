@@ -32,6 +32,9 @@ struct toy {
 	uint32_t again;
 	uint32_t ended;
 	int32_t code; /* of the last end */
+	/* Requests whose parts were made, in order, and of what priority. */
+	uint32_t made[REQUESTS];
+	uint32_t made_count;
 };
 
 static struct toy toy;
@@ -81,11 +84,14 @@ static int parts_make(void *own, uint32_t request)
 {
 	uint32_t at;
 
+	toy.made[toy.made_count++ % REQUESTS] = request;
 	for (at = 0; at < ((const struct toy *)own)->part_count; at++) {
 		struct kvpull_reads_part *part =
 			kvpull_reads_part_add(&toy.reads, request);
 
 		part->transport = &toy.route;
+		assert_int_equal(part->read.priority,
+				 toy.reads.requests[request].priority);
 		part->handle = 7;
 		part->read.byte_count = 100;
 	}
@@ -155,7 +161,7 @@ static int teardown(void **state)
 	(void)state;
 	assert_int_equal(kvpull_index_pool_used(&toy.reads.part_pool), 0);
 	assert_int_equal(toy.reads.live.count, 0);
-	assert_int_equal(toy.reads.parts_waits.count, 0);
+	assert_int_equal(toy.reads.parts_waits.arrival.count, 0);
 	assert_int_equal(toy.reads.again_waits.count, 0);
 	kvpull_arena_fini(&toy.arena);
 	return 0;
@@ -410,4 +416,72 @@ TEST(turn_looks_at_each_that_waits_once)
 	for (at = 0; at < 100; at++)
 		kvpull_reads_fail(&toy.reads, at, KVPULL_EABORTED);
 	assert_int_equal(toy.ended, 100);
+}
+
+static void begin_urgent(uint32_t request, int32_t priority)
+{
+	kvpull_reads_begin(&toy.reads, request, data_alone, toy.part_count,
+			   LATE);
+	assert_int_equal(toy.reads.requests[request].priority, 0);
+	toy.reads.requests[request].priority = priority;
+	kvpull_reads_step(&toy.reads, request);
+}
+
+/* All parts are in use by 300 requests, which end one by one. */
+static void crowd_begin(void)
+{
+	uint32_t at;
+
+	toy.part_count = TOY_PARTS_MAX;
+	for (at = 0; at < 300; at++)
+		begin(at, data_alone);
+	assert_int_equal(toy.begun[0], PARTS);
+	toy.made_count = 0;
+}
+
+TEST(parts_go_to_the_most_urgent_that_waits)
+{
+	static const int32_t priorities[] = { 2, 0, -7, 0, INT32_MIN };
+	static const uint32_t order[] = { 304, 302, 301, 303, 300 };
+	uint32_t at;
+
+	crowd_begin();
+	for (at = 0; at < 5; at++)
+		begin_urgent(300 + at, priorities[at]);
+	assert_int_equal(toy.made_count, 0);
+	for (at = 0; at < 5; at++) {
+		all_done(at, 0);
+		(void)kvpull_reads_run(&toy.reads, 1);
+		assert_int_equal(toy.made_count, at + 1);
+		assert_int_equal(toy.made[at], order[at]);
+	}
+	for (at = 5; at < 305; at++)
+		all_done(at, 0);
+	assert_int_equal(toy.ended, 305);
+	/* Another request in that place has a priority of its own. */
+	begin_urgent(302, 0);
+	all_done(302, 0);
+}
+
+/* Whatever comes behind it, the eighth request that gets parts is the oldest. */
+TEST(request_behind_urgent_ones_has_parts_within_a_round)
+{
+	uint32_t at;
+
+	crowd_begin();
+	begin_urgent(300, 1);
+	for (at = 0; at < KVPULL_TURNS_A_ROUND; at++) {
+		begin_urgent(301 + at, 0);
+		all_done(at, 0);
+		(void)kvpull_reads_run(&toy.reads, 1);
+		assert_int_equal(toy.made_count, at + 1);
+	}
+	assert_int_equal(toy.made[KVPULL_TURNS_A_ROUND - 1], 300);
+	/* The last one waits still. */
+	all_done(at, 0);
+	(void)kvpull_reads_run(&toy.reads, 1);
+	assert_int_equal(toy.made[KVPULL_TURNS_A_ROUND], 308);
+	for (at++; at < 309; at++)
+		all_done(at, 0);
+	assert_int_equal(toy.ended, 309);
 }

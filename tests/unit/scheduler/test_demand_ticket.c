@@ -418,3 +418,64 @@ UNIT_TEST(blocks_that_were_not_offered_are_said)
 	assert_non_null(strstr(world->warning, "did not offer"));
 	world_close(world);
 }
+
+static int want_urgent(struct world *world, uint64_t key,
+		       const struct world_ticket *ticket, int32_t priority)
+{
+	struct kvpull_request request = {
+		.key = key,
+		.ticket = ticket->text,
+		.ticket_bytes = ticket->bytes,
+		.prompt_tokens = 64,
+		.flags = KVPULL_REQUEST_PULL,
+		.priority = priority,
+	};
+
+	memset(request.prompt_digest, 1, sizeof(request.prompt_digest));
+	return kvpull_scheduler_request_new(world->scheduler, &request,
+					    world->now_ns);
+}
+
+/* The second request shares the ticket, and is the one that pulls. */
+UNIT_TEST(claim_has_the_first_requests_priority_and_a_pull_its_own)
+{
+	static const int32_t priorities[] = { 0, 5, -5, INT32_MIN, INT32_MAX };
+	const struct world_ticket ticket = world_make_ticket(9);
+	uint32_t at;
+
+	for (at = 0; at < 5; at++) {
+		struct world *world = consumer();
+
+		assert_int_equal(want_urgent(world, 1, &ticket, priorities[at]),
+				 0);
+		assert_int_equal(want_urgent(world, 2, &ticket, 7), 0);
+		world_settle(world);
+		assert_int_equal(world_last(world, KVPULL_COMMAND_CLAIM)
+					 ->command.priority,
+				 priorities[at]);
+		assert_int_equal(world_match(world, 1 + at % 2, 0),
+				 KVPULL_MATCH_LOAD);
+		assert_int_equal(world_allocate(world, 1 + at % 2, 0, 4), 0);
+		world_settle(world);
+		assert_int_equal(
+			world_last(world, KVPULL_COMMAND_PULL)->command.priority,
+			at % 2 ? 7 : priorities[at]);
+		world_close(world);
+	}
+}
+
+/* Nobody waits for the release of a ticket that is never read. */
+UNIT_TEST(claim_of_a_rejected_request_has_no_priority)
+{
+	const struct world_ticket ticket = world_make_ticket(9);
+	struct world *world = consumer();
+
+	assert_int_equal(
+		kvpull_scheduler_request_rejected(world->scheduler, ticket.text,
+						  ticket.bytes, world->now_ns),
+		0);
+	world_settle(world);
+	assert_int_equal(
+		world_last(world, KVPULL_COMMAND_CLAIM)->command.priority, 0);
+	world_close(world);
+}

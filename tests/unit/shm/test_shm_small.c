@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Small reads, which the owner's thread copies by itself: so many bytes from
- * one of its runs to the next, in the order in which they were started. Once
+ * one of its runs to the next, in turns by their priority. Once
  * 512 reads of 64 KiB were all copied as they were started, and the first was
  * done with the last, 2.9 ms later.
  */
@@ -237,5 +237,75 @@ UNIT_TEST(waiting_reads_end_with_their_peer)
 	assert_int_equal(copied_count(&small), copied);
 	(void)world_expect(&small.world, &small.world.d,
 			   KVPULL_EVENT_PEER_DOWN);
+	world_close(&small.world);
+}
+
+/* The next read that ends, well or as this says. */
+static uint32_t ended_next(struct small *small, int32_t code)
+{
+	const struct kvpull_event event = world_expect(
+		&small->world, &small->world.d, KVPULL_EVENT_READ_DONE);
+
+	assert_int_equal(event.code, code);
+	return event.read->index;
+}
+
+UNIT_TEST(waiting_reads_are_copied_by_priority)
+{
+	static const uint32_t order[] = { 9, 2, 3, 4, 5, 6, 7, 1, 8 };
+	struct small small;
+	uint32_t i;
+
+	small_open(&small, 0);
+	small.reads[1].priority = INT32_MAX;
+	small.reads[9].priority = -1;
+	assert_int_equal(small_start(&small, 0), 1);
+	for (i = 1; i < 10; i++)
+		assert_int_equal(small_start(&small, i), 0);
+	for (i = 0; i < 9; i++)
+		assert_int_equal(ended_next(&small, 0), order[i]);
+	world_close(&small.world);
+}
+
+/* A request that was cancelled wants its blocks back, not its turn. */
+UNIT_TEST(cancelled_read_is_ended_before_urgent_ones)
+{
+	struct small small;
+	struct kvpull_transport *d;
+	uint32_t i;
+
+	small_open(&small, 0);
+	d = small.world.d.transport;
+	small.reads[5].priority = 1;
+	assert_int_equal(small_start(&small, 0), 1);
+	for (i = 1; i < 6; i++)
+		assert_int_equal(small_start(&small, i), 0);
+	d->ops->read_cancel(d, small.world.peer, &small.reads[5]);
+	assert_int_equal(ended_next(&small, KVPULL_EABORTED), 5);
+	for (i = 1; i < 5; i++)
+		assert_int_equal(ended_next(&small, 0), i);
+	world_close(&small.world);
+}
+
+/* Slices of both: the second one has seven of eight. */
+UNIT_TEST(urgent_foreign_read_ends_before_one_that_was_begun)
+{
+	struct small small;
+	uint32_t i;
+
+	small_open(&small, 1);
+	for (i = 0; i < 2; i++) {
+		small.reads[i] = world_read(&small.world, 128);
+		small.reads[i].index = i;
+		small.reads[i].strips = &small.strips[i];
+		small.strips[i].local = small.world.strip.local +
+					(size_t)i * 128 * WORLD_BLOCK_BYTES;
+	}
+	small.reads[0].priority = 1;
+	assert_int_equal(small_start(&small, 0), 0);
+	(void)side_poll(&small.world, &small.world.d);
+	assert_int_equal(small_start(&small, 1), 0);
+	assert_int_equal(ended_next(&small, 0), 1);
+	assert_int_equal(ended_next(&small, 0), 0);
 	world_close(&small.world);
 }

@@ -117,6 +117,25 @@ UNIT_TEST(read_that_waits_is_cancelled_at_once_and_the_others_are_read)
 	}
 }
 
+UNIT_TEST(urgent_read_is_posted_before_those_that_wait)
+{
+	uint32_t i;
+
+	narrow_up();
+	fake_verbs_knobs.held = 1;
+	reads[3].priority = -1;
+	for (i = 0; i < READS; i++)
+		assert_int_equal(start(i), 0);
+	run(3);
+	assert_int_equal(ended, 0);
+	fake_verbs_knobs.held = 0;
+	run(200);
+	assert_int_equal(ended, READS);
+	ended_as(0, 3, 0);
+	assert_memory_equal(world.p.memory, world.d.memory, WORLD_BYTES);
+	assert_int_equal(world_down(state), 0);
+}
+
 /* A read whose end was told is not cancelled, nor what is none. */
 UNIT_TEST(cancel_that_comes_too_late_changes_nothing)
 {
@@ -148,6 +167,37 @@ static uint32_t batches_of(const struct kvpull_verbs_end *end, uint32_t read)
 			batch->kind == KVPULL_VERBS_READ && batch->read == read;
 	}
 	return count;
+}
+
+/* Two batches are in flight at once: at first two of read 0, which came first. */
+UNIT_TEST(eighth_batch_is_the_oldest_reads)
+{
+	static const uint32_t posted[][READS] = {
+		{ 2, 0, 0, 0 }, { 0, 1, 1, 0 }, { 0, 1, 0, 1 }, { 1, 0, 1, 0 },
+		{ 0, 1, 0, 1 }, { 0, 0, 1, 1 }, { 0, 1, 1, 0 }, { 1, 0, 0, 1 },
+	};
+	uint32_t round;
+	uint32_t i;
+
+	narrow_up();
+	fake_verbs_knobs.held = 1;
+	for (i = 0; i < READS; i++) {
+		reads[i].priority = i ? -1 : 0;
+		assert_int_equal(start(i), 0);
+	}
+	for (round = 0; round < 8; round++) {
+		for (i = 0; i < READS; i++)
+			assert_int_equal(batches_of(fake_verbs_owner(1), i),
+					 posted[round][i]);
+		fake_verbs_knobs.held = 0;
+		fake_verbs_knobs.budget = 8;
+		run(1);
+	}
+	fake_verbs_knobs.held = 0;
+	run(200);
+	assert_int_equal(ended, READS);
+	assert_memory_equal(world.p.memory, world.d.memory, WORLD_BYTES);
+	assert_int_equal(world_down(state), 0);
 }
 
 /* Two rails of eight work requests each; both hold parts of two reads. */

@@ -168,7 +168,7 @@ TEST(pull_that_waits_can_end)
 		world_done(world, i, 0);
 	world_reported(world, 2, KVPULL_POLL_LOADED, 0);
 	world_reported(world, 4, KVPULL_POLL_LOADED, 0);
-	assert_int_equal(progress->reads.parts_waits.count, 0);
+	assert_int_equal(progress->reads.parts_waits.arrival.count, 0);
 }
 
 /* Ends all running reads. */
@@ -225,7 +225,7 @@ TEST(storm_of_aborts_leaves_nothing_behind)
 		world_send(world, NULL, 0);
 	}
 	assert_int_equal(progress->reads.live.count, 0);
-	assert_int_equal(progress->reads.parts_waits.count, 0);
+	assert_int_equal(progress->reads.parts_waits.arrival.count, 0);
 	assert_int_equal(world->worker->pull_map.count, 0);
 	assert_int_equal(steps_of_a_pull(world, 2), calm);
 }

@@ -6,29 +6,14 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#include "tests/unit/worker/peer.h"
+#include "tests/unit/worker/room.h"
 
-#define WAITED 4u /* peers_max */
 #define CROWD 6u
 #define CROWD_RANKS 4u
 #define CROWD_ROUNDS 150u
 
-/* More tickets and pulls than entries. */
-static int room_setup(void **state)
-{
-	return world_begin(state, ",\"pulls_max\":16,\"tickets_max\":16");
-}
-
 #define TEST(name)                                                             \
 	UNIT_TEST_OF(name, struct world, world, room_setup, world_teardown)
-
-/* A pull's key is its number. */
-static void claim_and_pull(struct world *world, uint32_t producer,
-			   uint32_t ranks)
-{
-	world_claim(world, producer * 100 + 1, ranks);
-	world_pull(world, producer, producer * 100 + 1, KVPULL_FLAG_RELEASE);
-}
 
 /* Every called peer comes up, and one of the disconnected ones goes down. */
 static void peers_answer(struct world *world, uint32_t ranks)
@@ -353,56 +338,6 @@ TEST(producer_of_more_ranks_than_there_are_entries_is_refused)
 	assert_int_equal(world->connects, 0);
 }
 
-/* Every entry is an open claim's: the second half are pulls', whose reads run. */
-static void all_used(struct world *world)
-{
-	char address[16];
-	uint32_t producer;
-
-	for (producer = 1; producer <= WORLD_PEERS; producer++) {
-		if (producer <= WAITED)
-			world_claim(world, 100 * (uint64_t)producer + 1, 1);
-		else
-			claim_and_pull(world, producer, 1);
-		world_poll(world, 2);
-		(void)snprintf(address, sizeof(address), "%u-0", producer);
-		(void)world_up(world, address, 0, 1);
-	}
-}
-
-/* The read of what reads from that producer, whose peer it is, ends. */
-static uint32_t read_end(struct world *world, uint32_t producer)
-{
-	char address[16];
-	uint32_t peer;
-	uint32_t at;
-
-	(void)snprintf(address, sizeof(address), "%u-0", producer);
-	peer = world_peer_at(world, address);
-	for (at = 0; at < WORLD_READS; at++)
-		if (world->reads[at].read && world->reads[at].peer == peer)
-			world_done(world, at, 0);
-	return peer;
-}
-
-/* The entry of that producer's peer is another one's, soon. */
-static void goes_to(struct world *world, uint32_t from, uint32_t to)
-{
-	const uint32_t peer = read_end(world, from);
-	char address[16];
-	uint32_t rounds = 0;
-
-	while (!world->peers[peer].disconnected) {
-		assert_in_range(rounds++, 0, 20);
-		world_pass(world, 5 * WORLD_MS);
-	}
-	world_down(world, peer);
-	world_pass(world, 5 * WORLD_MS);
-	world_pass(world, 5 * WORLD_MS);
-	(void)snprintf(address, sizeof(address), "%u-0", to);
-	assert_string_equal(world->peers[peer].address, address);
-}
-
 TEST(pulls_have_their_turn_in_order)
 {
 	uint32_t at;
@@ -448,6 +383,7 @@ TEST(entries_of_pulls_alone_drain_the_least_used_first)
 	(void)read_end(world, 5);
 	world_pass(world, 5 * WORLD_MS);
 	claim_and_pull(world, 9, 2);
+	world_poll(world, 1);
 	for (at = 0; at < 4; at++) {
 		world_pass(world, 5 * WORLD_MS);
 		assert_int_equal(draining(world), expected[at]);

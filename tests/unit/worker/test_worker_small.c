@@ -106,12 +106,12 @@ WORLD_TEST(pull_of_a_peer_that_was_lost_waits_for_no_poll)
 	const uint32_t peer = one_up(world);
 
 	world_pull(world, KEY, SERIAL, 0);
-	assert_int_not_equal(worker->pulls_small.first, KVPULL_NONE);
+	assert_int_not_equal(worker->pulls_small.arrival.first, KVPULL_NONE);
 	world_poll(world, 1);
 	assert_int_equal(copies, 1);
 	kvpull_mapping_close(lent[peer]);
 	world_pull(world, KEY + 1, SERIAL, 0);
-	assert_int_equal(worker->pulls_small.first, KVPULL_NONE);
+	assert_int_equal(worker->pulls_small.arrival.first, KVPULL_NONE);
 	world_poll(world, 1);
 	assert_int_equal(copies, 1);
 	assert_int_equal(world->read_starts, 1);
@@ -124,7 +124,8 @@ WORLD_TEST(pull_of_a_peer_that_is_lost_before_its_turn_is_handed_over)
 	const uint32_t peer = one_up(world);
 
 	world_pull(world, KEY, SERIAL, 0);
-	assert_int_not_equal(world->worker->pulls_small.first, KVPULL_NONE);
+	assert_int_not_equal(world->worker->pulls_small.arrival.first,
+			     KVPULL_NONE);
 	kvpull_mapping_close(lent[peer]);
 	world_poll(world, 1);
 	assert_int_equal(copies, 0);
@@ -554,3 +555,25 @@ WORLD_TEST(large_pull_is_handed_over)
 }
 
 #define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+/* Copied in one poll, and told in the order in which they were copied. */
+UNIT_TEST_OF(small_pulls_are_copied_by_priority, struct world, world,
+	     many_setup, world_teardown)
+{
+	static const uint64_t order[] = { 4, 2, 5, 6, 7, 8, 9, 1, 3 };
+	uint64_t key;
+
+	(void)one_up(world);
+	for (key = 1; key <= 9; key++) {
+		world->priority = key == 1 ? INT32_MAX :
+				  key == 3 ? 7 :
+				  key == 4 ? -1 :
+					     0;
+		world_pull(world, key, SERIAL, 0);
+	}
+	world_poll(world, 2);
+	assert_int_equal(copies, 9);
+	assert_int_equal(world->record_count, 9);
+	for (key = 0; key < 9; key++)
+		assert_int_equal(world->records[key].key, order[key]);
+}

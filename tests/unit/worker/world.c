@@ -578,6 +578,7 @@ void world_claim(struct world *world, uint64_t serial, uint32_t ranks)
 		.rank_count = ranks,
 		.ticket_serial = serial,
 		.ranks = rank,
+		.priority = world->priority,
 		.label = "cmpl-7",
 	};
 	uint32_t index;
@@ -604,6 +605,7 @@ void world_pull_command(struct world *world, uint64_t key, uint64_t serial,
 		.group_count = 1,
 		.remote_ids = remote,
 		.local_ids = local,
+		.priority = world->priority,
 		.label = "cmpl-7",
 	};
 

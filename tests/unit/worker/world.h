@@ -101,6 +101,7 @@ struct world {
 	uint64_t sequence;
 	uint64_t ack;
 	uint64_t ack_incarnation; /* who is named; at first the worker */
+	int32_t priority;         /* of the next claims and pulls */
 	uint8_t *memory;
 	/* what poll said, all of it */
 	struct kvpull_poll_record records[64];
