@@ -141,7 +141,7 @@ static void copy_stop(struct kvpull_device_feed *feed, uint32_t index, int code)
 
 	copy->is_fed = 1;
 	copy->code = code;
-	kvpull_index_list_remove(&feed->turns, index);
+	kvpull_turns_remove(&feed->turns, index);
 	copy_end(feed, index);
 }
 
@@ -164,7 +164,7 @@ static void copy_take(struct kvpull_device_feed *feed, uint32_t index)
 		if (!code)
 			code = mapping->code;
 	}
-	kvpull_index_list_push(&feed->turns, index);
+	kvpull_turns_push(&feed->turns, index, job->read->priority);
 	if (code)
 		copy_stop(feed, index, code);
 }
@@ -319,20 +319,22 @@ static int copy_feed(struct kvpull_device_feed *feed, uint32_t index)
 
 static int turn(struct kvpull_device_feed *feed)
 {
-	const uint32_t index = feed->turns.first;
+	const uint32_t index = kvpull_turns_next(&feed->turns);
 	int code;
 
 	if (index == KVPULL_NONE ||
 	    feed->slice_count == KVPULL_DEVICE_SLICES_MAX)
 		return 0;
 	code = copy_feed(feed, index);
-	kvpull_index_list_remove(&feed->turns, index);
+	kvpull_turns_remove(&feed->turns, index);
+	kvpull_turns_give(&feed->turns);
 	if (code)
 		copy_stop(feed, index, code);
 	else if (feed->copies[index].is_fed)
 		copy_end(feed, index);
 	else
-		kvpull_index_list_push(&feed->turns, index);
+		kvpull_turns_push(&feed->turns, index,
+				  feed->copies[index].job->read->priority);
 	return 1;
 }
 
@@ -583,7 +585,7 @@ int kvpull_device_feed_init(struct kvpull_device_feed *feed,
 	/* An arena gives nothing for 0. */
 	feed->marks = kvpull_arena_take(arena, limits->mark_max + 1,
 					sizeof(struct kvpull_device_event *));
-	kvpull_index_list_init(&feed->turns, limits->job_max, arena);
+	kvpull_turns_init(&feed->turns, limits->job_max, arena);
 	code = ring_take(limits, &feed->orders, orders, arena);
 	if (!code)
 		code = ring_take(limits, ends, &feed->ends, arena);

@@ -15,9 +15,9 @@
 
 #include "base/device_gate.h"
 #include "base/device_job.h"
-#include "base/index.h"
 #include "base/ring.h"
 #include "base/rows.h"
+#include "base/turns.h"
 
 /* Queued on the stream at once: a cancelled job ends within two slices. */
 #define KVPULL_DEVICE_SLICES_MAX 2u
@@ -56,7 +56,7 @@ struct kvpull_device_feed {
 	const struct kvpull_log *log;
 	struct kvpull_device_copy *copies;      /* [job_max] */
 	struct kvpull_device_mapping *mappings; /* [mapping_max] */
-	struct kvpull_index_list turns;         /* jobs with rows left */
+	struct kvpull_turns turns; /* jobs with rows left, by their priority */
 	struct kvpull_device_slice slices[KVPULL_DEVICE_SLICES_MAX];
 	struct kvpull_device_event **marks; /* [mark_max] */
 	uint64_t *targets; /* [KVPULL_DEVICE_PIECES_MAX], of one copy() */

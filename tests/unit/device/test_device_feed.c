@@ -187,6 +187,26 @@ UNIT_TEST(jobs_take_turns)
 	feed_end();
 }
 
+/* The eighth turn is the older one's. */
+UNIT_TEST(urgent_job_has_seven_turns_of_eight)
+{
+	uint32_t at;
+
+	assert_int_equal(feed_begin(MIB), 0);
+	mapped(0, 4096 * MIB);
+	mapped(1, 4096 * MIB);
+	(void)job_order(0, 0, 20, MIB);
+	(void)job_order(1, 1, 20, MIB);
+	feeds.reads[1].read.priority = -5;
+	all_reached();
+	for (at = 1; at < 17; at++)
+		assert_int_equal(table.copies[at].source >= mapping_address(1),
+				 at % 8 != 7);
+	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 1);
+	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 0);
+	feed_end();
+}
+
 /* ---- ends ---- */
 
 UNIT_TEST(job_ends_behind_the_event_of_its_last_slice)
