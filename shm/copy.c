@@ -83,9 +83,12 @@ struct kvpull_copy {
 	/* Owner writes. */
 	_Alignas(KVPULL_CACHE_LINE) _Atomic uint64_t tail;
 	_Atomic uint32_t stop;
-	uint32_t owner_helps;                /* set at open */
-	int wake_fd;                         /* likewise */
 	_Atomic uint32_t urgent[URGENT_MAX]; /* slot + 1; 0 ends them */
+	/* Set at open. */
+	uint32_t owner_helps;
+	uint32_t job_max;
+	uint32_t thread_count;
+	int wake_fd;
 	/* Workers write. */
 	_Alignas(KVPULL_CACHE_LINE) _Atomic uint32_t ended; /* index + 1 */
 	_Atomic uint32_t armed;
@@ -106,8 +109,6 @@ struct kvpull_copy {
 	uint32_t reserved;
 	uint64_t serial;
 	uint32_t order_mask;
-	uint32_t job_max;
-	uint32_t thread_count;
 	uint32_t ready; /* ended jobs that poll had no room for: index + 1 */
 };
 

@@ -261,8 +261,9 @@ void doctor_device_memory(struct doctor *doctor)
 			doctor,
 			"install the open GPU kernel modules, or modprobe nvidia_peermem");
 	}
-	doctor_say(doctor, DOCTOR_NOTE, "device memory",
-		   "kvpull pulls between GPUs of one node (key device), and has never run on one");
+	doctor_say(
+		doctor, DOCTOR_NOTE, "device memory",
+		"kvpull pulls between GPUs of one node (key device), and has never run on one");
 }
 
 /* ---- io_uring, huge pages ---- */

@@ -14,9 +14,9 @@
 #define KVPULL_DEVICE_HANG_NS (10 * KVPULL_NS_PER_S)
 
 struct kvpull_device_limits {
-	uint32_t job_max;      /* >= 1; read->index is below */
-	uint32_t mapping_max;  /* >= 1; memories that are adopted count, too */
-	uint32_t mark_max;     /* events for the engine's marks */
+	uint32_t job_max;     /* >= 1; read->index is below */
+	uint32_t mapping_max; /* >= 1; memories that are adopted count, too */
+	uint32_t mark_max;    /* events for the engine's marks */
 	/* That the device copies, at first: bounds a slice. The rest is seen. */
 	uint64_t bytes_per_ms;
 };

@@ -63,6 +63,7 @@ int unit_thread_hangs(void);
 
 #define UNIT_TEST(name) UNIT_TEST_WITH(name, NULL, NULL)
 
+/* NOLINTBEGIN(bugprone-macro-parentheses): a type, and a name behind it. */
 /* A test that is given what @setup made: @type *@argument. */
 #define UNIT_TEST_OF(name, type, argument, setup, teardown)                    \
 	static void name##_of(type *argument);                                 \
@@ -71,5 +72,6 @@ int unit_thread_hangs(void);
 		name##_of(*state);                                             \
 	}                                                                      \
 	static void name##_of(__attribute__((unused)) type *argument)
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 #endif
