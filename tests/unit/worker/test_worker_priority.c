@@ -110,6 +110,37 @@ TEST(last_turn_of_a_round_is_the_oldest_pulls)
 }
 
 /*
+ * Two entries come free at once. The first ends the turn of 9, and 10, which is
+ * the oldest then, finds the second one without waiting. It has had its turn.
+ */
+TEST(oldest_pull_that_waits_for_nothing_has_had_its_turn)
+{
+	struct world *world = *state;
+	uint32_t peers[2];
+	uint32_t at;
+
+	all_used(world);
+	world->worker->progress->claim_room.given = KVPULL_TURNS_A_ROUND - 2;
+	pull_of(world, 9, 3);
+	world_pass(world, 5 * WORLD_MS);
+	pull_of(world, 10, 5);
+	world_pass(world, 5 * WORLD_MS);
+	for (at = 0; at < 2; at++)
+		peers[at] = read_end(world, 5 + at);
+	for (at = 0; at < 2; at++)
+		world_down(world, peers[at]);
+	world_pass(world, 5 * WORLD_MS);
+	world_pass(world, 5 * WORLD_MS);
+	assert_string_equal(world->peers[peers[0]].address, "9-0");
+	assert_string_equal(world->peers[peers[1]].address, "10-0");
+	pull_of(world, 11, 4);
+	pull_of(world, 12, -1);
+	world_pass(world, 5 * WORLD_MS);
+	goes_to(world, 7, 12);
+	goes_to(world, 8, 11);
+}
+
+/*
  * A claim of that priority waits, and then its pull of another one does; beside
  * them pulls of priority 3, one of which has the turn. Which is next?
  */
