@@ -266,7 +266,7 @@ void kvpull_shm_reads_lose(struct kvpull_shm_reads *reads)
 
 	for (i = 0; i < reads->peers->peer_max; i++) {
 		struct kvpull_shm_peer *peer = &reads->peers->peers[i];
-		/* The peer may live, and its memory not be mapped. */
+		/* KVPULL_EROUTE: the peer lives, but its memory cannot be mapped. */
 		const int code = peer->code == KVPULL_EROUTE ? KVPULL_EROUTE :
 							       KVPULL_EPEER;
 		uint32_t j;

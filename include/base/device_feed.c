@@ -346,7 +346,7 @@ static void lose(struct kvpull_device_feed *feed)
 	uint32_t at;
 
 	feed->is_lost = 1;
-	/* It orders nothing: a flag that some later look sees. */
+	/* The flag orders no other memory: a later read of it sees it set. */
 	atomic_store_explicit(&feed->is_over, 1, memory_order_relaxed);
 	for (at = 0; at < feed->limits.job_max; at++)
 		if (feed->copies[at].is_open)
@@ -582,7 +582,7 @@ int kvpull_device_feed_init(struct kvpull_device_feed *feed,
 					  sizeof(*feed->sources));
 	feed->bytes = kvpull_arena_take(arena, KVPULL_DEVICE_PIECES_MAX,
 					sizeof(*feed->bytes));
-	/* An arena gives nothing for 0. */
+	/* One more than is used: an arena returns NULL for a count of 0. */
 	feed->marks = kvpull_arena_take(arena, limits->mark_max + 1,
 					sizeof(struct kvpull_device_event *));
 	kvpull_turns_init(&feed->turns, limits->job_max, arena);
@@ -649,7 +649,7 @@ int kvpull_device_feed_close(struct kvpull_device_feed *feed, uint64_t now_ns)
 	for (at = 0; at < feed->limits.mapping_max; at++)
 		unmap(feed, &feed->mappings[at].memory);
 	enter(feed);
-	/* The process keeps a mark whose work the engine has not ended. */
+	/* A mark whose work still runs stays open until the process ends. */
 	for (at = 0; at < event_count(feed); at++)
 		if (ops->query(feed->device, *event_place(feed, at)) == 1)
 			ops->event_close(feed->device, *event_place(feed, at));

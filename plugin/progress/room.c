@@ -121,7 +121,7 @@ static void turn_end(struct kvpull_progress *progress, uint64_t now_ns)
 		progress->remotes[peer].drains = 0;
 	progress->room_turn = KVPULL_NONE;
 	kvpull_turns_give(&progress->claim_room);
-	/* Another one's. */
+	/* Claims that lack entries are tried at once: one takes the turn. */
 	progress->room_ns = now_ns;
 }
 
