@@ -10,8 +10,9 @@ static struct world *consumer(void)
 	return world_open(&config, 1, 5);
 }
 
-static int want(struct world *world, uint64_t key,
-		const struct world_ticket *ticket, uint32_t prompt_tokens)
+static int want_by(struct world *world, uint64_t key,
+		   const struct world_ticket *ticket, uint32_t prompt_tokens,
+		   int32_t priority)
 {
 	struct kvpull_request request = {
 		.key = key,
@@ -19,11 +20,18 @@ static int want(struct world *world, uint64_t key,
 		.ticket_bytes = ticket->bytes,
 		.prompt_tokens = prompt_tokens,
 		.flags = KVPULL_REQUEST_PULL,
+		.priority = priority,
 	};
 
 	memset(request.prompt_digest, 1, sizeof(request.prompt_digest));
 	return kvpull_scheduler_request_new(world->scheduler, &request,
 					    world->now_ns);
+}
+
+static int want(struct world *world, uint64_t key,
+		const struct world_ticket *ticket, uint32_t prompt_tokens)
+{
+	return want_by(world, key, ticket, prompt_tokens, 0);
 }
 
 /* The ticket has 64 tokens; the request may have more, or fewer. */
@@ -419,23 +427,6 @@ UNIT_TEST(blocks_that_were_not_offered_are_said)
 	world_close(world);
 }
 
-static int want_urgent(struct world *world, uint64_t key,
-		       const struct world_ticket *ticket, int32_t priority)
-{
-	struct kvpull_request request = {
-		.key = key,
-		.ticket = ticket->text,
-		.ticket_bytes = ticket->bytes,
-		.prompt_tokens = 64,
-		.flags = KVPULL_REQUEST_PULL,
-		.priority = priority,
-	};
-
-	memset(request.prompt_digest, 1, sizeof(request.prompt_digest));
-	return kvpull_scheduler_request_new(world->scheduler, &request,
-					    world->now_ns);
-}
-
 /* The second request shares the ticket, and is the one that pulls. */
 UNIT_TEST(claim_has_the_first_requests_priority_and_a_pull_its_own)
 {
@@ -446,9 +437,9 @@ UNIT_TEST(claim_has_the_first_requests_priority_and_a_pull_its_own)
 	for (at = 0; at < 5; at++) {
 		struct world *world = consumer();
 
-		assert_int_equal(want_urgent(world, 1, &ticket, priorities[at]),
+		assert_int_equal(want_by(world, 1, &ticket, 64, priorities[at]),
 				 0);
-		assert_int_equal(want_urgent(world, 2, &ticket, 7), 0);
+		assert_int_equal(want_by(world, 2, &ticket, 64, 7), 0);
 		world_settle(world);
 		assert_int_equal(world_last(world, KVPULL_COMMAND_CLAIM)
 					 ->command.priority,

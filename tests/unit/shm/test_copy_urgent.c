@@ -144,20 +144,25 @@ UNIT_TEST(job_that_ended_leaves_no_urgency_behind)
 	pool_close(&pool);
 }
 
+/* The engine's thread copies so many shares. */
+static void guest_help(struct pool *pool, uint32_t count)
+{
+	while (count--)
+		assert_int_equal(kvpull_copy_guest_help(pool->copy),
+				 KVPULL_COPY_SHARE_BYTES_MIN);
+}
+
 /* Shares of the urgent job are too long for a poll of the engine's. */
 UNIT_TEST(guest_leaves_long_shares_of_urgent_jobs_to_others)
 {
 	struct work *urgent = work_simple(0, 16, 1048576);
 	struct work *late = work_of(1, 4, 1);
 	struct pool pool;
-	uint32_t shares;
 
 	pool_open(&pool, 0, 2);
 	start(&pool, urgent);
 	start(&pool, late);
-	for (shares = 0; shares < 4; shares++)
-		assert_int_equal(kvpull_copy_guest_help(pool.copy),
-				 KVPULL_COPY_SHARE_BYTES_MIN);
+	guest_help(&pool, 4);
 	assert_int_equal(kvpull_copy_guest_help(pool.copy), 0);
 	ended(&pool, late);
 	while (kvpull_copy_help(pool.copy))
@@ -171,14 +176,11 @@ UNIT_TEST(guest_takes_short_shares_of_urgent_jobs_first)
 	struct work *late = work_of(0, 4, 1);
 	struct work *urgent = work_of(1, 4, 0);
 	struct pool pool;
-	uint32_t shares;
 
 	pool_open(&pool, 0, 2);
 	start(&pool, late);
 	start(&pool, urgent);
-	for (shares = 0; shares < 4; shares++)
-		assert_int_equal(kvpull_copy_guest_help(pool.copy),
-				 KVPULL_COPY_SHARE_BYTES_MIN);
+	guest_help(&pool, 4);
 	ended(&pool, urgent);
 	help(&pool, 4);
 	ended(&pool, late);

@@ -42,10 +42,9 @@ uint32_t read_end(struct world *world, uint32_t producer)
 	return peer;
 }
 
-void goes_to(struct world *world, uint32_t from, uint32_t to)
+uint32_t peer_end(struct world *world, uint32_t producer)
 {
-	const uint32_t peer = read_end(world, from);
-	char address[16];
+	const uint32_t peer = read_end(world, producer);
 	uint32_t rounds = 0;
 
 	while (!world->peers[peer].disconnected) {
@@ -53,6 +52,14 @@ void goes_to(struct world *world, uint32_t from, uint32_t to)
 		world_pass(world, 5 * WORLD_MS);
 	}
 	world_down(world, peer);
+	return peer;
+}
+
+void goes_to(struct world *world, uint32_t from, uint32_t to)
+{
+	const uint32_t peer = peer_end(world, from);
+	char address[16];
+
 	world_pass(world, 5 * WORLD_MS);
 	world_pass(world, 5 * WORLD_MS);
 	(void)snprintf(address, sizeof(address), "%u-0", to);

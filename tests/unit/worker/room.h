@@ -22,6 +22,9 @@ void all_used(struct world *world);
 /* The read from that producer ends. Return: its peer. */
 uint32_t read_end(struct world *world, uint32_t producer);
 
+/* The same, and its connection goes down, which leaves its entry free. */
+uint32_t peer_end(struct world *world, uint32_t producer);
+
 /* The read from `from` ends, and soon the entry of its peer is that of `to`. */
 void goes_to(struct world *world, uint32_t from, uint32_t to);
 

@@ -69,7 +69,6 @@ TEST(turn_goes_from_a_pull_to_the_most_urgent)
 TEST(newcomer_takes_no_turn_before_a_more_urgent_pull)
 {
 	struct world *world = *state;
-	uint32_t rounds = 0;
 	uint32_t peer;
 
 	all_used(world);
@@ -77,12 +76,7 @@ TEST(newcomer_takes_no_turn_before_a_more_urgent_pull)
 	world_pass(world, 5 * WORLD_MS);
 	pull_of(world, 11, -1);
 	world_pass(world, 5 * WORLD_MS);
-	peer = read_end(world, 5);
-	while (!world->peers[peer].disconnected) {
-		assert_in_range(rounds++, 0, 20);
-		world_pass(world, 5 * WORLD_MS);
-	}
-	world_down(world, peer);
+	peer = peer_end(world, 5);
 	pull_of(world, 10, 5);
 	world_pass(world, 5 * WORLD_MS);
 	assert_string_equal(world->peers[peer].address, "9-0");
@@ -178,7 +172,6 @@ TEST(claim_keeps_the_urgency_of_its_first_request)
 TEST(release_of_an_urgent_ticket_waits_for_all_pulls)
 {
 	struct world *world = *state;
-	uint32_t rounds = 0;
 	uint32_t peer;
 
 	all_used(world);
@@ -190,12 +183,7 @@ TEST(release_of_an_urgent_ticket_waits_for_all_pulls)
 	pull_of(world, 11, 7);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 1001);
 	world_pass(world, 5 * WORLD_MS);
-	peer = read_end(world, 5);
-	while (!world->peers[peer].disconnected) {
-		assert_in_range(rounds++, 0, 20);
-		world_pass(world, 5 * WORLD_MS);
-	}
-	world_down(world, peer);
+	peer = peer_end(world, 5);
 	world_pass(world, 50 * WORLD_MS);
 	world_pass(world, 50 * WORLD_MS);
 	assert_string_equal(world->peers[peer].address, "9-0");
