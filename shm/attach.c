@@ -236,7 +236,7 @@ static int memory_map(const struct kvpull_shm_memory *memory,
 	return code;
 }
 
-/* Which of the peer's memories of a device, counted from 0. */
+/* The number of the peer's memory of a device, counted from 0. */
 static uint32_t device_at(const struct kvpull_serve *remote, uint32_t fd_index)
 {
 	return (uint32_t)(kvpull_device_view_of(remote->devices,

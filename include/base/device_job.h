@@ -17,7 +17,7 @@ struct kvpull_device_limits {
 	uint32_t job_max;     /* >= 1; read->index is below */
 	uint32_t mapping_max; /* >= 1; memories that are adopted count, too */
 	uint32_t mark_max;    /* events for the engine's marks */
-	/* That the device copies, at first: bounds a slice. The rest is seen. */
+	/* The device's rate as first assumed; it bounds a slice, and is learnt. */
 	uint64_t bytes_per_ms;
 };
 

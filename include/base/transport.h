@@ -154,10 +154,10 @@ struct kvpull_read {
 	uint64_t generation;
 	uint64_t tag;
 	/*
-	 * What must be seen complete before the first byte lands, of all that the
-	 * device still does with the own memory: the address of an event of that
-	 * device; KVPULL_AFTER_NOTHING. 0: nobody said, and a read into memory of a
-	 * device is refused.
+	 * The address of an event of the device that must be complete before the
+	 * first byte lands: by then the device is done with the own memory.
+	 * KVPULL_AFTER_NOTHING: nothing is queued there. 0: nobody said, and a read
+	 * into memory of a device is refused.
 	 */
 	uint64_t after;
 	/*

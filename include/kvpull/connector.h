@@ -110,11 +110,11 @@ struct kvpull_request {
 	 * copies, of pieces of a file, of READs from one producer rank. A
 	 * turn is a small pull, a share of a larger one (1 MiB at most), or
 	 * a batch of READs or pieces.
-	 * Of eight turns the last goes to the pull that waits longest,
+	 * The last of eight turns goes to the pull that waits longest,
 	 * whatever its priority. So none starves: a pull waits for at most
 	 * eight times the turns that it and the pulls before it need.
-	 * What was begun is not ordered: copies, posted READs, a pull that
-	 * takes entries already. Nor are reads from unlike producer ranks
+	 * Priority does not order what has begun: copies, posted READs, a pull
+	 * that takes entries already. Nor are reads from unlike producer ranks
 	 * over a network, places of pulls_max (the first request that asks
 	 * has one), and all that a producer does.
 	 */

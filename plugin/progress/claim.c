@@ -109,7 +109,7 @@ void kvpull_claim_release(struct kvpull_progress *progress, uint32_t index)
 		return;
 	kvpull_room_want(progress, claim);
 	claim->releasing = 1;
-	/* Nobody waits for a release: every pull goes before it. */
+	/* Every pull goes before a release, for which no request waits. */
 	priority_set(progress, index, INT32_MAX);
 	kvpull_count_add(&progress->counts->releases_queued, claim->open_count);
 	work_add(progress, index);

@@ -3,7 +3,7 @@
  * Worker half: marks of what the engine has queued on its device. Loads land behind
  * one, and a hold is ready once one was reached.
  *
- * Who waits for a mark keeps it: no other is recorded in that place meanwhile. The
+ * A mark that a pull or a hold waits for keeps its place until that is over. The
  * driver is asked by the engine's thread, whether a hold's mark was reached, and by
  * the device's thread, for copies.
  */

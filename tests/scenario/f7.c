@@ -510,7 +510,7 @@ static void tune(struct consumer *consumer)
 	consumer->window_tries = consumer->window_expired = 0;
 }
 
-/* What a GPU zeroes before a load, and has not done yet. */
+/* The zeroing of blocks that a GPU has queued before a load, and does late. */
 static void blocks_zero(struct engine *engine, const uint32_t *ids,
 			uint32_t count)
 {

@@ -80,7 +80,7 @@ class ProvidedMemory(TorchFunctionMode):
         )
 
     def _provide_there(self, byte_count: int, device: Any) -> torch.Tensor:
-        # What torch keeps for later tensors is not there for this one.
+        # Memory that torch caches for later tensors is missing here.
         torch.cuda.empty_cache()
         self.memory = self._worker.memory_alloc(byte_count, False, device=True)
         logger.info(
