@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/device/engines.h"
 
+#include <pthread.h>
+
 #include "base/clock.h"
 #include "tests/lib/folder.h"
 #include "tests/lib/patience.h"
@@ -20,23 +22,33 @@ static struct kvpull_cuda_calls calls;
 static struct gpu_event *noted; /* behind what the engines have queued */
 static char folder[64];
 
+static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER;
 static char lines[65536]; /* of level warn and worse, joined by newlines */
 
+/* Both engines' progress threads log here, and so does the test's thread. */
 static void line_keep(void *context, uint32_t level, const char *line)
 {
-	const size_t used = strlen(lines);
+	size_t used;
 
 	(void)context;
 	if (level > KVPULL_LOG_WARN)
 		return;
+	(void)pthread_mutex_lock(&lines_lock);
+	used = strlen(lines);
 	world.lines++;
 	(void)snprintf(world.line, sizeof(world.line), "%s", line);
 	(void)snprintf(lines + used, sizeof(lines) - used, "%s\n", line);
+	(void)pthread_mutex_unlock(&lines_lock);
 }
 
 int said(const char *text)
 {
-	return strstr(lines, text) != NULL;
+	int found;
+
+	(void)pthread_mutex_lock(&lines_lock);
+	found = strstr(lines, text) != NULL;
+	(void)pthread_mutex_unlock(&lines_lock);
+	return found;
 }
 
 void engines_begin(void)
