@@ -13,7 +13,7 @@ from typing import Any
 
 import model
 import torch
-from model import CONFIG, HIDDEN, KEY, QUERY
+from model import CONFIG, HIDDEN, KEY, QUERY, WORDS
 from safetensors.torch import save_file
 
 NOISE = 0.02  # of the model's weights, in a draft model that is right at times
@@ -24,12 +24,17 @@ def _mix(parts: int, seed: int) -> torch.Tensor:
     return model.matrices(seed)(HIDDEN, parts * HIDDEN, 1.0)
 
 
+def configure(folder: Path, **config: Any) -> None:
+    """Write what describes a layer that drafts, with options of its own."""
+    text = json.dumps({**CONFIG, "num_hidden_layers": 1, **config})
+    (folder / "config.json").write_text(text)
+
+
 def _write(
     folder: Path, made: dict[str, torch.Tensor], **config: Any
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({**CONFIG, "num_hidden_layers": 1, **config})
-    (folder / "config.json").write_text(text)
+    configure(folder, **config)
     save_file(made, str(folder / "model.safetensors"))
 
 
@@ -38,6 +43,27 @@ def make_eagle(folder: Path, seed: int) -> None:
     made = model.layer("layers.0.", model.matrices(seed)) | {"fc.weight": _mix(2, seed)}
     del made["layers.0.input_layernorm.weight"]  # its first layer has none
     _write(folder, made)
+
+
+def make_eagle3(folder: Path, seed: int) -> None:
+    """Write an EAGLE3 layer: it takes hidden states of three layers.
+
+    These are what the model's first layer is given, and what each of its two
+    layers makes.
+    """
+    matrix = model.matrices(seed)
+    made = model.layer("midlayer.", matrix) | {
+        "midlayer.hidden_norm.weight": torch.ones(HIDDEN),
+        "norm.weight": torch.ones(HIDDEN),
+        "fc.weight": _mix(3, seed),
+        "lm_head.weight": matrix(WORDS, HIDDEN, 1.0),
+    }
+    # Its attention looks at a token's embedding beside the hidden state.
+    for name, rows in (("q", QUERY), ("k", KEY), ("v", KEY)):
+        made[f"midlayer.self_attn.{name}_proj.weight"] = matrix(
+            rows, 2 * HIDDEN, 1.6
+        )
+    _write(folder, made, eagle_aux_hidden_state_layer_ids=[0, 1, 2])
 
 
 def make_near(folder: Path, seed: int) -> None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speculative decoding by layers with KV of their own: EAGLE, MTP, draft models.
+"""Speculative decoding by layers with KV of their own.
+
+These are EAGLE's, EAGLE3's, MTP's, and those of draft models.
 
 P and D have the same layers and other numbers of drafts. A third engine has no
 such layers: its tokens are those that have to come, and P and D refuse it.
@@ -42,6 +44,8 @@ def drafts(folder: Path, kind: str) -> World:
     elif kind == "draft_model":
         drafted.make_near(folder / "layers", 1)
         model.make(folder / "other-layers", 3)
+    elif kind == "eagle3":
+        drafted.make_eagle3(folder / "layers", 2)
     else:
         drafted.make_eagle(folder / "layers", 2)
     engines = [
@@ -146,6 +150,7 @@ _ALL: list[Scenario] = [
 ]
 DRAFTS = {
     "eagle": [*_ALL, layers_that_draft_at_one_end_are_refused],
+    "eagle3": [*_ALL, layers_that_draft_at_one_end_are_refused],
     "mtp": [*_ALL, layers_that_draft_at_one_end_are_refused],
     "draft_model": [*_ALL, a_draft_model_has_its_own_kv],
 }

@@ -176,15 +176,17 @@ def main() -> int:
     folder = options.folder.resolve()
     shutil.rmtree(folder, ignore_errors=True)
 
-    def asked(claims: list[scenarios.Scenario]) -> list[scenarios.Scenario]:
-        if not options.only:
+    def asked(
+        group: str, claims: list[scenarios.Scenario]
+    ) -> list[scenarios.Scenario]:
+        if not options.only or group in options.only:
             return claims
         return [claim for claim in claims if claim.__name__ in options.only]
 
     held = [
         one
         for name, make, claims in groups(options.smoke, options.nixl)
-        for one in run(folder / name, make, asked(claims))
+        for one in run(folder / name, make, asked(name, claims))
     ]
     # Last: it installs the package anew, as a reader would.
     if not options.only or "readme" in options.only:

@@ -209,9 +209,9 @@ def speculation_that_is_not_taken_is_refused_by_name() -> None:
         else:
             raise AssertionError(f"{what} is taken")
 
-    for method in ("", "eagle", "mtp", "draft_model"):
+    for method in ("", "eagle", "eagle3", "mtp", "draft_model"):
         check_engine(made(method))
-    for method in ("eagle3", "medusa", "suffix", "dflash", "ngram_gpu"):
+    for method in ("medusa", "suffix", "dflash", "ngram_gpu"):
         refused(made(method), method)
     several = made("mtp")
     several.speculative_config.draft_model_config.hf_config.update(

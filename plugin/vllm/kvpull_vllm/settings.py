@@ -127,7 +127,7 @@ def local_rank(parallel: Any) -> int:
 # layers alone.
 _LOOKED_UP = ("ngram",)
 # Methods whose drafts are computed by layers that have KV of their own.
-_COMPUTED = ("eagle", "mtp", "draft_model")
+_COMPUTED = ("eagle", "eagle3", "mtp", "draft_model")
 
 
 def drafting(vllm_config: Any) -> Any:
