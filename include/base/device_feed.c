@@ -596,20 +596,7 @@ int kvpull_device_feed_init(struct kvpull_device_feed *feed,
 	return 0;
 }
 
-/* Where the at-th event is: the slices' come first, then the marks'. */
-static struct kvpull_device_event **event_place(struct kvpull_device_feed *feed,
-						uint32_t at)
-{
-	return at < KVPULL_DEVICE_SLICES_MAX ?
-		       &feed->slices[at].event :
-		       &feed->marks[at - KVPULL_DEVICE_SLICES_MAX];
-}
-
-static uint32_t event_count(const struct kvpull_device_feed *feed)
-{
-	return KVPULL_DEVICE_SLICES_MAX + feed->limits.mark_max;
-}
-
+/* Events of marks are opened by the thread that makes a mark in that place. */
 int kvpull_device_feed_open(struct kvpull_device_feed *feed, uint64_t now_ns)
 {
 	const struct kvpull_device_ops *const ops = feed->device->ops;
@@ -617,20 +604,30 @@ int kvpull_device_feed_open(struct kvpull_device_feed *feed, uint64_t now_ns)
 	int code = 0;
 
 	feed->now_ns = now_ns;
-	for (at = 0; at < event_count(feed) && !code; at++) {
+	for (at = 0; at < KVPULL_DEVICE_SLICES_MAX && !code; at++) {
 		enter(feed);
 		code = leave(feed, ops->event_open(feed->device,
-						   event_place(feed, at)));
+						   &feed->slices[at].event));
 	}
 	if (!code)
 		return 0;
 	/* The last one was not opened. */
 	for (at--; at--;) {
 		enter(feed);
-		ops->event_close(feed->device, *event_place(feed, at));
+		ops->event_close(feed->device, feed->slices[at].event);
 		(void)leave(feed, 0);
 	}
 	return code;
+}
+
+/* A mark whose work still runs stays open until the process ends. */
+static void event_end(struct kvpull_device_feed *feed,
+		      struct kvpull_device_event *event)
+{
+	const struct kvpull_device_ops *const ops = feed->device->ops;
+
+	if (event && ops->query(feed->device, event) == 1)
+		ops->event_close(feed->device, event);
 }
 
 int kvpull_device_feed_close(struct kvpull_device_feed *feed, uint64_t now_ns)
@@ -649,10 +646,10 @@ int kvpull_device_feed_close(struct kvpull_device_feed *feed, uint64_t now_ns)
 	for (at = 0; at < feed->limits.mapping_max; at++)
 		unmap(feed, &feed->mappings[at].memory);
 	enter(feed);
-	/* A mark whose work still runs stays open until the process ends. */
-	for (at = 0; at < event_count(feed); at++)
-		if (ops->query(feed->device, *event_place(feed, at)) == 1)
-			ops->event_close(feed->device, *event_place(feed, at));
+	for (at = 0; at < KVPULL_DEVICE_SLICES_MAX; at++)
+		event_end(feed, feed->slices[at].event);
+	for (at = 0; at < feed->limits.mark_max; at++)
+		event_end(feed, feed->marks[at]);
 	ops->close(feed->device);
 	(void)leave(feed, 0);
 	return 0;

@@ -58,7 +58,7 @@ struct kvpull_device_feed {
 	struct kvpull_device_mapping *mappings; /* [mapping_max] */
 	struct kvpull_turns turns; /* jobs with rows left, by their priority */
 	struct kvpull_device_slice slices[KVPULL_DEVICE_SLICES_MAX];
-	struct kvpull_device_event **marks; /* [mark_max] */
+	struct kvpull_device_event **marks; /* [mark_max]; NULL: not open */
 	uint64_t *targets; /* [KVPULL_DEVICE_PIECES_MAX], of one copy() */
 	uint64_t *sources;
 	size_t *bytes;

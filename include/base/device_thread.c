@@ -360,6 +360,16 @@ kvpull_device_thread_mark(const struct kvpull_device_thread *thread,
 	return thread->feed.marks[index];
 }
 
+int kvpull_device_thread_mark_open(const struct kvpull_device_thread *thread,
+				   uint32_t index)
+{
+	struct kvpull_device *const device = thread->feed.device;
+
+	if (kvpull_device_thread_mark(thread, index))
+		return 0;
+	return device->ops->event_open(device, &thread->feed.marks[index]);
+}
+
 /* ---- orders ---- */
 
 static void order_push(struct kvpull_device_thread *thread,

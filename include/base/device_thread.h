@@ -64,11 +64,18 @@ kvpull_device_thread_is_lost(const struct kvpull_device_thread *thread);
 
 /*
  * The event of a mark, by a number below mark_max: for mark(), and for a job's
- * `after`. It is there until the close.
+ * `after`. It is there until the close; NULL before the first mark_open().
  */
 struct kvpull_device_event *
 kvpull_device_thread_mark(const struct kvpull_device_thread *thread,
 			  uint32_t index);
+
+/*
+ * Open that event, if it is not open: few of them are ever used. By the one
+ * thread that makes marks. 0, or event_open()'s error.
+ */
+int kvpull_device_thread_mark_open(const struct kvpull_device_thread *thread,
+				   uint32_t index);
 
 /*
  * Map a peer's memory: see import_fd() in base/device.h. The descriptor is the

@@ -54,10 +54,13 @@ static int mark_take(struct kvpull_worker *worker, uint64_t stream)
 	struct kvpull_device *const device =
 		kvpull_device_thread_device(thread);
 	const uint32_t at = mark_place(worker);
-	struct kvpull_device_event *const event =
-		kvpull_device_thread_mark(thread, at);
-	const int code = device->ops->mark(device, stream, event);
+	struct kvpull_device_event *event;
+	int code = kvpull_device_thread_mark_open(thread, at);
 
+	if (code)
+		return code;
+	event = kvpull_device_thread_mark(thread, at);
+	code = device->ops->mark(device, stream, event);
 	if (code == 1) {
 		worker->marks.newest = at;
 		worker->marks.after = (uint64_t)(uintptr_t)event;

@@ -614,10 +614,16 @@ UNIT_TEST(close_unmaps_what_is_mapped_and_drops_orders)
 /* A process may end its worker while its own kernels run. */
 UNIT_TEST(mark_that_was_not_reached_is_left_at_close)
 {
+	struct kvpull_device_event **marks;
+	uint32_t at;
+
 	assert_int_equal(feed_begin(UINT64_MAX), 0);
-	assert_ptr_not_equal(feeds.feed.marks[0], feeds.feed.marks[1]);
-	assert_int_equal(table.open_events, KVPULL_DEVICE_SLICES_MAX + MARKS);
-	feeds.feed.marks[0]->recorded = UINT64_MAX;
+	marks = feeds.feed.marks;
+	for (at = 0; at < 2; at++)
+		assert_int_equal(feeds.feed.device->ops->event_open(
+					 feeds.feed.device, &marks[at]),
+				 0);
+	marks[0]->recorded = UINT64_MAX;
 	/* The table would end the program, were it closed or any other left. */
 	table.open_events--;
 	feed_end();

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/device_feed.h"
 #include "tests/lib/lines.h"
 #include "tests/lib/patience.h"
 #include "tests/lib/refuse.h"
@@ -56,6 +57,7 @@ static int thread_open(int index)
 		.wake_fd = world.wake_fd,
 		.limits = { .job_max = JOBS,
 			    .mapping_max = MAPPINGS,
+			    .mark_max = 2,
 			    .bytes_per_ms = MIB },
 	};
 
@@ -238,6 +240,29 @@ UNIT_TEST(end_wakes_an_owner_that_sleeps)
 	(void)end_await();
 	assert_int_not_equal(eventfd_read(world.wake_fd, &woken), 0);
 	assert_int_equal(end(), 0);
+}
+
+/* An engine's marks could be thousands; those of a step or two are in use. */
+UNIT_TEST(event_of_a_mark_is_opened_when_it_is_first_used)
+{
+	struct kvpull_device_event *event;
+
+	begin();
+	assert_int_equal(table.open_events, KVPULL_DEVICE_SLICES_MAX);
+	assert_null(kvpull_device_thread_mark(world.thread, 1));
+	assert_int_equal(kvpull_device_thread_mark_open(world.thread, 1), 0);
+	event = kvpull_device_thread_mark(world.thread, 1);
+	assert_non_null(event);
+	assert_int_equal(kvpull_device_thread_mark_open(world.thread, 1), 0);
+	assert_ptr_equal(kvpull_device_thread_mark(world.thread, 1), event);
+	table_refuses_event = 1;
+	assert_int_equal(kvpull_device_thread_mark_open(world.thread, 0),
+			 KVPULL_ENOMEM);
+	table_refuses_event = 0;
+	assert_null(kvpull_device_thread_mark(world.thread, 0));
+	assert_int_equal(table.open_events, KVPULL_DEVICE_SLICES_MAX + 1);
+	assert_int_equal(end(), 0);
+	assert_int_equal(table.open_events, 0);
 }
 
 UNIT_TEST(own_memory_is_unmapped_at_close)
