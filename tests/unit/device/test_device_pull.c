@@ -415,7 +415,7 @@ UNIT_TEST(blocks_that_were_given_away_are_never_believed)
 /* The third of three pulls is not queued on the device, and has no bytes to await. */
 static void aborted(void)
 {
-	late("5000");
+	late("20000");
 	engines_open(AUTO);
 	begin_into(1, 0);
 	begin_into(2, COUNT);
