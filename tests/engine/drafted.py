@@ -58,7 +58,7 @@ def make_eagle3(folder: Path, seed: int) -> None:
         "fc.weight": _mix(3, seed),
         "lm_head.weight": matrix(WORDS, HIDDEN, 1.0),
     }
-    # Its attention looks at a token's embedding beside the hidden state.
+    # EAGLE3's attention looks at a token's embedding beside the hidden state.
     for name, rows in (("q", QUERY), ("k", KEY), ("v", KEY)):
         made[f"midlayer.self_attn.{name}_proj.weight"] = matrix(
             rows, 2 * HIDDEN, 1.6

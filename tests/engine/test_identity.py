@@ -501,7 +501,7 @@ def drafts_that_have_kv_are_named_with_the_weights() -> None:
         assert named("a", num_speculative_tokens=7) == one == named("b")
         assert named("c").weights != one.weights
         assert named("a", method="ngram") == none
-        # Of which layers EAGLE3 takes hidden states, its config.json says.
+        # EAGLE3 takes hidden states of the layers that its config.json names.
         takes = [named("a", method="eagle3").config]
         for layers in ([0, 1, 2], [0, 2, 1]):
             ids = {"eagle_aux_hidden_state_layer_ids": layers}

@@ -619,10 +619,12 @@ UNIT_TEST(mark_that_was_not_reached_is_left_at_close)
 
 	assert_int_equal(feed_begin(UINT64_MAX), 0);
 	marks = feeds.feed.marks;
-	for (at = 0; at < 2; at++)
+	for (at = 0; at < MARKS; at++)
 		assert_int_equal(feeds.feed.device->ops->event_open(
 					 feeds.feed.device, &marks[at]),
 				 0);
+	assert_ptr_not_equal(marks[0], marks[1]);
+	assert_int_equal(table.open_events, KVPULL_DEVICE_SLICES_MAX + MARKS);
 	marks[0]->recorded = UINT64_MAX;
 	/* The table would end the program, were it closed or any other left. */
 	table.open_events--;
