@@ -247,7 +247,7 @@ void doctor_status(struct doctor *doctor)
 		.engine_id = "kvpull_doctor",
 		.incarnation = kvpull_clock_ns(),
 		.now_ns = kvpull_clock_ns(),
-		.tp_size = 1,
+		.rank_count = 1,
 		.caller_count_max = config.consumers_max,
 	};
 	struct kvpull_status status;

@@ -22,13 +22,13 @@
 /* Columns of each file; half: "worker" or "reader", in metrics. */
 #define FILE_COLUMNS(X, head, rank_head, half) \
 	X("engine", head, -13, 1, NO, NO, TEXT(header->engine_id)) \
-	X("rank", rank_head, 4, 4, NO, NO, NUMBER(header->tp_rank)) \
+	X("rank", rank_head, 4, 4, NO, NO, NUMBER(header->rank)) \
 	X("pid", "PID", 7, 1, NO, NO, NUMBER(header->pid)) \
 	X("state", NO, 0, 0, NO, NO, WORD(state_name(worker))) \
 	X(NO, "STATE", -7, 1, NO, NO, state_put(cell++, row->top, worker)) \
 	X(NO, NO, 0, 0, "kvpull_" half "_up", "1: its process lives and is not stopped", \
 		NUMBER(worker->state == TOP_RUNNING)) \
-	X("rank_count", NO, 0, 0, NO, NO, NUMBER(header->tp_size)) \
+	X("rank_count", NO, 0, 0, NO, NO, NUMBER(header->rank_count)) \
 	X("uid", NO, 0, 0, NO, NO, NUMBER(header->uid)) \
 	X("incarnation", NO, 0, 0, NO, NO, HEX(header->incarnation)) \
 	X("host", NO, 0, 0, NO, NO, TEXT(header->host)) \

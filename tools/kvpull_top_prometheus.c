@@ -44,7 +44,7 @@ static void put_name(FILE *out, const char *name, const char *suffix,
 	put_value(out, worker->header.engine_id);
 	(void)fprintf(
 		out, "\",rank=\"%u\",pid=\"%u\",incarnation=\"%016" PRIx64 "\"",
-		worker->header.tp_rank, worker->header.pid,
+		worker->header.rank, worker->header.pid,
 		worker->header.incarnation);
 }
 

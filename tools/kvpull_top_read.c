@@ -331,8 +331,8 @@ static int by_engine(const void *left, const void *right)
 
 	if (order)
 		return order;
-	if (one->tp_rank != other->tp_rank)
-		return one->tp_rank < other->tp_rank ? -1 : 1;
+	if (one->rank != other->rank)
+		return one->rank < other->rank ? -1 : 1;
 	return (one->opened_ns > other->opened_ns) -
 	       (one->opened_ns < other->opened_ns);
 }

@@ -225,7 +225,7 @@ static void worker_name(const struct writer *writer)
 				  writer->worker->header.opened_ns);
 	json_t *args = json_object();
 	json_t *name = json_sprintf("%s rank %u pid %u", header->engine_id,
-				    header->tp_rank, header->pid);
+				    header->rank, header->pid);
 
 	set_value(args, "name", name ? name : json_string("?"));
 	set_value(event, "args", args);

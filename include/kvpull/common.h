@@ -75,7 +75,7 @@ enum kvpull_error {
 };
 
 /* Bounds of the ABI; those that a config key sets are in kvpull.conf(5). */
-#define KVPULL_RANKS_MAX 64u            /* tensor parallel ranks an instance */
+#define KVPULL_RANKS_MAX 64u            /* ranks an instance, TP x PP */
 #define KVPULL_GROUPS_MAX 8u            /* block groups */
 #define KVPULL_CACHES_MAX 2048u         /* cache entries a worker registers */
 #define KVPULL_REGIONS_MAX 1024u        /* memory regions a worker registers */
@@ -179,7 +179,7 @@ struct kvpull_open_params {
 	const char *engine_id; /* unique among engines; names the peer in logs */
 	uint32_t tp_size;      /* 1 .. KVPULL_RANKS_MAX */
 	uint32_t tp_rank;      /* worker: 0-based; scheduler: 0 */
-	uint32_t pp_size;      /* 0 or 1; more is refused */
+	uint32_t pp_size;      /* pipeline stages; 0: 1 */
 	uint32_t dcp_size;     /* 0 or 1; more is refused */
 	uint32_t dp_rank;      /* for logs */
 	uint32_t push_mode;    /* 0; else refused */
@@ -194,6 +194,16 @@ struct kvpull_open_params {
 	 */
 	uint32_t device_kind;
 	int32_t device_index;
+	/*
+	 * Worker: its pipeline stage, 0-based; scheduler: 0. There are tp_size *
+	 * pp_size ranks, at most KVPULL_RANKS_MAX. All calls that number ranks
+	 * number them pp_rank * tp_size + tp_rank. The ranks of a pp_rank
+	 * register the same layers, a range of the model's; ranges follow one
+	 * another in the order of pp_rank, and may be of unlike lengths. The
+	 * peer's engine may have other sizes.
+	 */
+	uint32_t pp_rank;
+	uint32_t reserved2; /* 0 */
 };
 
 /* Kinds of a device. */

@@ -60,7 +60,7 @@ static int opening_take(struct opening *opening,
 			opening->params.model, "model", detail);
 	if (code)
 		return code;
-	if (opening->params.reserved) {
+	if (opening->params.reserved || opening->params.reserved2) {
 		kvpull_detail_set(detail, KVPULL_EINVAL, "reserved",
 				  "a reserved member is not 0");
 		return KVPULL_EINVAL;
@@ -109,7 +109,8 @@ static int scheduler_open(const struct kvpull_open_params *params,
 	setup.config = &opening.config;
 	setup.compat = &compat;
 	setup.engine_id = opening.params.engine_id;
-	setup.tp_size = opening.params.tp_size;
+	setup.pp_size = kvpull_worker_stages(&opening.params);
+	setup.rank_count = opening.params.tp_size * setup.pp_size;
 	setup.incarnation = kvpull_half_incarnation(kvpull_clock_utc_ns(),
 						    randombytes_random());
 	setup.detail = detail;

@@ -177,6 +177,10 @@ static const struct kvpull_field welcome_fields[] = {
 		       &cache_table, .min = 1, .max = KVPULL_CACHES_MAX),
 	KVPULL_ROWS_OF(ROWS, struct kvpull_welcome, devices, device_count,
 		       &device_table, .id = 1, .max = KVPULL_DEVICE_MEMORIES_MAX),
+	/* Who lacks these sees fewer layers than the model has, and refuses them. */
+	KVPULL_FIELD_OF(U32, struct kvpull_welcome, pp_rank, .id = 2),
+	KVPULL_FIELD_OF(U32, struct kvpull_welcome, pp_size, .id = 3,
+			.max = KVPULL_RANKS_MAX),
 };
 
 static const struct kvpull_field refusal_fields[] = {
@@ -243,12 +247,16 @@ static int devices_are_good(const struct kvpull_welcome *welcome)
 static int welcome_is_good(const void *message)
 {
 	const struct kvpull_welcome *welcome = message;
+	const uint32_t stages = welcome->pp_size ? welcome->pp_size : 1;
 	uint32_t i;
 
 	for (i = 0; i < welcome->cache_count; i++)
 		if (welcome->caches[i].region_index >= welcome->region_count)
 			return 0;
-	return welcome->tp_rank < welcome->tp_size && devices_are_good(welcome);
+	return welcome->tp_rank < welcome->tp_size &&
+	       welcome->pp_rank < stages &&
+	       stages * welcome->tp_size <= KVPULL_RANKS_MAX &&
+	       devices_are_good(welcome);
 }
 
 const struct kvpull_table kvpull_head_table = KVPULL_TABLE(

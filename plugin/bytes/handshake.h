@@ -101,6 +101,8 @@ struct kvpull_welcome {
 	uint32_t region_count;
 	uint32_t cache_count;
 	uint32_t device_count;
+	uint32_t pp_rank;
+	uint32_t pp_size; /* 0: 1 */
 	uint32_t reserved;
 	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
 	struct kvpull_welcome_region regions[KVPULL_REGIONS_MAX];

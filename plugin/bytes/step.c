@@ -116,7 +116,7 @@ static int rank_is_good(const void *message)
 	const struct kvpull_rank_info *rank = message;
 
 	/* An empty address: its memory is not registered yet. */
-	return rank->tp_rank < rank->tp_size &&
+	return kvpull_stage_is_good(&rank->stage) &&
 	       (!rank->address[0] ||
 		kvpull_ticket_address_is_good(rank->address));
 }
@@ -219,7 +219,7 @@ static const struct kvpull_field result_header_fields[] = {
 			.min = 1),
 	KVPULL_FIELD_OF(U32, struct kvpull_result_header, record_count,
 			.min = 0),
-	KVPULL_FIELD_OF(U32, struct kvpull_result_header, tp_rank,
+	KVPULL_FIELD_OF(U32, struct kvpull_result_header, rank,
 			.max = KVPULL_RANKS_MAX - 1),
 	KVPULL_FIELD_OF(U64, struct kvpull_result_header, step_incarnation,
 			.min = 0),
@@ -241,9 +241,15 @@ static const struct kvpull_field rank_fields[] = {
 	KVPULL_FIELD_OF(U64, struct kvpull_rank_info, incarnation, .min = 1),
 	KVPULL_FIELD_OF(U64, struct kvpull_rank_info, generation_floor,
 			.min = 0),
-	KVPULL_FIELD_OF(U32, struct kvpull_rank_info, tp_rank, .min = 0),
-	KVPULL_FIELD_OF(U32, struct kvpull_rank_info, tp_size, .min = 1,
+	KVPULL_FIELD_OF(U32, struct kvpull_rank_info, stage.rank, .min = 0),
+	KVPULL_FIELD_OF(U32, struct kvpull_rank_info, stage.rank_count,
+			.min = 1, .max = KVPULL_RANKS_MAX),
+	KVPULL_FIELD_OF(U32, struct kvpull_rank_info, stage.pp_size, .min = 1,
 			.max = KVPULL_RANKS_MAX),
+	KVPULL_FIELD_OF(U32, struct kvpull_rank_info, stage.layer_first,
+			.min = 0),
+	KVPULL_FIELD_OF(U32, struct kvpull_rank_info, stage.layer_end,
+			.min = 1),
 	KVPULL_FIELD_OF(U32, struct kvpull_rank_info, slot_count, .min = 1,
 			.max = KVPULL_TICKET_SLOTS_MAX),
 	KVPULL_ROWS_OF(ROWS, struct kvpull_rank_info, block_counts, group_count,

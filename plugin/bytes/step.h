@@ -25,6 +25,7 @@
 
 #include "base/log.h"
 #include "base/wire.h"
+#include "plugin/bytes/stage.h"
 #include "plugin/bytes/ticket.h"
 
 enum kvpull_command_kind {
@@ -116,10 +117,10 @@ enum kvpull_result_kind {
 struct kvpull_rank_info {
 	uint64_t incarnation;
 	uint64_t generation_floor; /* no smaller generation may be given out */
-	uint32_t tp_rank;
-	uint32_t tp_size;
+	struct kvpull_stage stage;
 	uint32_t slot_count;
 	uint32_t group_count; /* 0: not known */
+	uint32_t reserved;
 	/* ids of a group's caches are below; 0: it has none */
 	uint32_t block_counts[KVPULL_GROUPS_MAX];
 	uint8_t secret[KVPULL_SECRET_BYTES];
@@ -142,7 +143,7 @@ struct kvpull_result_header {
 	uint64_t incarnation; /* of the worker */
 	uint64_t first_sequence;
 	uint32_t record_count;
-	uint32_t tp_rank;
+	uint32_t rank;
 	uint64_t step_incarnation; /* of the scheduler half it follows; 0: none */
 	uint64_t step_sequence;    /* last command applied */
 	uint32_t gap;              /* 1: commands after it are missing */

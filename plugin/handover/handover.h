@@ -35,8 +35,8 @@ struct kvpull_facts {
 	struct kvpull_config config;
 	struct kvpull_compat compat;
 	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
-	uint32_t tp_rank;
-	uint32_t tp_size;
+	struct kvpull_stage stage; /* its layers: written as serve is */
+	uint32_t reserved;
 	uint64_t incarnation;
 	uint32_t device_kind; /* KVPULL_DEVICE_*, as the engine says */
 	int device_index;
@@ -147,8 +147,8 @@ struct kvpull_lent {
 	/* Incarnation of the mapping's owner, 0: none. Found without a pin. */
 	_Atomic uint64_t incarnation;
 	const struct kvpull_plan *plan;
-	uint32_t tp_rank;
-	uint32_t tp_size;
+	struct kvpull_stage stage;
+	uint32_t reserved;
 };
 
 struct kvpull_handover {

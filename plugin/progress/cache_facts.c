@@ -12,11 +12,10 @@ static int has_layer(const struct kvpull_cache *cache, uint32_t layer)
 	       layer - cache->layer_first < cache->layer_count;
 }
 
-/* The first layer from this one on that no entry has; or layer_count. */
+/* The first layer from this one on that no entry has; or end. */
 static uint32_t layer_missing(const struct kvpull_plan_side *side,
-			      uint32_t layer_count)
+			      uint32_t layer, uint32_t end)
 {
-	uint32_t layer = 0;
 	uint32_t before;
 	uint32_t i;
 
@@ -28,7 +27,7 @@ static uint32_t layer_missing(const struct kvpull_plan_side *side,
 			if (has_layer(cache, layer))
 				layer = cache->layer_first + cache->layer_count;
 		}
-	} while (layer != before && layer < layer_count);
+	} while (layer != before && layer < end);
 	return layer;
 }
 
@@ -51,11 +50,34 @@ static int is_in_two_groups(const struct kvpull_plan_side *side, uint32_t index)
 	return 0;
 }
 
+/* The layers of a stage are a range: from the first one to the last in a cache. */
+static int range_check(const struct kvpull_plan_side *side,
+		       const struct kvpull_compat *compat,
+		       struct kvpull_error_detail *detail)
+{
+	const int is_last = side->pp_rank + 1 >= side->pp_size;
+	struct kvpull_stage stage;
+	uint32_t layer;
+	uint32_t end;
+
+	kvpull_plan_layers(side, &stage);
+	end = is_last ? compat->layer_count : stage.layer_end;
+	layer = layer_missing(side, side->pp_rank ? stage.layer_first : 0, end);
+	if (layer == end)
+		return 0;
+	kvpull_detail_set(
+		detail, KVPULL_EINVAL, "caches",
+		"layer %u is in no cache: the model has %u layers, register all of %s",
+		layer, compat->layer_count,
+		side->pp_size > 1 ? "this pp_rank's, which are one range" :
+				    "them");
+	return KVPULL_EINVAL;
+}
+
 static int layers_check(const struct kvpull_plan_side *side,
 			const struct kvpull_compat *compat,
 			struct kvpull_error_detail *detail)
 {
-	uint32_t layer;
 	uint32_t i;
 
 	for (i = 0; i < side->cache_count; i++) {
@@ -79,14 +101,7 @@ static int layers_check(const struct kvpull_plan_side *side,
 				"%u: another cache has its layers in another group",
 				cache->group_index);
 	}
-	layer = layer_missing(side, compat->layer_count);
-	if (layer == compat->layer_count)
-		return 0;
-	kvpull_detail_set(
-		detail, KVPULL_EINVAL, "caches",
-		"layer %u is in no cache: the model has %u layers, register all of them",
-		layer, compat->layer_count);
-	return KVPULL_EINVAL;
+	return range_check(side, compat, detail);
 }
 
 /* ---- bytes of a head in a block ---- */
@@ -174,9 +189,11 @@ static int bytes_check(const struct kvpull_plan_side *side,
 		       const struct kvpull_compat *compat,
 		       struct kvpull_error_detail *detail)
 {
+	struct kvpull_stage stage;
 	uint32_t i;
 	int code;
 
+	kvpull_plan_layers(side, &stage);
 	for (i = 0; i < side->cache_count; i++) {
 		code = own_bytes_check(side, i, compat, detail);
 		if (code)
@@ -188,7 +205,7 @@ static int bytes_check(const struct kvpull_plan_side *side,
 
 		code = layer_sum_check(side, cache->layer_first, compat,
 				       detail);
-		if (!code && end < compat->layer_count)
+		if (!code && end < stage.layer_end)
 			code = layer_sum_check(side, end, compat, detail);
 		if (code)
 			return code;

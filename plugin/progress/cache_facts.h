@@ -22,8 +22,9 @@ struct kvpull_place {
 
 /*
  * Caches that kvpull_plan_check() has passed.
- * - Every layer of the model is in one of its groups, in one cache or (planes)
- *   in several, and there is nothing else.
+ * - Every layer of the model, or of the side's pp_rank, is in one of its groups, in
+ *   one cache or (planes) in several, and there is nothing else. Those of a pp_rank
+ *   are a range; the first one's begins with the model, the last one's ends with it.
  * - row_count x head_bytes of a layer's caches are the bytes that a head has in a
  *   block: block_tokens x the model's head_bytes, or each cache's token_bytes.
  * - No two caches of a group share a byte. Caches of different groups may: an

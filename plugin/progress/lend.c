@@ -20,8 +20,7 @@ void kvpull_lend(struct kvpull_progress *progress, uint32_t peer)
 				 &lent->mapping))
 		return;
 	lent->plan = &remote->plan;
-	lent->tp_rank = remote->tp_rank;
-	lent->tp_size = remote->tp_size;
+	lent->stage = remote->stage;
 	/* These order nothing: the mapping's pin does. */
 	if (peer >= atomic_load_explicit(&progress->handover->lent_end,
 					 memory_order_relaxed))

@@ -21,8 +21,8 @@ size_t kvpull_remote_hello(void *own, const struct kvpull_peer *peer,
 	hello->instance = progress->instance_id;
 	hello->incarnation = remote->self;
 	hello->wanted = remote->incarnation;
-	hello->rank = progress->facts->tp_rank;
-	hello->rank_count = progress->facts->tp_size;
+	hello->rank = progress->facts->stage.rank;
+	hello->rank_count = progress->facts->stage.rank_count;
 	hello->pid = (uint32_t)getpid();
 	memcpy(hello->engine_id, progress->facts->engine_id,
 	       sizeof(hello->engine_id));
@@ -33,6 +33,7 @@ size_t kvpull_remote_hello(void *own, const struct kvpull_peer *peer,
 }
 
 static void side_fill(const struct kvpull_progress *progress,
+		      const struct kvpull_stage *stage,
 		      const struct kvpull_welcome *welcome,
 		      const struct kvpull_serve *view,
 		      struct kvpull_plan_side *side)
@@ -48,8 +49,8 @@ static void side_fill(const struct kvpull_progress *progress,
 	side->region_count = welcome ? welcome->region_count :
 				       progress->facts->serve.region_count;
 	side->regions = view->regions;
-	side->tp_rank = welcome ? welcome->tp_rank : progress->facts->tp_rank;
-	side->tp_size = welcome ? welcome->tp_size : progress->facts->tp_size;
+	side->tp_rank = kvpull_stage_tp_rank(stage);
+	side->tp_size = kvpull_stage_tp_size(stage);
 }
 
 /* The peer's memory does not fit ours, or cannot be read. Return: the code. */
@@ -82,15 +83,33 @@ static int memory_check(struct kvpull_progress *progress,
 			    view);
 	view->device_count = welcome->device_count;
 	memcpy(view->devices, welcome->devices, sizeof(view->devices));
-	side_fill(progress, welcome, view, &theirs);
-	side_fill(progress, NULL, &progress->facts->serve, &local);
+	side_fill(progress, &remote->stage, welcome, view, &theirs);
+	side_fill(progress, &progress->facts->stage, NULL,
+		  &progress->facts->serve, &local);
 	code = kvpull_plan_check(&theirs, &detail);
+	if (!code)
+		kvpull_plan_layers(&theirs, &remote->stage);
+	if (!code)
+		code = kvpull_stage_check(&remote->stage,
+					  progress->facts->compat.layer_count,
+					  &detail);
 	if (!code)
 		code = kvpull_plan_make(&remote->plan, &local, &theirs,
 					&detail);
 	return code ? memory_refuse(refusal, code, detail.field,
 				    detail.message) :
 		      0;
+}
+
+/* The numbers of a welcome, which are in their bounds; layers come later. */
+static void stage_take(struct kvpull_stage *stage,
+		       const struct kvpull_welcome *welcome)
+{
+	*stage = (struct kvpull_stage){
+		.rank = welcome->pp_rank * welcome->tp_size + welcome->tp_rank,
+		.pp_size = welcome->pp_size ? welcome->pp_size : 1,
+	};
+	stage->rank_count = stage->pp_size * welcome->tp_size;
 }
 
 static int attach(const struct kvpull_progress *progress,
@@ -143,8 +162,7 @@ int kvpull_remote_welcome(void *own, struct kvpull_peer *peer,
 	/* Another incarnation has nothing of ours. */
 	if (welcome->incarnation != remote->incarnation)
 		return KVPULL_EPEER;
-	remote->tp_rank = welcome->tp_rank;
-	remote->tp_size = welcome->tp_size;
+	stage_take(&remote->stage, welcome);
 	remote->beat_every_ns = welcome->lease_ns / KVPULL_BEATS_A_LEASE;
 	code = memory_check(progress, remote, refusal);
 	if (!code)

@@ -55,6 +55,8 @@ struct plan_context {
 	struct kvpull_error_detail *detail;
 	struct kvpull_layers here;
 	struct kvpull_layers there;
+	uint32_t layer_first; /* of those that both sides have */
+	uint32_t layer_end;
 };
 
 int kvpull_cache_refuse(struct kvpull_error_detail *detail,
@@ -72,6 +74,11 @@ int kvpull_cache_refuse(struct kvpull_error_detail *detail,
 		       member);
 	kvpull_detail_set(detail, KVPULL_EINVAL, field, "%s %s", field, reason);
 	return KVPULL_EINVAL;
+}
+
+static uint32_t least(uint32_t one, uint32_t other)
+{
+	return one < other ? one : other;
 }
 
 /* *extent += (count - 1) * stride; 1 if it does not fit into 64 bits. */
@@ -461,20 +468,32 @@ static int pair_plan(const struct plan_context *context,
 	return first < end ? pair_emit(context, pair, first, end) : 0;
 }
 
+/* Return: how many layers of a cache both sides have, from *first on. */
+static uint32_t layers_shared(const struct plan_context *context,
+			      const struct kvpull_cache *cache, uint32_t *first)
+{
+	const uint32_t end = least(cache->layer_first + cache->layer_count,
+				   context->layer_end);
+
+	*first = cache->layer_first > context->layer_first ?
+			 cache->layer_first :
+			 context->layer_first;
+	return end > *first ? end - *first : 0;
+}
+
 /* Pair the layers of one local cache, as long runs as the peer's allow. */
 static int cache_plan(const struct plan_context *context, uint32_t index)
 {
 	const struct kvpull_cache *local = &context->local->caches[index];
 	const uint32_t group = local->group_index;
 	const struct kvpull_cache *next = NULL;
-	struct pair pair = { .local = local,
-			     .layer_first = local->layer_first };
-	uint32_t i;
+	struct pair pair = { .local = local };
+	const uint32_t count = layers_shared(context, local, &pair.layer_first);
+	const uint32_t first = pair.layer_first;
+	uint32_t layer;
 	int rc;
 
-	for (i = 0; i < local->layer_count; i++) {
-		const uint32_t layer = local->layer_first + i;
-
+	for (layer = first; layer - first < count; layer++) {
 		next = kvpull_layers_find(
 			&context->there, group, layer,
 			kvpull_layers_plane(&context->here, index, layer));
@@ -493,26 +512,31 @@ static int cache_plan(const struct plan_context *context, uint32_t index)
 		pair.remote = next;
 		pair.layer_count++;
 	}
-	/* Checked caches have a layer; then there is a last run. */
+	/* If the peer has one of its layers there is a last run. */
 	return pair.remote ? pair_plan(context, &pair) : 0;
 }
 
-/* Layers of each group, planes counted one by one, and its smallest table. */
-static void groups_count(const struct kvpull_plan_side *side,
+/*
+ * Each group's smallest table, and its layers of those that both sides have,
+ * planes counted one by one.
+ */
+static void groups_count(const struct plan_context *context,
+			 const struct kvpull_plan_side *side,
 			 uint64_t layer_counts[KVPULL_GROUPS_MAX],
 			 uint32_t block_counts[KVPULL_GROUPS_MAX])
 {
 	uint32_t i;
 
-	memset(block_counts, 0, KVPULL_GROUPS_MAX * sizeof(*block_counts));
+	for (i = 0; i < KVPULL_GROUPS_MAX; i++)
+		block_counts[i] = UINT32_MAX;
 	for (i = 0; i < side->cache_count; i++) {
 		const struct kvpull_cache *cache = &side->caches[i];
 		const uint32_t group = cache->group_index;
+		uint32_t first;
 
-		if (!layer_counts[group] ||
-		    cache->block_count < block_counts[group])
-			block_counts[group] = cache->block_count;
-		layer_counts[group] += cache->layer_count;
+		block_counts[group] =
+			least(block_counts[group], cache->block_count);
+		layer_counts[group] += layers_shared(context, cache, &first);
 	}
 }
 
@@ -539,14 +563,15 @@ static int sides_compare(const struct plan_context *context)
 				context, "region_index",
 				"cache %u is not in memory: nothing can be read into it",
 				i);
-	groups_count(local, here, context->plan->local_block_count);
-	groups_count(remote, there, context->plan->remote_block_count);
+	groups_count(context, local, here, context->plan->local_block_count);
+	groups_count(context, remote, there, context->plan->remote_block_count);
 	for (i = 0; i < KVPULL_GROUPS_MAX; i++)
 		if (here[i] != there[i])
 			return plan_reject(
 				context, "layer_count",
-				"group %u: %llu layers here, %llu at the peer",
-				i, (unsigned long long)here[i],
+				"group %u, layers %u to %u: %llu here, %llu at the peer",
+				i, context->layer_first, context->layer_end - 1,
+				(unsigned long long)here[i],
 				(unsigned long long)there[i]);
 	return 0;
 }
@@ -562,6 +587,38 @@ static uint64_t digest_of(const struct kvpull_plan *plan)
 			       (const unsigned char *)plan->strips,
 			       plan->strip_count * sizeof(*plan->strips), key);
 	return digest;
+}
+
+void kvpull_plan_layers(const struct kvpull_plan_side *side,
+			struct kvpull_stage *stage)
+{
+	uint32_t i;
+
+	stage->layer_first = UINT32_MAX;
+	stage->layer_end = 0;
+	for (i = 0; i < side->cache_count; i++) {
+		const struct kvpull_cache *cache = &side->caches[i];
+		const uint32_t end = cache->layer_first + cache->layer_count;
+
+		stage->layer_first =
+			least(stage->layer_first, cache->layer_first);
+		if (end > stage->layer_end)
+			stage->layer_end = end;
+	}
+}
+
+/* The layers that both sides have; none: the end is not behind the first. */
+static void layers_meet(struct plan_context *context)
+{
+	struct kvpull_stage here;
+	struct kvpull_stage there;
+
+	kvpull_plan_layers(context->local, &here);
+	kvpull_plan_layers(context->remote, &there);
+	context->layer_first = here.layer_first > there.layer_first ?
+				       here.layer_first :
+				       there.layer_first;
+	context->layer_end = least(here.layer_end, there.layer_end);
 }
 
 int kvpull_plan_make(struct kvpull_plan *plan,
@@ -582,6 +639,7 @@ int kvpull_plan_make(struct kvpull_plan *plan,
 			    remote->cache_count);
 	plan->strip_count = 0;
 	memset(plan->group_block_bytes, 0, sizeof(plan->group_block_bytes));
+	layers_meet(&context);
 	rc = sides_compare(&context);
 	for (i = 0; !rc && i < local->cache_count; i++)
 		rc = cache_plan(&context, i);

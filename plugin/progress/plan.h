@@ -12,11 +12,15 @@
  * one) and caches that say otherwise are refused: so no peer can leave a hole.
  * A layer may be in several cache entries of a group (K and V apart): the n-th
  * entry here is read from the n-th there.
+ * Ranks of different stages have different layers. Only those layers are looked
+ * at that both sides have; kvpull_stages_compare() says whether all of a peer's
+ * ranks together have each layer once.
  */
 #ifndef KVPULL_PLUGIN_PLAN_H
 #define KVPULL_PLUGIN_PLAN_H
 
 #include "base/transport.h"
+#include "plugin/bytes/stage.h"
 
 struct kvpull_plan_side {
 	const struct kvpull_cache *caches; /* [cache_count] */
@@ -26,6 +30,8 @@ struct kvpull_plan_side {
 	const struct kvpull_region_view *regions;
 	uint32_t tp_rank;
 	uint32_t tp_size;
+	uint32_t pp_rank;
+	uint32_t pp_size;    /* 0: 1 */
 	uint32_t replicated; /* 1: every rank has all heads */
 	uint32_t head_total; /* KV heads of the model: compat.head_count */
 	uint32_t group_count;
@@ -39,7 +45,8 @@ struct kvpull_plan {
 	uint64_t digest; /* of the strips: what is alike reads the same bytes */
 	uint64_t group_block_bytes
 		[KVPULL_GROUPS_MAX]; /* bytes a block of the group moves */
-	uint32_t remote_block_count[KVPULL_GROUPS_MAX]; /* ids are below this */
+	/* ids are below this; UINT32_MAX: that side has no layer of the group */
+	uint32_t remote_block_count[KVPULL_GROUPS_MAX];
 	uint32_t local_block_count[KVPULL_GROUPS_MAX];
 };
 
@@ -57,12 +64,17 @@ int __attribute__((format(printf, 4, 5)))
 kvpull_cache_refuse(struct kvpull_error_detail *detail, uint32_t cache_index,
 		    const char *member, const char *format, ...);
 
+/* Fills in the layers that the caches span; the side was checked. */
+void kvpull_plan_layers(const struct kvpull_plan_side *side,
+			struct kvpull_stage *stage);
+
 /**
  * Make the strips by which this rank reads from that peer; none (strip_count
- * 0, success) when it needs nothing from it: heads of other ranks, or with
- * replicated heads a peer other than remote rank (local rank % remote size).
- * Sides were checked. All remote ranks' strips together cover each local byte
- * exactly once.
+ * 0, success) when it needs nothing from it: layers of other stages, heads of
+ * other ranks, or with replicated heads a peer other than remote rank (local rank
+ * % remote size) of its stage. Sides were checked. All remote ranks' strips
+ * together cover each local byte exactly once, if each layer is in one of their
+ * stages.
  *
  * Return: 0; KVPULL_EREJECTED (layers, rows, head bytes or groups do not
  * match; detail says which); KVPULL_EFULL (strip_count_max).

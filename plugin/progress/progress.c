@@ -442,7 +442,7 @@ static int routes_open(struct kvpull_progress *progress,
 		.disk_thread = config->progress == KVPULL_PROGRESS_THREAD,
 		.device_kind = progress->facts->device_kind,
 		.device_index = progress->facts->device_index,
-		.tp_rank = progress->facts->tp_rank,
+		.rank = progress->facts->stage.rank,
 	};
 	int code;
 

@@ -120,8 +120,7 @@ struct kvpull_remote {
 	 */
 	uint64_t closing_ns;
 	uint32_t changed; /* came up, or was lost: its claims have work */
-	uint32_t tp_rank;
-	uint32_t tp_size;
+	struct kvpull_stage stage;
 	uint64_t life;       /* of the last connection that was up */
 	uint64_t cut_life;   /* of the last one that was cut on purpose */
 	uint64_t fault_life; /* of the last one that was lost otherwise */

@@ -85,12 +85,38 @@ static struct kvpull_claim *claim_of(const struct kvpull_progress *progress,
 	return &progress->claims[pull->order->claim];
 }
 
+/*
+ * Else the parts would not cover every local byte once. before: the rank before
+ * that one; NULL: it is the first, or another one is still awaited.
+ */
+static int ranks_agree(const struct kvpull_progress *progress,
+		       const struct kvpull_claim *claim,
+		       const struct kvpull_remote *before,
+		       const struct kvpull_remote *remote, uint32_t at)
+{
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+
+	if (remote->stage.rank != at ||
+	    remote->stage.rank_count != claim->order->rank_count)
+		return 0;
+	if (!before ||
+	    !kvpull_stages_compare(&before->stage, &remote->stage, &detail))
+		return 1;
+	kvpull_warn(
+		progress->log,
+		"request %s is not pulled from %s, whose ranks do not fit: %s",
+		kvpull_log_label(claim->order->label), remote->peer.address,
+		detail.message);
+	return 0;
+}
+
 /* The engine of reads asks: are all ranks of the ticket connected? */
 static int peers_ready(void *own, uint32_t index)
 {
 	const struct kvpull_progress *progress = own;
 	const struct kvpull_claim *claim =
 		claim_of(progress, &progress->pulls[index]);
+	const struct kvpull_remote *before = NULL;
 	int code = 0;
 	uint32_t at;
 
@@ -114,10 +140,9 @@ static int peers_ready(void *own, uint32_t index)
 		/* One that is closed to make room is called again. */
 		if (remote->peer.state != KVPULL_PEER_UP || remote->closing_ns)
 			code = KVPULL_EAGAIN;
-		/* Else the parts would not cover every local byte. */
-		else if (remote->tp_rank != at ||
-			 remote->tp_size != claim->order->rank_count)
+		else if (!ranks_agree(progress, claim, before, remote, at))
 			return KVPULL_EPROTO;
+		before = code ? NULL : remote;
 	}
 	return code;
 }

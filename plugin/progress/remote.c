@@ -321,11 +321,11 @@ static void came_up(struct kvpull_progress *progress,
 	due_at(progress, progress->run_ns);
 	kvpull_count_add(&progress->counts->peer_connects, 1);
 	kvpull_count_add(&progress->counts->peers_live, 1);
-	kvpull_info(progress->log,
-		    "peer %s connected by %s: rank %u, %u strips; %s",
-		    remote->peer.address,
-		    remote->peer.route->transport->ops->name, remote->tp_rank,
-		    remote->plan.strip_count, remote->peer.why);
+	kvpull_info(
+		progress->log,
+		"peer %s connected by %s: rank %u, %u strips; %s",
+		remote->peer.address, remote->peer.route->transport->ops->name,
+		remote->stage.rank, remote->plan.strip_count, remote->peer.why);
 	kvpull_show_peer_up(progress, index);
 	kvpull_lend(progress, index);
 }

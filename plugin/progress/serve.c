@@ -182,6 +182,7 @@ static size_t welcome_put(void *own, const struct kvpull_caller *caller,
 			  uint8_t *bytes)
 {
 	struct kvpull_progress *progress = own;
+	const struct kvpull_stage *stage = &progress->facts->stage;
 	struct kvpull_welcome *welcome = progress->welcome;
 
 	(void)caller;
@@ -190,8 +191,10 @@ static size_t welcome_put(void *own, const struct kvpull_caller *caller,
 	welcome->incarnation = progress->facts->incarnation;
 	welcome->lease_ns = progress->facts->config.lease_ms * KVPULL_NS_PER_MS;
 	welcome->slot_count = progress->facts->config.max_holds;
-	welcome->tp_rank = progress->facts->tp_rank;
-	welcome->tp_size = progress->facts->tp_size;
+	welcome->tp_rank = kvpull_stage_tp_rank(stage);
+	welcome->tp_size = kvpull_stage_tp_size(stage);
+	welcome->pp_rank = kvpull_stage_pp_rank(stage);
+	welcome->pp_size = stage->pp_size > 1 ? stage->pp_size : 0;
 	welcome->pid = (uint32_t)getpid();
 	welcome->entries_address =
 		(uint64_t)(uintptr_t)progress->facts->serve.entries;

@@ -28,7 +28,7 @@ struct kvpull_route_params {
 	uint32_t disk_thread; /* one reads files, where io_uring is not allowed */
 	uint32_t device_kind; /* KVPULL_DEVICE_*: the owner's, as its engine says */
 	int device_index;     /* of that kind */
-	uint32_t tp_rank; /* among the workers of the node, unless configured */
+	uint32_t rank; /* among the workers of the node, unless configured */
 };
 
 /* A route that can be chosen; ways.c lists them in order of preference. */

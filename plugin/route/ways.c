@@ -83,7 +83,7 @@ static int shm_open_way(const struct kvpull_route_params *params,
 static uint32_t local_rank(const struct kvpull_route_params *params)
 {
 	return params->config->verbs_local_rank == UINT16_MAX ?
-		       params->tp_rank :
+		       params->rank :
 		       params->config->verbs_local_rank;
 }
 

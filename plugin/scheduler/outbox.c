@@ -303,7 +303,7 @@ static void take_progress(struct kvpull_outbox *outbox,
 			  const struct kvpull_result_header *header,
 			  uint64_t now_ns)
 {
-	struct kvpull_outbox_rank *rank = &outbox->ranks[header->tp_rank];
+	struct kvpull_outbox_rank *rank = &outbox->ranks[header->rank];
 	const int ours = header->step_incarnation == outbox->incarnation;
 
 	if (ours && !header->gap && header->step_sequence &&
@@ -332,7 +332,7 @@ int kvpull_outbox_take(struct kvpull_outbox *outbox,
 		       const struct kvpull_result_header *header,
 		       uint64_t now_ns, uint32_t *skip)
 {
-	struct kvpull_outbox_rank *rank = &outbox->ranks[header->tp_rank];
+	struct kvpull_outbox_rank *rank = &outbox->ranks[header->rank];
 	uint64_t seen;
 
 	if (header->step_incarnation == outbox->incarnation &&

@@ -165,7 +165,7 @@ static int ranks_unknown(const struct kvpull_scheduler *scheduler)
 {
 	uint32_t rank;
 
-	for (rank = 0; rank < scheduler->tp_size; rank++)
+	for (rank = 0; rank < scheduler->rank_count; rank++)
 		if (!scheduler->ranks[rank].info.incarnation)
 			return 1;
 	return 0;
@@ -180,7 +180,8 @@ static void ranks_log(const struct kvpull_scheduler *scheduler,
 		"request %s key %" PRIu64
 		" is not %s: %d of %u ranks are unknown: their workers registered no regions, or rank_info() was not told",
 		kvpull_log_label(request->label), request->key, what,
-		kvpull_scheduler_ranks_missing(scheduler), scheduler->tp_size);
+		kvpull_scheduler_ranks_missing(scheduler),
+		scheduler->rank_count);
 }
 
 /* The ranks' rank_info() may be on its way: wait, but for one lease only. */
@@ -406,8 +407,8 @@ static void fill_ranks(const struct kvpull_scheduler *scheduler)
 	struct kvpull_ticket *ticket = scheduler->ticket;
 	uint32_t rank;
 
-	ticket->rank_count = scheduler->tp_size;
-	for (rank = 0; rank < scheduler->tp_size; rank++) {
+	ticket->rank_count = scheduler->rank_count;
+	for (rank = 0; rank < scheduler->rank_count; rank++) {
 		const struct kvpull_rank_info *info =
 			&scheduler->ranks[rank].info;
 		struct kvpull_ticket_rank *to = &ticket->ranks[rank];
@@ -462,7 +463,7 @@ static void bounds_of_ranks(const struct kvpull_scheduler *scheduler,
 
 	*floor = kvpull_half_floor(scheduler->outbox.incarnation);
 	*slot_count = scheduler->config.max_holds;
-	for (rank = 0; rank < scheduler->tp_size; rank++) {
+	for (rank = 0; rank < scheduler->rank_count; rank++) {
 		const struct kvpull_rank_info *info =
 			&scheduler->ranks[rank].info;
 
@@ -566,7 +567,7 @@ int kvpull_scheduler_ranks_missing(const struct kvpull_scheduler *scheduler)
 	uint32_t rank;
 
 	/* Without an address it has no memory to read yet. */
-	for (rank = 0; rank < scheduler->tp_size; rank++)
+	for (rank = 0; rank < scheduler->rank_count; rank++)
 		if (!scheduler->ranks[rank].info.incarnation ||
 		    !scheduler->ranks[rank].info.address[0])
 			missing++;

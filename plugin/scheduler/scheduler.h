@@ -31,8 +31,8 @@ struct kvpull_scheduler_setup {
 	const struct kvpull_config *config;
 	const struct kvpull_compat *compat;
 	const char *engine_id;
-	uint32_t tp_size;
-	uint32_t reserved;
+	uint32_t rank_count; /* tp_size * pp_size */
+	uint32_t pp_size;
 	uint64_t incarnation; /* kvpull_half_incarnation(), not 0 */
 	struct kvpull_error_detail *detail; /* why it failed; NULL: nobody asks */
 };

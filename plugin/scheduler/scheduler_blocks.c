@@ -17,7 +17,7 @@ int kvpull_scheduler_are_own_ids(const struct kvpull_scheduler *scheduler,
 		uint32_t bound = UINT32_MAX;
 		uint32_t i = 0;
 
-		for (rank = 0; rank < scheduler->tp_size; rank++) {
+		for (rank = 0; rank < scheduler->rank_count; rank++) {
 			const uint32_t count =
 				scheduler->ranks[rank].info.block_counts[group];
 

@@ -99,11 +99,12 @@ int kvpull_scheduler_create(const struct kvpull_scheduler_setup *setup,
 		.incarnation = setup->incarnation,
 		.resend_ns = setup->config->lease_ms * KVPULL_NS_PER_MS / 3,
 		.log_bytes = log_bytes(setup->config),
-		.rank_count = setup->tp_size,
+		.rank_count = setup->rank_count,
 	};
-	const uint64_t ranks_all = setup->tp_size == 64 ?
-					   UINT64_MAX :
-					   (UINT64_C(1) << setup->tp_size) - 1;
+	const uint64_t ranks_all =
+		setup->rank_count == 64 ?
+			UINT64_MAX :
+			(UINT64_C(1) << setup->rank_count) - 1;
 	struct kvpull_log log = *setup->log;
 	struct kvpull_kept_error kept;
 	struct kvpull_scheduler *made;
@@ -122,7 +123,9 @@ int kvpull_scheduler_create(const struct kvpull_scheduler_setup *setup,
 	made->own_log.budget = &made->log_budget;
 	made->log = made->arena.log = outbox.log = &made->own_log;
 	made->config = *setup->config;
-	made->tp_size = setup->tp_size;
+	made->rank_count = setup->rank_count;
+	made->pp_size = setup->pp_size;
+	made->layer_count = setup->compat->layer_count;
 	(void)snprintf(made->engine_id, sizeof(made->engine_id), "%s",
 		       setup->engine_id);
 	init_compat(made, setup->compat);

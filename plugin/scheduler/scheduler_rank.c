@@ -67,29 +67,56 @@ static void replace_worker(struct kvpull_scheduler *scheduler, uint32_t index)
 	fail_pulls(scheduler, index);
 }
 
+/*
+ * Each layer of the model is in one stage, as far as the ranks are known. A ticket
+ * has none of a rank that was refused: there is no hold.
+ */
+static int layers_fit(const struct kvpull_scheduler *scheduler,
+		      const struct kvpull_stage *stage)
+{
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	int code = kvpull_stage_check(stage, scheduler->layer_count, &detail);
+	uint32_t at;
+
+	for (at = 0; !code && at < scheduler->rank_count; at++)
+		if (at != stage->rank && scheduler->ranks[at].info.incarnation)
+			code = kvpull_stages_compare(
+				&scheduler->ranks[at].info.stage, stage,
+				&detail);
+	if (code)
+		kvpull_error(scheduler->log, "rank %u is refused: %s",
+			     stage->rank, detail.message);
+	return !code;
+}
+
 /* 0; KVPULL_EAGAIN: of a worker that was replaced; KVPULL_EINVAL. */
 static int learn_rank(struct kvpull_scheduler *scheduler,
 		      const struct kvpull_rank_info *info)
 {
 	struct kvpull_scheduler_rank *rank;
 
-	if (!info->incarnation || info->tp_size != scheduler->tp_size ||
-	    info->tp_rank >= scheduler->tp_size ||
+	if (!info->incarnation ||
+	    info->stage.rank_count != scheduler->rank_count ||
+	    info->stage.pp_size != scheduler->pp_size ||
 	    memcmp(info->compat, scheduler->compat, sizeof(info->compat))) {
 		kvpull_error(
 			scheduler->log,
-			"rank %u of %u refused: ours are %u, or its model record differs",
-			info->tp_rank, info->tp_size, scheduler->tp_size);
+			"rank %u of %u in %u stages refused: ours are %u in %u, or its model record differs",
+			info->stage.rank, info->stage.rank_count,
+			info->stage.pp_size, scheduler->rank_count,
+			scheduler->pp_size);
 		return KVPULL_EINVAL;
 	}
-	rank = &scheduler->ranks[info->tp_rank];
+	if (!layers_fit(scheduler, &info->stage))
+		return KVPULL_EINVAL;
+	rank = &scheduler->ranks[info->stage.rank];
 	if (is_past(rank, info->incarnation))
 		return KVPULL_EAGAIN;
 	if (rank->info.incarnation != info->incarnation) {
-		kvpull_outbox_rank_start(&scheduler->outbox, info->tp_rank,
+		kvpull_outbox_rank_start(&scheduler->outbox, info->stage.rank,
 					 info->incarnation);
 		if (rank->info.incarnation)
-			replace_worker(scheduler, info->tp_rank);
+			replace_worker(scheduler, info->stage.rank);
 	}
 	rank->info = *info;
 	return 0;
@@ -167,7 +194,7 @@ int kvpull_scheduler_worker_attach(struct kvpull_scheduler *scheduler,
 				   struct kvpull_worker *worker,
 				   kvpull_step_fn *step)
 {
-	if (scheduler->tp_size != 1)
+	if (scheduler->rank_count != 1)
 		return KVPULL_EINVAL;
 	scheduler->worker = worker;
 	scheduler->worker_step = step;
@@ -217,7 +244,7 @@ static int learn_from_results(struct kvpull_scheduler *scheduler,
 	uint32_t i;
 
 	if (!header->step_incarnation &&
-	    scheduler->ranks[header->tp_rank].info.incarnation) {
+	    scheduler->ranks[header->rank].info.incarnation) {
 		kvpull_outbox_speak(&scheduler->outbox, 0, now_ns);
 		return KVPULL_EAGAIN;
 	}
@@ -229,7 +256,7 @@ static int learn_from_results(struct kvpull_scheduler *scheduler,
 			return KVPULL_EINVAL;
 		if (result.kind == KVPULL_RESULT_RANK &&
 		    result.rank.incarnation == header->incarnation &&
-		    result.rank.tp_rank == header->tp_rank)
+		    result.rank.stage.rank == header->rank)
 			return learn_rank(scheduler, &result.rank);
 	}
 	return KVPULL_EAGAIN;
@@ -248,13 +275,13 @@ static void apply_result(struct kvpull_scheduler *scheduler,
 		/* A worker speaks for itself only. */
 		code = KVPULL_EINVAL;
 		if (result->rank.incarnation == header->incarnation &&
-		    result->rank.tp_rank == header->tp_rank)
+		    result->rank.stage.rank == header->rank)
 			code = learn_rank(scheduler, &result->rank);
 		if (code)
 			scheduler->counts.results_bad++;
 		return;
 	case KVPULL_RESULT_HOLD_ENDED:
-		code = kvpull_slots_report(&scheduler->slots, header->tp_rank,
+		code = kvpull_slots_report(&scheduler->slots, header->rank,
 					   result, now_ns);
 		break;
 	case KVPULL_RESULT_PULL_ENDED:
@@ -263,7 +290,7 @@ static void apply_result(struct kvpull_scheduler *scheduler,
 		if (request)
 			code = kvpull_demand_report(
 				&scheduler->demand, &request->user,
-				header->tp_rank, result, &ended);
+				header->rank, result, &ended);
 		if (ended)
 			kvpull_scheduler_pull_ended(scheduler, request);
 		break;
@@ -277,10 +304,10 @@ static int admit(struct kvpull_scheduler *scheduler,
 		 const struct kvpull_result_header *header,
 		 struct kvpull_wire_reader reader, uint64_t now_ns)
 {
-	if (header->tp_rank >= scheduler->tp_size)
+	if (header->rank >= scheduler->rank_count)
 		return KVPULL_EINVAL;
 	if (header->incarnation ==
-	    scheduler->ranks[header->tp_rank].info.incarnation)
+	    scheduler->ranks[header->rank].info.incarnation)
 		return 0;
 	return learn_from_results(scheduler, header, reader, now_ns);
 }

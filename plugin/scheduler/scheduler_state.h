@@ -60,7 +60,9 @@ struct kvpull_scheduler {
 	const struct kvpull_log *log; /* own_log */
 	struct kvpull_config config;
 	struct kvpull_scheduler_rank ranks[KVPULL_RANKS_MAX];
-	uint32_t tp_size;
+	uint32_t rank_count; /* of all stages */
+	uint32_t pp_size;
+	uint32_t layer_count; /* of the model */
 	uint32_t draining;
 	uint32_t group_count;
 	uint32_t group_tokens[KVPULL_GROUPS_MAX];

@@ -43,7 +43,7 @@ int kvpull_share_show_open(struct kvpull_reader *share, uint32_t tp_size)
 		.engine_id = share->engine_id,
 		.incarnation = share->incarnation,
 		.now_ns = kvpull_clock_ns(),
-		.tp_size = tp_size,
+		.rank_count = tp_size,
 		.caller_count_max = share->routes.caller_count,
 		.peer_count_max = share->links_max,
 		.kind = KVPULL_STATUS_OF_POOL,

@@ -75,8 +75,8 @@ struct kvpull_status_header {
 	uint64_t hold_max_ns;
 	uint32_t pid; /* in its own namespace */
 	uint32_t uid;
-	uint32_t tp_rank;
-	uint32_t tp_size;
+	uint32_t rank;
+	uint32_t rank_count;
 	uint32_t wire_version;
 	uint32_t progress; /* enum kvpull_progress_mode */
 	uint32_t max_holds;

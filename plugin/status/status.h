@@ -24,8 +24,8 @@ struct kvpull_status_params {
 	const char *engine_id;
 	uint64_t incarnation;
 	uint64_t now_ns;
-	uint32_t tp_rank;
-	uint32_t tp_size;
+	uint32_t rank;
+	uint32_t rank_count;
 	uint32_t caller_count_max;
 	uint32_t peer_count_max;
 	uint32_t is_private; /* no file, whatever the configuration says */

@@ -135,19 +135,44 @@ static int holds_take(struct kvpull_worker *worker)
 	return 0;
 }
 
+static int ranks_check(const struct kvpull_open_params *params,
+		       struct kvpull_error_detail *detail)
+{
+	const uint32_t stages = kvpull_worker_stages(params);
+
+	if (!params->tp_size || params->tp_size > KVPULL_RANKS_MAX ||
+	    params->tp_rank >= params->tp_size) {
+		kvpull_detail_set(detail, KVPULL_EINVAL, "tp_rank",
+				  "tp_rank %u of tp_size %u: size is 1 .. %u",
+				  params->tp_rank, params->tp_size,
+				  KVPULL_RANKS_MAX);
+		return KVPULL_EINVAL;
+	}
+	if (params->pp_rank < stages &&
+	    stages <= KVPULL_RANKS_MAX / params->tp_size)
+		return 0;
+	kvpull_detail_set(
+		detail, KVPULL_EINVAL, "pp_rank",
+		"pp_rank %u of pp_size %u, tp_size %u: an engine has at most %u ranks",
+		params->pp_rank, stages, params->tp_size, KVPULL_RANKS_MAX);
+	return KVPULL_EINVAL;
+}
+
 /* Refuses by name the features that version 1 lacks. */
 int kvpull_worker_params_check(const struct kvpull_open_params *params,
 			       struct kvpull_error_detail *detail)
 {
 	uint32_t group;
 
-	if (params->pp_size > 1 || params->dcp_size > 1 || params->push_mode) {
+	if (params->dcp_size > 1) {
 		kvpull_detail_set(
-			detail, KVPULL_EUNSUPPORTED,
-			params->push_mode   ? "push_mode" :
-			params->pp_size > 1 ? "pp_size" :
-					      "dcp_size",
-			"not supported in this version: use 1 (push_mode: 0)");
+			detail, KVPULL_EUNSUPPORTED, "dcp_size",
+			"decode-context parallel is not supported: its ranks have other tokens of a block, and a ticket says which heads and layers a rank has, not which tokens; use 1");
+		return KVPULL_EUNSUPPORTED;
+	}
+	if (params->push_mode) {
+		kvpull_detail_set(detail, KVPULL_EUNSUPPORTED, "push_mode",
+				  "not supported in this version: use 0");
 		return KVPULL_EUNSUPPORTED;
 	}
 	if (!params->engine_id || !*params->engine_id ||
@@ -168,14 +193,8 @@ int kvpull_worker_params_check(const struct kvpull_open_params *params,
 				KVPULL_GROUP_STATE);
 			return KVPULL_EUNSUPPORTED;
 		}
-	if (!params->tp_size || params->tp_size > KVPULL_RANKS_MAX ||
-	    params->tp_rank >= params->tp_size) {
-		kvpull_detail_set(detail, KVPULL_EINVAL, "tp_rank",
-				  "tp_rank %u of tp_size %u: size is 1 .. %u",
-				  params->tp_rank, params->tp_size,
-				  KVPULL_RANKS_MAX);
+	if (ranks_check(params, detail))
 		return KVPULL_EINVAL;
-	}
 	return kvpull_compat_check(params, detail);
 }
 
@@ -216,8 +235,11 @@ static int identity_take(struct kvpull_worker *worker,
 	kvpull_compat_digest(&worker->facts.compat, worker->compat_digest);
 	worker->facts.device_kind = params->device_kind;
 	worker->facts.device_index = params->device_index;
-	worker->facts.tp_rank = params->tp_rank;
-	worker->facts.tp_size = params->tp_size;
+	worker->facts.stage = (struct kvpull_stage){
+		.rank = params->pp_rank * params->tp_size + params->tp_rank,
+		.rank_count = params->tp_size * kvpull_worker_stages(params),
+		.pp_size = kvpull_worker_stages(params),
+	};
 	worker->facts.incarnation = setup->incarnation;
 	while (!worker->facts.incarnation)
 		randombytes_buf(&worker->facts.incarnation,
@@ -242,8 +264,8 @@ static int parts_open(struct kvpull_worker *worker,
 		.engine_id = worker->facts.engine_id,
 		.incarnation = worker->facts.incarnation,
 		.now_ns = kvpull_facts_now(&worker->facts),
-		.tp_rank = worker->facts.tp_rank,
-		.tp_size = worker->facts.tp_size,
+		.rank = worker->facts.stage.rank,
+		.rank_count = worker->facts.stage.rank_count,
 		.caller_count_max = worker->facts.caller_count_max,
 		.peer_count_max =
 			kvpull_config_peer_entries(&worker->facts.config),
@@ -321,7 +343,7 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 	kvpull_info(
 		&worker->facts.log,
 		"worker rank %u of %u of %s open, incarnation %016llx, arena %zu KiB (taken as used)",
-		worker->facts.tp_rank, worker->facts.tp_size,
+		worker->facts.stage.rank, worker->facts.stage.rank_count,
 		worker->facts.engine_id,
 		(unsigned long long)worker->facts.incarnation,
 		(size_t)worker->counts.arena_bytes / 1024);

@@ -28,6 +28,12 @@ kvpull_worker_create(const struct kvpull_worker_setup *setup,
 int KVPULL_MUST_CHECK
 kvpull_worker_params_check(const struct kvpull_open_params *params,
 			   struct kvpull_error_detail *detail);
+/* Pipeline stages of the engine. */
+static inline uint32_t
+kvpull_worker_stages(const struct kvpull_open_params *params)
+{
+	return params->pp_size ? params->pp_size : 1;
+}
 void kvpull_worker_destroy(struct kvpull_worker *worker);
 int kvpull_worker_peers(struct kvpull_worker *worker,
 			struct kvpull_peer_info *peers, uint32_t capacity,

@@ -316,13 +316,16 @@ static int caches_check(struct kvpull_worker *worker,
 			const struct kvpull_regions *given,
 			struct kvpull_error_detail *detail)
 {
+	struct kvpull_stage *stage = &worker->facts.stage;
 	const struct kvpull_plan_side side = {
 		.caches = worker->facts.caches,
 		.cache_count = given->cache_count,
 		.region_count = given->region_count,
 		.regions = worker->facts.serve.regions,
-		.tp_rank = worker->facts.tp_rank,
-		.tp_size = worker->facts.tp_size,
+		.tp_rank = kvpull_stage_tp_rank(stage),
+		.tp_size = kvpull_stage_tp_size(stage),
+		.pp_rank = kvpull_stage_pp_rank(stage),
+		.pp_size = stage->pp_size,
 		.replicated = worker->facts.compat.replicated,
 		.head_total = worker->facts.compat.head_count,
 		.group_count = worker->facts.compat.group_count,
@@ -334,9 +337,12 @@ static int caches_check(struct kvpull_worker *worker,
 	for (index = 0; index < given->region_count; index++)
 		place_take(&side.regions[index], &worker->places[index]);
 	code = kvpull_plan_check(&side, detail);
-	return code ? code :
-		      kvpull_cache_facts_check(&side, worker->places,
-					       &worker->facts.compat, detail);
+	if (!code)
+		code = kvpull_cache_facts_check(&side, worker->places,
+						&worker->facts.compat, detail);
+	if (!code)
+		kvpull_plan_layers(&side, stage);
+	return code;
 }
 
 int kvpull_worker_regions_register(struct kvpull_worker *worker,

@@ -107,12 +107,13 @@ struct part {
 /* Pinned, and what the ticket says of it holds: 0; else nothing was taken. */
 static int part_take(struct kvpull_worker *worker,
 		     const struct kvpull_pull_order *order, uint32_t rank,
-		     struct part *part)
+		     struct part parts[KVPULL_RANKS_MAX])
 {
 	const struct kvpull_claim_order *claim =
 		&worker->handover.claims[order->claim];
 	const uint64_t incarnation = claim->ranks[rank].incarnation;
 	struct kvpull_lent *lent = lent_find(worker, incarnation);
+	struct part *part = &parts[rank];
 
 	if (!lent || !kvpull_mapping_take(&lent->mapping))
 		return KVPULL_EAGAIN;
@@ -126,7 +127,10 @@ static int part_take(struct kvpull_worker *worker,
 	};
 	if (atomic_load_explicit(&lent->incarnation, memory_order_relaxed) ==
 		    incarnation &&
-	    lent->tp_rank == rank && lent->tp_size == claim->rank_count &&
+	    lent->stage.rank == rank &&
+	    lent->stage.rank_count == claim->rank_count &&
+	    (!rank || !kvpull_stages_compare(&parts[rank - 1].lent->stage,
+					     &lent->stage, NULL)) &&
 	    claim->slot < lent->mapping.slot_count &&
 	    (!part->read.strip_count ||
 	     !kvpull_plan_check_ids(lent->plan, &part->read,
@@ -203,7 +207,7 @@ static int pull_copy(struct kvpull_worker *worker,
 	int code = 0;
 
 	while (!code && taken < claim->rank_count) {
-		code = part_take(worker, order, taken, &parts[taken]);
+		code = part_take(worker, order, taken, parts);
 		if (!code)
 			outcome->bytes += parts[taken++].read.byte_count;
 	}

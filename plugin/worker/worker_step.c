@@ -80,7 +80,7 @@ static void apply_end(struct kvpull_worker *worker,
 		      const struct kvpull_command *command)
 {
 	/* By us, or by the worker that we replace. */
-	if (command->reported >> worker->facts.tp_rank & 1)
+	if (command->reported >> worker->facts.stage.rank & 1)
 		return;
 	if (command->reason == KVPULL_END_GIVEN_BACK) {
 		kvpull_holds_give(worker->holds, command->slot,
@@ -286,8 +286,8 @@ static void apply(struct kvpull_worker *worker,
 static int names_us(const struct kvpull_worker *worker,
 		    const struct kvpull_step_header *header)
 {
-	return worker->facts.tp_rank < header->rank_count &&
-	       header->ack_incarnations[worker->facts.tp_rank] ==
+	return worker->facts.stage.rank < header->rank_count &&
+	       header->ack_incarnations[worker->facts.stage.rank] ==
 		       worker->facts.incarnation;
 }
 
@@ -295,7 +295,7 @@ static int names_us(const struct kvpull_worker *worker,
 static void take_acks(struct kvpull_worker *worker,
 		      const struct kvpull_step_header *header)
 {
-	const uint32_t rank = worker->facts.tp_rank;
+	const uint32_t rank = worker->facts.stage.rank;
 
 	if (!names_us(worker, header))
 		return;
@@ -308,7 +308,7 @@ static int knows_us(const struct kvpull_worker *worker,
 		    const struct kvpull_step_header *header)
 {
 	return names_us(worker, header) &&
-	       header->acks[worker->facts.tp_rank] > 0;
+	       header->acks[worker->facts.stage.rank] > 0;
 }
 
 void kvpull_worker_retire(struct kvpull_worker *worker)
@@ -466,8 +466,7 @@ static void rank_fill(struct kvpull_worker *worker,
 	*rank = (struct kvpull_rank_info){
 		.incarnation = worker->facts.incarnation,
 		.generation_floor = kvpull_holds_generation_max(worker->holds),
-		.tp_rank = worker->facts.tp_rank,
-		.tp_size = worker->facts.tp_size,
+		.stage = worker->facts.stage,
 		.slot_count = worker->facts.config.max_holds,
 		.group_count = worker->facts.compat.group_count,
 	};
@@ -555,7 +554,7 @@ int kvpull_worker_result_build(struct kvpull_worker *worker, void *bytes,
 		.record_count = open < KVPULL_RESULTS_A_BUILD ?
 					(uint32_t)open :
 					KVPULL_RESULTS_A_BUILD,
-		.tp_rank = worker->facts.tp_rank,
+		.rank = worker->facts.stage.rank,
 		.step_incarnation = worker->step_incarnation,
 		.step_sequence = worker->step_sequence,
 		.gap = worker->step_gap,

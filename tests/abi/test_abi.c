@@ -52,7 +52,7 @@ MEMBER(kvpull_group, kind, 4, 4);
 MEMBER(kvpull_group, head_count, 8, 4);
 MEMBER(kvpull_group, reserved, 12, 4);
 
-STRUCT(kvpull_open_params, 96);
+STRUCT(kvpull_open_params, 104);
 MEMBER(kvpull_open_params, struct_size, 0, 8);
 MEMBER(kvpull_open_params, host, 8, 8);
 MEMBER(kvpull_open_params, config_json, 16, 8);
@@ -70,6 +70,8 @@ MEMBER(kvpull_open_params, group_count, 80, 4);
 MEMBER(kvpull_open_params, reserved, 84, 4);
 MEMBER(kvpull_open_params, device_kind, 88, 4);
 MEMBER(kvpull_open_params, device_index, 92, 4);
+MEMBER(kvpull_open_params, pp_rank, 96, 4);
+MEMBER(kvpull_open_params, reserved2, 100, 4);
 
 STRUCT(kvpull_ticket_info, 72);
 MEMBER(kvpull_ticket_info, struct_size, 0, 8);

@@ -200,7 +200,8 @@ void sim_instance_open(struct sim_instance *instance)
 		.log = &instance->log,
 		.config = &instance->config,
 		.compat = &compat,
-		.tp_size = instance->tp,
+		.rank_count = instance->tp,
+		.pp_size = 1,
 	};
 	uint32_t rank;
 	uint32_t at;

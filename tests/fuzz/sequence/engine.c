@@ -136,7 +136,8 @@ void seq_engine_open(struct seq_engine *engine)
 						    .config = &engine->config,
 						    .engine_id =
 							    params.engine_id,
-						    .tp_size = 1 };
+						    .rank_count = 1,
+						    .pp_size = 1 };
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	struct kvpull_compat compat;
 

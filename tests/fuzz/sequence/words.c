@@ -173,6 +173,8 @@ static void region_bend(struct seq_world *world, struct kvpull_welcome *welcome)
 	case 8:
 		welcome->tp_size = seq_below(dice, 66);
 		welcome->tp_rank = seq_below(dice, 66);
+		welcome->pp_size = seq_below(dice, 3);
+		welcome->pp_rank = seq_below(dice, 3);
 		break;
 	default:
 		break;

@@ -183,9 +183,6 @@ UNIT_TEST(features_that_are_not_there_yet_are_refused_by_name)
 	};
 	struct kvpull_open_params params = open_params("engine");
 
-	params.pp_size = 2;
-	unsupported(&params, "pp_size");
-	params = open_params("engine");
 	params.dcp_size = 2;
 	unsupported(&params, "dcp_size");
 	params = open_params("engine");
@@ -614,25 +611,6 @@ UNIT_TEST(links_to_a_service_are_told_once_an_open)
 	assert_int_equal(unsetenv("KVPULL_SERVICE_HOST"), 0);
 	assert_int_equal(link_warnings, 1);
 	assert_non_null(strstr(link_warning, "2 variables"));
-}
-
-UNIT_TEST(rank_behind_the_last_is_refused)
-{
-	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
-	struct kvpull_open_params params = open_params("engine");
-	struct kvpull_worker *worker;
-
-	params.tp_rank = params.tp_size;
-	refused_with(&params, "tp_rank", "tp_rank 1 of tp_size 1");
-	params.tp_rank = 0;
-	params.tp_size = 0;
-	refused_with(&params, "tp_rank", "tp_rank 0 of tp_size 0");
-	params.tp_size = KVPULL_RANKS_MAX + 1;
-	refused_with(&params, "tp_rank", "of tp_size 65: size is 1 .. 64");
-	params.tp_size = KVPULL_RANKS_MAX;
-	params.tp_rank = KVPULL_RANKS_MAX - 1;
-	assert_int_equal(ops->open(&params, &worker, NULL), 0);
-	ops->close(worker);
 }
 
 /* A stream is not waited for, and a thread is alone with what it does. */

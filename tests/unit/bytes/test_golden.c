@@ -259,6 +259,8 @@ static const struct golden_member welcome_members[] = {
 	WELCOME(GOLDEN_U32, slot_count),
 	WELCOME(GOLDEN_U32, tp_rank),
 	WELCOME(GOLDEN_U32, tp_size),
+	WELCOME(GOLDEN_U32, pp_rank),
+	WELCOME(GOLDEN_U32, pp_size),
 	WELCOME(GOLDEN_U32, pid),
 	WELCOME(GOLDEN_U64, entries_address),
 	WELCOME(GOLDEN_TEXT, engine_id),

@@ -146,8 +146,8 @@ static const struct golden_member result_members[] = {
 	RESULT_HEADER(GOLDEN_U64, incarnation),
 	RESULT_HEADER(GOLDEN_U64, first_sequence),
 	RESULT_HEADER(GOLDEN_U32, record_count),
-	{ "header_tp_rank", GOLDEN_U32,
-	  offsetof(struct result_values, header.tp_rank), 4, 0, NULL },
+	{ "header_rank", GOLDEN_U32,
+	  offsetof(struct result_values, header.rank), 4, 0, NULL },
 	RESULT_HEADER(GOLDEN_U64, step_incarnation),
 	RESULT_HEADER(GOLDEN_U64, step_sequence),
 	RESULT_HEADER(GOLDEN_U32, gap),
@@ -160,8 +160,11 @@ static const struct golden_member result_members[] = {
 	{ "rank_incarnation", GOLDEN_U64,
 	  offsetof(struct result_values, result.rank.incarnation), 8, 0, NULL },
 	RANK(GOLDEN_U64, generation_floor),
-	RANK(GOLDEN_U32, tp_rank),
-	RANK(GOLDEN_U32, tp_size),
+	RANK(GOLDEN_U32, stage.rank),
+	RANK(GOLDEN_U32, stage.rank_count),
+	RANK(GOLDEN_U32, stage.pp_size),
+	RANK(GOLDEN_U32, stage.layer_first),
+	RANK(GOLDEN_U32, stage.layer_end),
 	RANK(GOLDEN_U32, slot_count),
 	RANK_BLOCKS,
 	RANK(GOLDEN_BYTES, secret),
@@ -171,11 +174,19 @@ static const struct golden_member result_members[] = {
 };
 
 static const struct golden_member rank_members[] = {
-	RANK(GOLDEN_U64, incarnation), RANK(GOLDEN_U64, generation_floor),
-	RANK(GOLDEN_U32, tp_rank),     RANK(GOLDEN_U32, tp_size),
-	RANK(GOLDEN_U32, slot_count),  RANK_BLOCKS,
-	RANK(GOLDEN_BYTES, secret),    RANK(GOLDEN_BYTES, compat),
-	RANK(GOLDEN_TEXT, address),    GOLDEN_END
+	RANK(GOLDEN_U64, incarnation),
+	RANK(GOLDEN_U64, generation_floor),
+	RANK(GOLDEN_U32, stage.rank),
+	RANK(GOLDEN_U32, stage.rank_count),
+	RANK(GOLDEN_U32, stage.pp_size),
+	RANK(GOLDEN_U32, stage.layer_first),
+	RANK(GOLDEN_U32, stage.layer_end),
+	RANK(GOLDEN_U32, slot_count),
+	RANK_BLOCKS,
+	RANK(GOLDEN_BYTES, secret),
+	RANK(GOLDEN_BYTES, compat),
+	RANK(GOLDEN_TEXT, address),
+	GOLDEN_END
 };
 
 static struct result_values result_values;

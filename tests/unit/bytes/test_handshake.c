@@ -497,6 +497,13 @@ TEST(welcomes_out_of_bounds_are_not_made)
 	REFUSED(put_welcome, welcome.tp_size = 0);
 	REFUSED(put_welcome, welcome.tp_size = KVPULL_RANKS_MAX + 1);
 	REFUSED(put_welcome, welcome.tp_rank = 1);
+	REFUSED(put_welcome, welcome.pp_rank = 1);
+	REFUSED(put_welcome, welcome.pp_rank = welcome.pp_size = 2);
+	REFUSED(put_welcome, welcome.pp_size = KVPULL_RANKS_MAX + 1);
+	REFUSED(put_welcome, {
+		welcome.tp_size = 2;
+		welcome.pp_size = KVPULL_RANKS_MAX / 2 + 1;
+	});
 	REFUSED(put_welcome, welcome.engine_id[0] = 0x1b);
 	REFUSED(put_welcome, welcome.region_count = 0);
 	REFUSED(put_welcome, welcome.region_count = KVPULL_REGIONS_MAX + 1);

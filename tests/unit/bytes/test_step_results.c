@@ -39,8 +39,11 @@ static struct kvpull_rank_info rank_of(void)
 {
 	struct kvpull_rank_info rank = { .incarnation = 3,
 					 .generation_floor = 4,
-					 .tp_rank = 63,
-					 .tp_size = 64,
+					 .stage = { .rank = 63,
+						    .rank_count = 64,
+						    .pp_size = 8,
+						    .layer_first = 21,
+						    .layer_end = 24 },
 					 .slot_count = KVPULL_TICKET_SLOTS_MAX,
 					 .group_count = KVPULL_GROUPS_MAX };
 
@@ -77,7 +80,7 @@ static size_t put_results(void)
 		.incarnation = 1,
 		.first_sequence = 2,
 		.record_count = RESULTS,
-		.tp_rank = KVPULL_RANKS_MAX - 1,
+		.rank = KVPULL_RANKS_MAX - 1,
 		.step_incarnation = 0,
 		.step_sequence = 9,
 		.gap = 1,
@@ -106,7 +109,7 @@ TEST(every_result_round_trips)
 	assert_int_equal(kvpull_step_get_result_header(&reader, &header), 0);
 	assert_true(header.incarnation == 1);
 	assert_true(header.first_sequence == 2);
-	assert_int_equal(header.tp_rank, KVPULL_RANKS_MAX - 1);
+	assert_int_equal(header.rank, KVPULL_RANKS_MAX - 1);
 	assert_true(header.step_sequence == 9);
 	assert_int_equal(header.gap, 1);
 	for (i = 0; i < RESULTS; i++) {
@@ -157,7 +160,7 @@ TEST(broken_results_are_refused)
 	assert_int_equal(check_result_with(25, UINT32_MAX, 4), KVPULL_EINVAL);
 	assert_int_equal(check_result_with(29, 64, 4), KVPULL_EINVAL);
 	assert_int_equal(check_result_with(49, 2, 1), KVPULL_EINVAL);
-	/* The rank: kind, incarnation, tp_rank, tp_size, slots, address. */
+	/* The rank: kind, incarnation, stage, slots, address. */
 	assert_int_equal(check_result_with(rank - 6, 1, 1), 0);
 	assert_int_equal(check_result_with(rank - 6, 4, 1), KVPULL_EINVAL);
 	assert_int_equal(check_result_with(rank, 0, 8), KVPULL_EINVAL);
@@ -165,11 +168,15 @@ TEST(broken_results_are_refused)
 	assert_int_equal(check_result_with(rank + 20, 65, 4), KVPULL_EINVAL);
 	assert_int_equal(check_result_with(rank + 20, 0, 4), KVPULL_EINVAL);
 	assert_int_equal(check_result_with(rank + 24, 0, 4), KVPULL_EINVAL);
+	assert_int_equal(check_result_with(rank + 24, 3, 4), KVPULL_EINVAL);
+	assert_int_equal(check_result_with(rank + 28, 24, 4), KVPULL_EINVAL);
+	assert_int_equal(check_result_with(rank + 32, 21, 4), KVPULL_EINVAL);
+	assert_int_equal(check_result_with(rank + 36, 0, 4), KVPULL_EINVAL);
 	assert_int_equal(
-		check_result_with(rank + 24, KVPULL_TICKET_SLOTS_MAX + 1, 4),
+		check_result_with(rank + 36, KVPULL_TICKET_SLOTS_MAX + 1, 4),
 		KVPULL_EINVAL);
 	assert_int_equal(
-		check_result_with(rank + 62 + 4 * KVPULL_GROUPS_MAX, 'S', 1),
+		check_result_with(rank + 74 + 4 * KVPULL_GROUPS_MAX, 'S', 1),
 		KVPULL_EINVAL);
 }
 

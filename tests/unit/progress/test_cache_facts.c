@@ -182,6 +182,39 @@ TEST(layers_are_those_of_the_model)
 	is_refused(model, "layer 1 is in no cache");
 }
 
+/* The caches are of layers 0 to 3. */
+TEST(layers_of_a_stage_are_a_range)
+{
+	struct model *model = *state;
+
+	model->side.pp_size = 2;
+	model->compat.layer_count = 6;
+	is_good(model); /* the first of two: 4 and 5 are the other's */
+	model->caches[1].layer_first = 3;
+	is_refused(
+		model,
+		"layer 2 is in no cache: the model has 6 layers, register all of this pp_rank's, which are one range");
+	model->caches[1].layer_first = 2;
+	model->caches[0].layer_first = 1;
+	is_refused(model, "layer 0 is in no cache");
+	model->side.pp_rank = 1;
+	model->caches[0].layer_first = 2;
+	model->caches[1].layer_first = 4;
+	is_good(model); /* and the last one */
+	model->compat.layer_count = 7;
+	is_refused(model, "layer 6 is in no cache");
+	model->compat.layer_count = 6;
+	model->caches[0].layer_first = 1;
+	is_refused(model, "layer 3 is in no cache");
+	/* One in the middle has neither of the model's edges. */
+	model->side.pp_size = 3;
+	model->compat.layer_count = 9;
+	model->caches[0].layer_first = 2;
+	is_good(model);
+	model->caches[1].row_count = TOKENS + 1;
+	is_refused(model, "layer 4: row_count x head_bytes");
+}
+
 /* Each plane is a cache: together they have the bytes of a head. */
 TEST(bytes_of_a_layer_are_the_models)
 {

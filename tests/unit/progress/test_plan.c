@@ -225,7 +225,7 @@ UNIT_TEST(smallest_cache_of_a_group_bounds_its_ids)
 		assert_int_equal(plain_make(&local, &remote, &plan, NULL), 0);
 		assert_int_equal(plan.local_block_count[0], 6);
 		assert_int_equal(plan.remote_block_count[0], 8);
-		assert_int_equal(plan.local_block_count[1], 0);
+		assert_true(plan.local_block_count[1] == UINT32_MAX);
 	}
 }
 
@@ -240,14 +240,20 @@ static void differ_head_bytes(struct plain *plain)
 	plain->caches[0].head_bytes = 7;
 }
 
-static void differ_layer_count(struct plain *plain)
+static void differ_planes(struct plain *plain)
 {
-	plain->caches[0].layer_count = 1;
+	plain->side.cache_count = 2;
+	plain->caches[1] = plain->caches[0];
+	plain->caches[1].layer_count = 1;
 }
 
-static void differ_layer_range(struct plain *plain)
+/* Layer 0 twice, no layer 1, and a layer behind it. */
+static void differ_hole(struct plain *plain)
 {
-	plain->caches[0].layer_first = 1;
+	plain->side.cache_count = 3;
+	plain->caches[0].layer_count = 1;
+	plain->caches[1] = plain->caches[2] = plain->caches[0];
+	plain->caches[2].layer_first = 2;
 }
 
 static void differ_group(struct plain *plain)
@@ -281,18 +287,18 @@ UNIT_TEST(sides_that_differ_are_rejected_by_name)
 		  "head_bytes",
 		  { "group 0 layer 0: head_bytes 8 here, 7 at the peer",
 		    "group 0 layer 0: head_bytes 7 here, 8 at the peer" } },
-		{ differ_layer_count,
+		{ differ_planes,
 		  "layer_count",
-		  { "group 0: 2 layers here, 1 at the peer",
-		    "group 0: 1 layers here, 2 at the peer" } },
-		{ differ_layer_range,
+		  { "group 0, layers 0 to 1: 2 here, 3 at the peer",
+		    "group 0, layers 0 to 1: 3 here, 2 at the peer" } },
+		{ differ_hole,
 		  "layer_first",
-		  { "group 0 layer 0: the peer has no cache for it",
-		    "group 0 layer 2: the peer has no cache for it" } },
+		  { "group 0 layer 1: the peer has no cache for it",
+		    "group 0 layer 0: the peer has no cache for it" } },
 		{ differ_group,
 		  "layer_count",
-		  { "group 0: 2 layers here, 0 at the peer",
-		    "group 0: 0 layers here, 2 at the peer" } },
+		  { "group 0, layers 0 to 1: 2 here, 0 at the peer",
+		    "group 0, layers 0 to 1: 0 here, 2 at the peer" } },
 		{ differ_replicated,
 		  "replicated",
 		  { "replicated is 0 here, 1 at the peer",

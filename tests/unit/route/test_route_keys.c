@@ -82,7 +82,7 @@ static int open_of(const char *route, const char *keys,
 	const struct kvpull_route_params params = {
 		.log = &log,
 		.config = &config,
-		.tp_rank = rank,
+		.rank = rank,
 		.disk_thread = disk_thread,
 		.device_kind = device_kind,
 		.incarnation = 0x1234,

@@ -40,7 +40,7 @@ static int rank_open(struct world_side *side, struct kvpull_routes *routes,
 		.arena = &side->arena,
 		.reads_max = 8,
 		.engine_wake_fd = -1,
-		.tp_rank = rank,
+		.rank = rank,
 	};
 
 	last_line[0] = '\0';

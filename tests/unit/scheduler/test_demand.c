@@ -22,7 +22,7 @@ static void end_pull(struct world *world, uint64_t key, int32_t reason)
 {
 	uint32_t rank;
 
-	for (rank = 0; rank < world->tp_size; rank++)
+	for (rank = 0; rank < world->rank_count; rank++)
 		world_pull_ended(world, rank, key, reason);
 	world_settle(world);
 }
@@ -567,13 +567,14 @@ UNIT_TEST(other_model_loads_nothing_and_still_releases)
 	struct world *world = opened(1);
 	struct world_ticket ticket;
 	struct world *producer;
-	struct kvpull_scheduler_setup setup = { .tp_size = 1,
+	struct kvpull_scheduler_setup setup = { .rank_count = 1,
+						.pp_size = 1,
 						.engine_id = "other",
 						.incarnation = 8 };
 
 	producer = opened(1);
 	kvpull_scheduler_destroy(producer->scheduler);
-	producer->compat.layer_count = 12;
+	producer->compat.head_count = 12;
 	setup.log = &producer->log;
 	setup.config = &producer->config;
 	setup.compat = &producer->compat;

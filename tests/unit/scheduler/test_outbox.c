@@ -339,7 +339,7 @@ static void report_what_was_taken(struct world *world, uint32_t *reported)
 		const struct kvpull_command *command =
 			&world->seen[*reported].command;
 
-		for (rank = 0; rank < world->tp_size; rank++)
+		for (rank = 0; rank < world->rank_count; rank++)
 			world_hold_ended(world, rank, command->key,
 					 KVPULL_END_RELEASED);
 	}

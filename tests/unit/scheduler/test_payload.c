@@ -67,7 +67,7 @@ static void pull_end(struct world *world, uint64_t key, int32_t reason)
 {
 	uint32_t rank;
 
-	for (rank = 0; rank < world->tp_size; rank++)
+	for (rank = 0; rank < world->rank_count; rank++)
 		world_pull_ended(world, rank, key, reason);
 	world_settle(world);
 }

@@ -13,7 +13,7 @@ static void end_on_all(struct world *world, uint64_t key, int32_t reason)
 {
 	uint32_t rank;
 
-	for (rank = 0; rank < world->tp_size; rank++)
+	for (rank = 0; rank < world->rank_count; rank++)
 		world_hold_ended(world, rank, key, reason);
 	world_take_all(world);
 }
@@ -569,7 +569,7 @@ UNIT_TEST(rank_of_another_model_or_size_is_refused)
 						    world->now_ns),
 			 KVPULL_ENOTMINE);
 	info = world_rank_info(world, 0);
-	info.tp_size++;
+	info.stage.rank_count++;
 	writer.used = 0;
 	kvpull_step_put_rank_info(&writer, &info);
 	assert_int_equal(kvpull_scheduler_rank_info(world->scheduler, bytes,

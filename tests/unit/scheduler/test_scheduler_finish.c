@@ -158,7 +158,8 @@ UNIT_TEST(all_of_64_ranks_have_to_report)
 		.config = &config,
 		.compat = &compat,
 		.engine_id = "engine",
-		.tp_size = KVPULL_RANKS_MAX,
+		.rank_count = KVPULL_RANKS_MAX,
+		.pp_size = 1,
 		.incarnation = 7,
 	};
 	struct kvpull_scheduler *scheduler;

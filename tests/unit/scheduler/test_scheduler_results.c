@@ -30,7 +30,7 @@ UNIT_TEST(rank_speaks_for_itself_alone)
 	results[0].rank = world_rank_info(world, 1);
 	results[1].rank.incarnation++;
 	results[2].rank.compat[0] ^= 1;
-	results[3].rank.tp_rank = 1;
+	results[3].rank.stage.rank = 1;
 	for (at = 0; at < 5; at++) {
 		world_add(world, 0, &results[at]);
 		world_settle(world);
@@ -74,12 +74,12 @@ UNIT_TEST(worker_is_not_known_by_the_rank_of_another_one)
 
 	info.incarnation = 900;
 	stranger_says(world, 901, &info);
-	info.tp_rank = 1;
+	info.stage.rank = 1;
 	stranger_says(world, 900, &info);
 	assert_int_equal(world_counts(world).results_replayed, 2);
 	assert_int_equal(known_worker(world, 0), 700);
 	assert_int_equal(known_worker(world, 1), 701);
-	info.tp_rank = 0;
+	info.stage.rank = 0;
 	stranger_says(world, 900, &info);
 	assert_int_equal(known_worker(world, 0), 900);
 	assert_string_equal(
@@ -98,11 +98,11 @@ UNIT_TEST(results_of_a_rank_that_is_not_there_are_refused)
 	};
 	uint8_t bytes[256];
 
-	for (header.tp_rank = 1; header.tp_rank <= 2; header.tp_rank++) {
+	for (header.rank = 1; header.rank <= 2; header.rank++) {
 		struct kvpull_wire_writer writer = { bytes, sizeof(bytes), 0 };
-		const int wanted = header.tp_rank == 1 ? 0 : KVPULL_EINVAL;
+		const int wanted = header.rank == 1 ? 0 : KVPULL_EINVAL;
 
-		header.incarnation = 700 + header.tp_rank;
+		header.incarnation = 700 + header.rank;
 		kvpull_step_put_result_header(&writer, &header);
 		assert_int_equal(kvpull_scheduler_result_take(
 					 world->scheduler, bytes, writer.used,

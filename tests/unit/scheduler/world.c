@@ -34,6 +34,18 @@ struct kvpull_config world_config(void)
 	};
 }
 
+/* Each stage has as many layers as the others; the model has one a stage. */
+static struct kvpull_stage world_stage(const struct world *world, uint32_t rank)
+{
+	const uint32_t stage = rank / (world->rank_count / world->pp_size);
+
+	return (struct kvpull_stage){ .rank = rank,
+				      .rank_count = world->rank_count,
+				      .pp_size = world->pp_size,
+				      .layer_first = stage,
+				      .layer_end = stage + 1 };
+}
+
 struct kvpull_rank_info world_rank_info(const struct world *world,
 					uint32_t rank)
 {
@@ -41,8 +53,7 @@ struct kvpull_rank_info world_rank_info(const struct world *world,
 	struct kvpull_rank_info info = {
 		.incarnation = from->incarnation,
 		.generation_floor = from->floor,
-		.tp_rank = rank,
-		.tp_size = world->tp_size,
+		.stage = world_stage(world, rank),
 		.slot_count = from->slot_count,
 	};
 
@@ -79,14 +90,16 @@ void world_worker_start(struct world *world, uint32_t rank,
 	};
 }
 
-struct world *world_open_silent(const struct kvpull_config *config,
-				uint32_t tp_size, uint64_t incarnation)
+struct world *world_open_stages(const struct kvpull_config *config,
+				uint32_t rank_count, uint32_t pp_size,
+				uint64_t incarnation)
 {
 	struct world *world = (struct world *)calloc(1, sizeof(*world));
 	struct kvpull_scheduler_setup setup = {
 		.config = config,
 		.engine_id = "engine",
-		.tp_size = tp_size,
+		.rank_count = rank_count,
+		.pp_size = pp_size,
 		.incarnation = incarnation,
 	};
 	uint32_t group;
@@ -94,7 +107,8 @@ struct world *world_open_silent(const struct kvpull_config *config,
 
 	assert_non_null(world);
 	world->config = *config;
-	world->tp_size = tp_size;
+	world->rank_count = rank_count;
+	world->pp_size = world->compat.layer_count = pp_size;
 	world->now_ns = KVPULL_NS_PER_S;
 	world->log = (struct kvpull_log){ .write = world_log,
 					  .context = world,
@@ -112,9 +126,15 @@ struct world *world_open_silent(const struct kvpull_config *config,
 	setup.log = &world->log;
 	setup.compat = &world->compat;
 	assert_int_equal(kvpull_scheduler_create(&setup, &world->scheduler), 0);
-	for (rank = 0; rank < tp_size; rank++)
+	for (rank = 0; rank < rank_count; rank++)
 		world_worker_start(world, rank, incarnation * 100 + rank);
 	return world;
+}
+
+struct world *world_open_silent(const struct kvpull_config *config,
+				uint32_t tp_size, uint64_t incarnation)
+{
+	return world_open_stages(config, tp_size, 1, incarnation);
 }
 
 struct world *world_open(const struct kvpull_config *config, uint32_t tp_size,
@@ -219,7 +239,7 @@ void world_step(struct world *world)
 	const size_t byte_count = world_build(world);
 	uint32_t rank;
 
-	for (rank = 0; byte_count && rank < world->tp_size; rank++)
+	for (rank = 0; byte_count && rank < world->rank_count; rank++)
 		world_deliver_to(world, rank, world->bytes, byte_count);
 }
 
@@ -252,7 +272,7 @@ size_t world_result(const struct world *world, uint32_t index, uint8_t *bytes,
 		.first_sequence = rank->result_first,
 		.record_count =
 			(uint32_t)(rank->result_next - rank->result_first),
-		.tp_rank = index,
+		.rank = index,
 		.step_incarnation = rank->step_incarnation,
 		.step_sequence = rank->applied,
 		.gap = rank->gap,
@@ -282,7 +302,7 @@ void world_take_all(struct world *world)
 {
 	uint32_t rank;
 
-	for (rank = 0; rank < world->tp_size; rank++)
+	for (rank = 0; rank < world->rank_count; rank++)
 		world_take(world, rank);
 }
 

@@ -14,7 +14,7 @@
 #include "tests/lib/inside.h"
 #include "tests/lib/unit.h"
 
-#define WORLD_RANKS_MAX 4u
+#define WORLD_RANKS_MAX 6u
 #define WORLD_QUEUE_MAX 256u
 #define WORLD_SEEN_MAX 4096u
 #define WORLD_BYTES (2u << 20)
@@ -52,7 +52,8 @@ struct world {
 	struct kvpull_compat compat;
 	struct kvpull_scheduler *scheduler;
 	uint64_t now_ns;
-	uint32_t tp_size;
+	uint32_t rank_count;
+	uint32_t pp_size;
 	uint32_t seen_count;
 	uint32_t blind; /* 1: nothing is written down */
 	uint32_t errors_logged;
@@ -80,6 +81,9 @@ void world_worker_start(struct world *world, uint32_t rank,
 			uint64_t incarnation);
 
 /* incarnation: of the scheduler half; the workers' follow from it. */
+struct world *world_open_stages(const struct kvpull_config *config,
+				uint32_t rank_count, uint32_t pp_size,
+				uint64_t incarnation);
 struct world *world_open_silent(const struct kvpull_config *config,
 				uint32_t tp_size, uint64_t incarnation);
 struct world *world_open(const struct kvpull_config *config, uint32_t tp_size,

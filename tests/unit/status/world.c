@@ -57,7 +57,7 @@ static struct kvpull_status_params params_of(const struct world *world,
 		.engine_id = "prefill-0",
 		.incarnation = incarnation,
 		.now_ns = kvpull_clock_ns(),
-		.tp_size = 1,
+		.rank_count = 1,
 		.caller_count_max = 4,
 		.peer_count_max = 3,
 	};

@@ -324,6 +324,29 @@ WORLD_TEST(ranks_that_are_exchanged_are_handed_over)
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
 }
 
+/* Both have the model's only layer. */
+WORLD_TEST(stages_that_share_a_layer_are_handed_over)
+{
+	static const char *const names[] = { "7-0", "7-1" };
+	struct kvpull_welcome welcome;
+	uint32_t at;
+
+	world_lends(world);
+	world_claim(world, SERIAL, 2);
+	world_poll(world, 2);
+	for (at = 0; at < 2; at++) {
+		const uint32_t peer = world_peer_at(world, names[at]);
+
+		world_challenge(world, peer);
+		world_welcome_fill(world, peer, 0, 1, &welcome);
+		welcome.pp_rank = at;
+		welcome.pp_size = 2;
+		world_welcome_send(world, peer, &welcome);
+	}
+	is_handed_over(world, 0);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
+}
+
 WORLD_TEST(rank_of_a_larger_instance_is_handed_over)
 {
 	world_lends(world);

@@ -384,6 +384,8 @@ void world_log(void *context, uint32_t level, const char *line)
 		(void)snprintf(world->warning, sizeof(world->warning), "%s",
 			       line);
 	}
+	if (level == KVPULL_LOG_WARN && strstr(line, " has layers "))
+		(void)snprintf(world->unfit, sizeof(world->unfit), "%s", line);
 	if (!strncmp(line, "ticket claimed ", 15))
 		(void)snprintf(world->claimed, sizeof(world->claimed), "%s",
 			       line);

@@ -110,6 +110,7 @@ struct world {
 	char warning[512]; /* the last one */
 	uint32_t warnings;
 	char claimed[512]; /* the last line of a claim */
+	char unfit[512];   /* the last warning of a rank's layers */
 };
 
 /* The seam, as the test plays it. */
