@@ -189,11 +189,9 @@ static int bytes_check(const struct kvpull_plan_side *side,
 		       const struct kvpull_compat *compat,
 		       struct kvpull_error_detail *detail)
 {
-	struct kvpull_stage stage;
 	uint32_t i;
 	int code;
 
-	kvpull_plan_layers(side, &stage);
 	for (i = 0; i < side->cache_count; i++) {
 		code = own_bytes_check(side, i, compat, detail);
 		if (code)
@@ -205,7 +203,7 @@ static int bytes_check(const struct kvpull_plan_side *side,
 
 		code = layer_sum_check(side, cache->layer_first, compat,
 				       detail);
-		if (!code && end < stage.layer_end)
+		if (!code && end < compat->layer_count)
 			code = layer_sum_check(side, end, compat, detail);
 		if (code)
 			return code;

@@ -181,7 +181,7 @@ static void payload_check(struct sim_instance *instance,
 	if (kvpull_scheduler_payload_get(instance->scheduler, request->key,
 					 told, sizeof(told), &bytes))
 		return;
-	if (request->good != (UINT64_C(1) << instance->tp) - 1)
+	if (request->good != (UINT64_C(1) << instance->ranks) - 1)
 		sim_fail(
 			world,
 			"request %llu is told the payload of a ticket that was not read",
@@ -240,7 +240,7 @@ static void expiry_note(struct sim_instance *instance,
 /* All ranks told: the blocks are good, or the engine computes by itself. */
 static void settle(struct sim_instance *instance, struct sim_request *request)
 {
-	const uint64_t all = (UINT64_C(1) << instance->tp) - 1;
+	const uint64_t all = (UINT64_C(1) << instance->ranks) - 1;
 
 	if (request->state != SIM_PULLING || request->reported != all)
 		return;
@@ -327,7 +327,7 @@ static void allocate(struct sim_instance *instance, struct sim_request *request,
 		blocks);
 	request->state = SIM_PULLING;
 	request->since_ns = world->now_ns;
-	for (rank = 0; rank < instance->tp; rank++) {
+	for (rank = 0; rank < instance->ranks; rank++) {
 		struct sim_proc *proc = instance->procs[rank];
 
 		request->stall_ns[rank] = proc->stall_ns;

@@ -23,7 +23,7 @@ void sim_fill(struct sim_proc *proc, const struct sim_request *request,
 	uint32_t layer;
 	uint32_t word;
 
-	for (layer = 0; layer < SIM_LAYERS; layer++) {
+	for (layer = proc->layer_first; layer < proc->layer_end; layer++) {
 		const uint32_t place = layer && shape->window ?
 					       request->block_count - 1 - at :
 					       at;
@@ -33,10 +33,11 @@ void sim_fill(struct sim_proc *proc, const struct sim_request *request,
 		const uint32_t row =
 			(layer * shape->heads + (uint32_t)proc->head_first) *
 			row_words;
-		uint8_t *to = proc->memory +
-			      ((size_t)layer * proc->instance->block_count +
-			       request->blocks[at]) *
-				      proc->block_bytes;
+		uint8_t *to =
+			proc->memory + ((size_t)(layer - proc->layer_first) *
+						proc->instance->block_count +
+					request->blocks[at]) *
+					       proc->block_bytes;
 
 		for (word = 0; word < words; word++) {
 			const uint64_t stamp =
@@ -134,7 +135,7 @@ void sim_blocks_give(struct sim_instance *instance, struct sim_request *request)
 	for (at = 0; at < request->block_count; at++) {
 		instance->free_blocks[instance->free_count++] =
 			request->blocks[at];
-		for (rank = 0; rank < instance->tp; rank++)
+		for (rank = 0; rank < instance->ranks; rank++)
 			if (instance->produces && sim_chance(world, 700))
 				sim_fill(instance->procs[rank], request, at,
 					 sim_random(world));
@@ -245,7 +246,7 @@ void sim_engine_step(struct sim_instance *instance)
 		sim_fail(world, "instance %u: no step can be built",
 			 instance->index);
 	instance->stepped_ns = world->now_ns;
-	for (rank = 0; bytes && rank < instance->tp; rank++) {
+	for (rank = 0; bytes && rank < instance->ranks; rank++) {
 		struct sim_proc *proc = instance->procs[rank];
 
 		if (!proc->alive || is_faulty(world))
@@ -303,7 +304,7 @@ int sim_ranks_are_known(const struct sim_instance *instance)
 {
 	uint32_t rank;
 
-	for (rank = 0; rank < instance->tp; rank++)
+	for (rank = 0; rank < instance->ranks; rank++)
 		if (!instance->procs[rank]->known)
 			return 0;
 	return 1;
@@ -327,7 +328,7 @@ void sim_engine_results(struct sim_instance *instance)
 		result_take(instance, packet->bytes, packet->byte_count);
 		sim_queue_pop(&instance->strays);
 	}
-	for (rank = 0; rank < instance->tp; rank++) {
+	for (rank = 0; rank < instance->ranks; rank++) {
 		struct sim_proc *proc = instance->procs[rank];
 
 		while (proc->out_first &&
@@ -425,7 +426,7 @@ static void peers_live_check(struct sim_proc *proc,
 	    request->since_ns <= proc->went_ns)
 		return;
 	peers = &world->instances[world->holds[request->hold].instance];
-	for (rank = 0; rank < peers->tp; rank++)
+	for (rank = 0; rank < peers->ranks; rank++)
 		if (proc->unanswered >> (peers->index * SIM_RANKS_MAX + rank) &
 		    1)
 			return;

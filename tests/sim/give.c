@@ -151,7 +151,7 @@ void sim_give_turn(struct sim_world *world)
 	if (!hold)
 		return;
 	instance = &world->instances[hold->instance];
-	for (rank = 0; rank < instance->tp && instance->alive; rank++) {
+	for (rank = 0; rank < instance->ranks && instance->alive; rank++) {
 		const struct sim_hold *other = hold;
 		uint32_t count = 0;
 

@@ -84,7 +84,7 @@ int sim_connect(struct kvpull_transport *transport, const char *address,
 		.server = server,
 		.instance_id = own->proc->instance->incarnation,
 		.client_rank = own->proc->rank,
-		.client_ranks = own->proc->instance->tp,
+		.client_ranks = own->proc->instance->ranks,
 	};
 	if (server)
 		sim_conn_link(conn);
@@ -567,7 +567,7 @@ void sim_net_run(struct sim_world *world, const struct sim_instance *instance)
 {
 	uint32_t at;
 
-	for (at = 0; world->big && at < instance->tp; at++)
+	for (at = 0; world->big && at < instance->ranks; at++)
 		if (instance->procs[at] && instance->procs[at]->alive)
 			sim_reads_run(instance->procs[at]);
 	for (at = 0; !world->big && at < world->proc_count; at++)

@@ -73,12 +73,12 @@ void sim_oracle_held(struct sim_instance *instance,
 	};
 	memcpy(hold->digest, request->digest, sizeof(hold->digest));
 	memcpy(hold->ticket, ticket, ticket_bytes);
-	for (rank = 0; rank < instance->tp; rank++) {
+	for (rank = 0; rank < instance->ranks; rank++) {
 		hold->tags[rank] = scratch.ticket.ranks[rank].tag;
 		hold->workers[rank] = scratch.ticket.ranks[rank].incarnation;
 	}
 	sim_list_add(&instance->open, world->hold_count);
-	for (rank = 0; rank < instance->tp; rank++)
+	for (rank = 0; rank < instance->ranks; rank++)
 		sim_list_add(&instance->procs[rank]->untaken,
 			     world->hold_count);
 	instance->newest = instance->slots[info.slot] = ++world->hold_count;

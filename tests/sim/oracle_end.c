@@ -47,7 +47,7 @@ void sim_oracle_end(struct sim_world *world)
 						.key);
 		if (instance->free_count != instance->block_count)
 			sim_fail(world, "instance %u has lost blocks", index);
-		for (rank = 0; rank < instance->tp; rank++)
+		for (rank = 0; rank < instance->ranks; rank++)
 			proc_end(instance->procs[rank]);
 		if (kvpull_scheduler_digest(instance->scheduler) !=
 		    instance->digest)

@@ -201,7 +201,7 @@ static int was_given(const struct sim_proc *proc, const struct sim_hold *hold)
 
 	if (hold->ranks[proc->rank].given_by == proc->incarnation)
 		return 1;
-	for (rank = 0; rank < proc->instance->tp; rank++)
+	for (rank = 0; rank < proc->instance->ranks; rank++)
 		if (hold->ranks[rank].reason == KVPULL_END_GIVEN_BACK)
 			return 1;
 	return 0;
@@ -279,7 +279,7 @@ static int is_refused(const struct sim_instance *instance, uint32_t server_rank)
 	/* The consumer's welcome may have to wait for a place. */
 	if (instance->world->shape.places)
 		return 0;
-	for (rank = 0; rank < instance->tp; rank++)
+	for (rank = 0; rank < instance->ranks; rank++)
 		if (instance->stranger ||
 		    !(instance->procs[rank]->misfit ||
 		      instance->procs[rank]->refuses >> server_rank & 1))

@@ -228,7 +228,7 @@ static void ended_check(struct sim_proc *proc, const struct sim_hold *hold,
 
 	if (reason == KVPULL_END_RANK) {
 		cause |= instance->restarts != 0;
-		for (rank = 0; rank < instance->tp; rank++)
+		for (rank = 0; rank < instance->ranks; rank++)
 			cause |= hold->ranks[rank].sent_by &&
 				 hold->ranks[rank].reason &&
 				 hold->ranks[rank].reason !=

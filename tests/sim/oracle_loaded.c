@@ -15,7 +15,8 @@ static void block_check(const struct sim_proc *proc,
 			      (uint32_t)proc->head_first) *
 			     row_words;
 	const uint8_t *from =
-		proc->memory + ((size_t)layer * proc->instance->block_count +
+		proc->memory + ((size_t)(layer - proc->layer_first) *
+					proc->instance->block_count +
 				id) * proc->block_bytes;
 	uint32_t word;
 
@@ -41,9 +42,9 @@ void sim_oracle_loaded(struct sim_proc *proc, const struct sim_request *request)
 	uint32_t layer;
 	uint32_t at;
 
-	for (layer = 0; layer < SIM_LAYERS; layer++) {
+	for (layer = proc->layer_first; layer < proc->layer_end; layer++) {
 		sim_group_fill(world, request, hold->block_count,
-			       world->shape.window ? layer : 0, &group);
+			       layer && world->shape.window, &group);
 		for (at = 0; at < group.count; at++)
 			block_check(proc, request, layer,
 				    layer && world->shape.state ?

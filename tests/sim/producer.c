@@ -53,7 +53,7 @@ static void prefill(struct sim_instance *instance)
 		request->computed =
 			1 + (uint32_t)sim_below(world, request->tokens);
 	for (at = 0; at < count && !request->flags; at++)
-		for (rank = 0; rank < instance->tp; rank++)
+		for (rank = 0; rank < instance->ranks; rank++)
 			sim_fill(instance->procs[rank], request, at,
 				 request->content);
 	call.key = request->key;
@@ -218,7 +218,7 @@ static void write_late(struct sim_instance *instance,
 		       struct sim_request *request)
 {
 	const uint32_t rank =
-		(uint32_t)sim_below(instance->world, instance->tp);
+		(uint32_t)sim_below(instance->world, instance->ranks);
 	const uint64_t bit = UINT64_C(1) << rank;
 	struct sim_proc *proc = instance->procs[rank];
 	uint32_t at;
@@ -238,7 +238,7 @@ void sim_producer_sent(struct sim_proc *proc,
 {
 	struct sim_instance *instance = proc->instance;
 	struct sim_request *request = sim_request_find(instance, record->key);
-	const uint64_t all = (UINT64_C(1) << instance->tp) - 1;
+	const uint64_t all = (UINT64_C(1) << instance->ranks) - 1;
 
 	/* sim_oracle_sent() judged it; only a rank's second worker may repeat. */
 	if (!request || request->state != SIM_HELD)
@@ -307,7 +307,7 @@ static void revoke_staged(struct sim_instance *instance)
 	struct sim_world *world = instance->world;
 	uint32_t rank;
 
-	for (rank = 0; rank < instance->tp; rank++) {
+	for (rank = 0; rank < instance->ranks; rank++) {
 		struct sim_proc *proc = instance->procs[rank];
 		struct kvpull_hold_counts counts;
 
@@ -322,7 +322,8 @@ static void revoke_staged(struct sim_instance *instance)
 static void instance_revoke(struct sim_instance *instance)
 {
 	struct sim_world *world = instance->world;
-	struct sim_proc *proc = instance->procs[sim_below(world, instance->tp)];
+	struct sim_proc *proc =
+		instance->procs[sim_below(world, instance->ranks)];
 
 	sim_trace(world, "instance %lu revokes", instance->index, 0, 0);
 	instance->revoked = 1;

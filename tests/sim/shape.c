@@ -11,13 +11,14 @@
 #define SEED_FACTOR UINT64_C(0xd1342543de82ef95)
 /*
  * Seeds that failed once (main.c) have no thread, no pace, no changes, no gives or
- * places, and no ranks.
+ * places, no ranks and no stages.
  */
 #define TIME_SALT 145
 #define CHANGE_SALT 136
 #define STATE_SALT 35
 #define GIVE_SALT 8314
 #define RANK_SALT 1660660
+#define STAGE_SALT 350035
 
 static uint64_t draw(struct sim_world *world, uint64_t bound)
 {
@@ -32,6 +33,7 @@ static void plain_fill(struct sim_shape *shape)
 {
 	*shape = (struct sim_shape){
 		.heads = 2,
+		.layers = 2,
 		.ring_records = 16,
 		.holds = 16,
 		.families = 16, /* a live one finds room */
@@ -163,6 +165,20 @@ static void rank_draw(struct sim_world *world)
 	sim_trace(world, "ranked %lu", world->shape.ranked, 0, 0);
 }
 
+/* Likewise: with four layers there are stages of unlike lengths. */
+static void stage_draw(struct sim_world *world)
+{
+	const uint64_t state = world->shape_state;
+	struct sim_shape *shape = &world->shape;
+
+	world->shape_state = world->seed * SEED_FACTOR ^ STAGE_SALT;
+	shape->staged = !shape->crowd && draw(world, 3) == 0;
+	if (shape->staged)
+		shape->layers = SIM_LAYERS_MAX;
+	world->shape_state = state;
+	sim_trace(world, "staged %lu", shape->staged, 0, 0);
+}
+
 /* Draws from numbers of its own. A state is the last block of what was computed. */
 static void state_draw(struct sim_world *world)
 {
@@ -211,6 +227,7 @@ void sim_shape_draw(struct sim_world *world)
 	give_draw(world);
 	state_draw(world);
 	rank_draw(world);
+	stage_draw(world);
 	sim_trace(world, "wide: %lu heads, replicated %lu, network %lu",
 		  shape->heads, shape->replicated, shape->network);
 	sim_trace(world, "keyed %lu, partial %lu, impatient %lu", shape->keyed,
@@ -244,4 +261,32 @@ uint32_t sim_shape_tp(struct sim_world *world, uint32_t index)
 	if (!index)
 		world->shape.peers = tp;
 	return world->shape.peers;
+}
+
+void sim_shape_stages(struct sim_world *world, uint32_t index, uint32_t tp,
+		      struct sim_stages *stages)
+{
+	const uint64_t state = world->shape_state;
+	const uint32_t layers = world->shape.layers;
+	uint32_t at;
+
+	*stages = (struct sim_stages){ .count = 1 };
+	world->shape_state = (world->seed * SEED_FACTOR ^ STAGE_SALT) + index;
+	if (world->shape.staged)
+		stages->count = 1 + (uint32_t)draw(world, SIM_STAGES_MAX);
+	while (stages->count * tp > SIM_RANKS_MAX)
+		stages->count--;
+	/* Each stage leaves a layer at least to each one behind it. */
+	for (at = 0; at + 1 < stages->count; at++) {
+		const uint32_t first = at ? stages->ends[at - 1] : 0;
+
+		stages->ends[at] =
+			first + 1 +
+			(uint32_t)draw(world, layers - first -
+						      (stages->count - at - 1));
+	}
+	stages->ends[at] = layers;
+	world->shape_state = state;
+	sim_trace(world, "instance %lu: %lu stages of %lu ranks", index,
+		  stages->count, tp);
 }

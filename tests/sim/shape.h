@@ -33,6 +33,18 @@ struct sim_shape {
 	uint32_t gives;   /* consumers are refused, and tickets given back */
 	uint32_t places;  /* consumers_max; 0: as many as callers */
 	uint32_t ranked;  /* requests have unlike priorities */
+	uint32_t layers;  /* of the model */
+	uint32_t staged; /* instances are pipelines of unlike numbers of stages */
+};
+
+#define SIM_RANKS_MAX 8u
+#define SIM_LAYERS_MAX 4u
+#define SIM_STAGES_MAX 4u
+
+/* The pipeline of an instance. */
+struct sim_stages {
+	uint32_t count;
+	uint32_t ends[SIM_STAGES_MAX]; /* layer behind the last of each */
 };
 
 enum sim_fault {
@@ -54,5 +66,8 @@ void sim_shape_draw(struct sim_world *world);
 /* Is the instance of that index a producer? */
 int sim_produces(const struct sim_world *world, uint32_t index);
 uint32_t sim_shape_tp(struct sim_world *world, uint32_t index);
+/* Draws stages of an instance with that many ranks in each. */
+void sim_shape_stages(struct sim_world *world, uint32_t index, uint32_t tp,
+		      struct sim_stages *stages);
 
 #endif /* KVPULL_SIM_SHAPE_H */

@@ -19,9 +19,7 @@
 #define SIM_PROCS_MAX 160u /* processes of a small world, dead ones too */
 #define SIM_CONNS_MAX 512u
 #define SIM_INSTANCES_MAX 5u
-#define SIM_RANKS_MAX 8u
 #define SIM_BLOCKS 24u /* of an instance's pool, in a small world */
-#define SIM_LAYERS 2u
 #define SIM_HEAD_BYTES 32u
 #define SIM_BLOCK_TOKENS 16u
 #define SIM_REQUEST_BLOCKS 4u /* of one request, at most */
@@ -189,6 +187,7 @@ struct sim_proc {
 	struct sim_transport transport;
 	uint32_t index;
 	uint32_t rank;
+	uint32_t layer_first, layer_end; /* of its stage */
 	uint32_t alive;
 	uint32_t readable; /* its memory, after its death */
 	uint32_t poll_count;
@@ -280,7 +279,8 @@ struct sim_instance {
 	struct sim_world *world;
 	uint32_t index;
 	uint32_t produces;
-	uint32_t tp;
+	uint32_t ranks; /* of all stages */
+	struct sim_stages stages;
 	uint32_t alive;
 	uint32_t one_process; /* reports are handled in the poll that made them */
 	uint32_t share_prefix;

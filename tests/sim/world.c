@@ -72,7 +72,7 @@ static struct kvpull_model model_of(const struct sim_instance *instance)
 								    "sim",
 		.dtype = "u8",
 		.layout = "LBHNC",
-		.layer_count = SIM_LAYERS,
+		.layer_count = world->shape.layers,
 		.head_count = world->shape.heads,
 		.head_bytes = SIM_HEAD_BYTES / SIM_BLOCK_TOKENS,
 		.replicated = world->shape.replicated,
@@ -92,12 +92,16 @@ static struct kvpull_open_params params_of(const struct sim_instance *instance,
 					   uint32_t rank,
 					   const struct kvpull_model *model)
 {
+	const uint32_t tp = instance->ranks / instance->stages.count;
+
 	return (struct kvpull_open_params){
 		.struct_size = sizeof(struct kvpull_open_params),
 		.model = model,
 		.engine_id = instance->produces ? "producer" : "consumer",
-		.tp_size = instance->tp,
-		.tp_rank = rank,
+		.tp_size = tp,
+		.tp_rank = rank % tp,
+		.pp_size = instance->stages.count,
+		.pp_rank = rank / tp,
 		.groups = instance->world->shape.state ? state_groups : groups,
 		.group_count = instance->world->shape.window ? 2 : 1,
 	};
@@ -200,8 +204,8 @@ void sim_instance_open(struct sim_instance *instance)
 		.log = &instance->log,
 		.config = &instance->config,
 		.compat = &compat,
-		.rank_count = instance->tp,
-		.pp_size = 1,
+		.rank_count = instance->ranks,
+		.pp_size = instance->stages.count,
 	};
 	uint32_t rank;
 	uint32_t at;
@@ -234,7 +238,7 @@ void sim_instance_open(struct sim_instance *instance)
 	instance->alive = 1;
 	instance->revoked = instance->restarts = instance->draining = 0;
 	instance->suspects = 0;
-	for (rank = 0; rank < instance->tp; rank++) {
+	for (rank = 0; rank < instance->ranks; rank++) {
 		sim_rank_open(instance, rank);
 		/*
 		 * A rank that is not announced now is known by its first
@@ -291,7 +295,7 @@ static void scheduler_close(struct sim_instance *instance)
 	instance->alive = 0;
 	instance->incarnation = 0;
 	sim_queue_clear(&instance->strays);
-	for (rank = 0; rank < instance->tp; rank++)
+	for (rank = 0; rank < instance->ranks; rank++)
 		sim_queue_clear(&instance->late[rank]);
 }
 
@@ -299,7 +303,7 @@ void sim_instance_kill(struct sim_instance *instance)
 {
 	uint32_t rank;
 
-	for (rank = 0; rank < instance->tp; rank++) {
+	for (rank = 0; rank < instance->ranks; rank++) {
 		sim_rank_kill(instance, rank);
 		instance->rank_restart_ns[rank] = 0;
 	}
@@ -327,7 +331,7 @@ void sim_instance_close(struct sim_instance *instance)
 
 	if (!instance->alive)
 		return;
-	for (rank = 0; rank < instance->tp; rank++) {
+	for (rank = 0; rank < instance->ranks; rank++) {
 		sim_trace(instance->world, "process %lu is closed",
 			  instance->procs[rank]->index, 0, 0);
 		if (instance->procs[rank]->alive)
@@ -349,7 +353,7 @@ static void disaster(struct sim_world *world)
 {
 	struct sim_instance *instance =
 		&world->instances[sim_below(world, world->instance_count)];
-	const uint32_t rank = (uint32_t)sim_below(world, instance->tp);
+	const uint32_t rank = (uint32_t)sim_below(world, instance->ranks);
 
 	if (!instance->alive || instance->abandoned ||
 	    world->proc_count + 8 > world->shape.procs)
@@ -385,7 +389,7 @@ static void recover(struct sim_instance *instance)
 			sim_instance_open(instance);
 		return;
 	}
-	for (rank = 0; rank < instance->tp; rank++) {
+	for (rank = 0; rank < instance->ranks; rank++) {
 		if (!instance->rank_restart_ns[rank] ||
 		    world->now_ns < instance->rank_restart_ns[rank])
 			continue;
@@ -412,7 +416,7 @@ static void stall(struct sim_world *world)
 		instance->stalled_ns = until_ns;
 		sim_trace(world, "instance %lu stalls", instance->index, 0, 0);
 	} else if (instance->alive) {
-		instance->procs[sim_below(world, instance->tp)]->frozen_ns =
+		instance->procs[sim_below(world, instance->ranks)]->frozen_ns =
 			until_ns;
 	}
 }
@@ -445,7 +449,7 @@ static void instance_turn(struct sim_instance *instance)
 			sim_consumer_turn(instance);
 		sim_engine_step(instance);
 	}
-	for (rank = 0; rank < instance->tp; rank++)
+	for (rank = 0; rank < instance->ranks; rank++)
 		if (sim_chance(world, 600))
 			sim_proc_turn(instance->procs[rank]);
 	if (world->now_ns >= instance->stalled_ns && !instance->abandoned)
@@ -576,9 +580,11 @@ static void world_fill(struct sim_world *world)
 		instance->world = world;
 		instance->index = at;
 		instance->produces = sim_produces(world, at) != 0;
-		instance->tp = 1 + (uint32_t)sim_below(world, 2);
+		instance->ranks = 1 + (uint32_t)sim_below(world, 2);
 		if (world->shape.wide)
-			instance->tp = sim_shape_tp(world, at);
+			instance->ranks = sim_shape_tp(world, at);
+		sim_shape_stages(world, at, instance->ranks, &instance->stages);
+		instance->ranks *= instance->stages.count;
 		instance->one_process = (uint32_t)sim_chance(world, 500);
 		instance->share_prefix = (uint32_t)sim_chance(world, 700);
 		instance->splits = (uint32_t)sim_chance(world, 500);

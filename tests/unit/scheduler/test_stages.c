@@ -121,6 +121,19 @@ UNIT_TEST(layers_of_a_new_worker_are_compared_again)
 	world_close(world);
 }
 
+UNIT_TEST(new_worker_need_not_have_the_layers_of_the_old_one)
+{
+	struct world *world = opened_silent();
+	struct kvpull_rank_info info = rank_of(world, 2);
+
+	assert_int_equal(told(world, &info), 0);
+	world_worker_start(world, 2, 4711);
+	info = rank_of(world, 2);
+	info.stage.layer_end = 5;
+	assert_int_equal(told(world, &info), 0);
+	world_close(world);
+}
+
 UNIT_TEST(rank_of_another_number_of_stages_is_refused)
 {
 	struct world *world = opened_silent();
