@@ -50,10 +50,11 @@ static void rank_fill(struct engine *engine, uint32_t rank, uint32_t layer,
 	uint64_t *const taken = words_take(engine);
 	/* Blocks are multiples of 64 bytes in page-aligned memory. */
 	uint64_t *const to = taken ? taken : (uint64_t *)(void *)at;
+	const uint64_t place = engine_tp_rank(engine, rank);
 	uint64_t word;
 
 	for (word = 0; word < words; word++)
-		to[word] = pattern(seed + layer, rank * words + word);
+		to[word] = pattern(seed + layer, place * words + word);
 	if (taken)
 		engine->gpu->put((uint64_t)(uintptr_t)at, taken, words * 8);
 	free(taken);
@@ -66,16 +67,26 @@ static uint64_t rank_wrong(const struct engine *engine, uint32_t rank,
 	uint8_t *const at = block_at(engine, rank, layer, id);
 	uint64_t *const taken = words_take(engine);
 	const uint64_t *const from = taken ? taken : (uint64_t *)(void *)at;
+	const uint64_t place = engine_tp_rank(engine, rank);
 	uint64_t wrong = 0;
 	uint64_t word;
 
 	if (taken)
 		engine->gpu->get((uint64_t)(uintptr_t)at, taken, words * 8);
 	for (word = 0; word < words; word++)
-		if (from[word] != pattern(seed + layer, rank * words + word))
+		if (from[word] != pattern(seed + layer, place * words + word))
 			wrong += 8;
 	free(taken);
 	return wrong;
+}
+
+/* Other stages' layers are not written here, and must not be read here. */
+static int has_layer(const struct engine *engine, uint32_t rank, uint32_t layer)
+{
+	const uint32_t stage = engine_pp_rank(engine, rank);
+
+	return layer >= engine_stage_first(engine, stage) &&
+	       layer < engine_stage_first(engine, stage + 1);
 }
 
 void engine_block_fill(struct engine *engine, uint32_t group, uint32_t id,
@@ -86,7 +97,7 @@ void engine_block_fill(struct engine *engine, uint32_t group, uint32_t id,
 	uint32_t layer;
 	uint32_t rank;
 
-	for (rank = 0; rank < engine->tp_size; rank++) {
+	for (rank = 0; rank < engine->rank_count; rank++) {
 		if (carrier) {
 			carrier->fill(carrier->context, rank, group, id, seed);
 			continue;
@@ -95,7 +106,8 @@ void engine_block_fill(struct engine *engine, uint32_t group, uint32_t id,
 			continue;
 		for (layer = first; layer < first + group_layers(engine);
 		     layer++)
-			rank_fill(engine, rank, layer, id, seed);
+			if (has_layer(engine, rank, layer))
+				rank_fill(engine, rank, layer, id, seed);
 	}
 }
 
@@ -108,7 +120,7 @@ uint64_t engine_block_wrong(const struct engine *engine, uint32_t group,
 	uint32_t layer;
 	uint32_t rank;
 
-	for (rank = 0; rank < engine->tp_size; rank++) {
+	for (rank = 0; rank < engine->rank_count; rank++) {
 		if (carrier) {
 			wrong += carrier->wrong(carrier->context, rank, group,
 						id, seed);
@@ -118,7 +130,9 @@ uint64_t engine_block_wrong(const struct engine *engine, uint32_t group,
 			continue;
 		for (layer = first; layer < first + group_layers(engine);
 		     layer++)
-			wrong += rank_wrong(engine, rank, layer, id, seed);
+			if (has_layer(engine, rank, layer))
+				wrong += rank_wrong(engine, rank, layer, id,
+						    seed);
 	}
 	return wrong;
 }

@@ -68,7 +68,7 @@ const struct kvpull_connector_ops *engine_library(void)
 
 static uint32_t rank_heads(const struct engine *engine)
 {
-	return ENGINE_HEADS / engine->tp_size;
+	return ENGINE_HEADS * engine->pp_size / engine->rank_count;
 }
 
 static int memory_take(struct engine *engine, uint32_t rank)
@@ -95,11 +95,51 @@ static int memory_take(struct engine *engine, uint32_t rank)
 	return 0;
 }
 
-static int regions_register(struct engine *engine, uint32_t rank,
-			    struct kvpull_error_detail *detail)
+/* The layers of a rank's stage: a cache a group that has any of them. */
+static uint32_t caches_fill(const struct engine *engine, uint32_t rank,
+			    struct kvpull_cache caches[KVPULL_GROUPS_MAX])
 {
 	const struct engine_shape *shape = &engine->shape;
 	const uint32_t layers = shape->layer_count / shape->group_count;
+	const uint32_t stage = engine_pp_rank(engine, rank);
+	const uint32_t begin = engine_stage_first(engine, stage);
+	const uint32_t behind = engine_stage_first(engine, stage + 1);
+	uint32_t count = 0;
+	uint32_t group;
+
+	for (group = 0; group < shape->group_count; group++) {
+		uint32_t first = group * layers;
+		uint32_t end = first + layers;
+
+		if (first < begin)
+			first = begin;
+		if (end > behind)
+			end = behind;
+		if (first >= end)
+			continue;
+		caches[count++] = (struct kvpull_cache){
+			.struct_size = sizeof(*caches),
+			.group_index = group,
+			.layer_first = first,
+			.layer_count = end - first,
+			.offset = first * engine_layer_bytes(engine),
+			.layer_stride = engine_layer_bytes(engine),
+			.block_stride = engine_rank_block_bytes(engine),
+			.head_stride = shape->block_bytes / ENGINE_HEADS,
+			.block_count = shape->block_count,
+			.row_count = 1,
+			.head_first = engine_tp_rank(engine, rank) *
+				      rank_heads(engine),
+			.head_count = rank_heads(engine),
+			.head_bytes = shape->block_bytes / ENGINE_HEADS,
+		};
+	}
+	return count;
+}
+
+static int regions_register(struct engine *engine, uint32_t rank,
+			    struct kvpull_error_detail *detail)
+{
 	struct kvpull_cache caches[KVPULL_GROUPS_MAX];
 	const struct kvpull_region region = {
 		.struct_size = sizeof(region),
@@ -116,26 +156,9 @@ static int regions_register(struct engine *engine, uint32_t rank,
 		.regions = &region,
 		.caches = caches,
 		.region_count = 1,
-		.cache_count = shape->group_count,
+		.cache_count = caches_fill(engine, rank, caches),
 	};
-	uint32_t group;
 
-	for (group = 0; group < shape->group_count; group++)
-		caches[group] = (struct kvpull_cache){
-			.struct_size = sizeof(caches[group]),
-			.group_index = group,
-			.layer_first = group * layers,
-			.layer_count = layers,
-			.offset = group * layers * engine_layer_bytes(engine),
-			.layer_stride = engine_layer_bytes(engine),
-			.block_stride = engine_rank_block_bytes(engine),
-			.head_stride = shape->block_bytes / ENGINE_HEADS,
-			.block_count = shape->block_count,
-			.row_count = 1,
-			.head_first = rank * rank_heads(engine),
-			.head_count = rank_heads(engine),
-			.head_bytes = shape->block_bytes / ENGINE_HEADS,
-		};
 	return engine->ops->worker->regions_register(engine->workers[rank],
 						     &regions, detail);
 }
@@ -147,7 +170,8 @@ static int rank_open(struct engine *engine,
 	struct kvpull_open_params own = *params;
 	int code;
 
-	own.tp_rank = rank;
+	own.tp_rank = engine_tp_rank(engine, rank);
+	own.pp_rank = engine_pp_rank(engine, rank);
 	code = engine->ops->worker->open(&own, &engine->workers[rank], detail);
 	if (code)
 		return code;
@@ -190,7 +214,7 @@ static int ranks_open(struct engine *engine, const struct engine_params *params,
 	uint32_t rank;
 	int code = 0;
 
-	for (rank = 0; !code && rank < params->tp_size; rank++) {
+	for (rank = 0; !code && rank < engine->rank_count; rank++) {
 		if (params->part == ENGINE_WHOLE ||
 		    (params->part == ENGINE_RANK && params->rank == rank))
 			code = rank_open(engine, open, rank, detail);
@@ -224,6 +248,7 @@ static int halves_open(struct engine *engine,
 		.model = &model,
 		.engine_id = params->engine_id,
 		.tp_size = params->tp_size,
+		.pp_size = params->pp_size,
 		.groups = groups,
 		.group_bytes = sizeof(*groups),
 		.group_count = params->shape.group_count,
@@ -278,7 +303,8 @@ int engine_open(struct engine *engine, const struct engine_params *params)
 	memset(engine, 0, sizeof(*engine));
 	engine->ops = params->ops;
 	engine->shape = *shape;
-	engine->tp_size = params->tp_size;
+	engine->pp_size = params->pp_size ? params->pp_size : 1;
+	engine->rank_count = params->tp_size * engine->pp_size;
 	engine->gpu = params->gpu;
 	engine->foreign = params->foreign;
 	engine->device = params->device;
@@ -305,7 +331,7 @@ void engine_close(struct engine *engine)
 {
 	uint32_t rank;
 
-	for (rank = 0; rank < engine->tp_size; rank++) {
+	for (rank = 0; rank < engine->rank_count; rank++) {
 		if (engine->workers[rank])
 			engine->ops->worker->close(engine->workers[rank]);
 		if (engine->foreign && engine->memory[rank])
@@ -375,7 +401,7 @@ static void report_settle(struct engine *engine, struct engine_report *report)
 {
 	uint32_t rank;
 
-	for (rank = 0; rank < engine->tp_size; rank++) {
+	for (rank = 0; rank < engine->rank_count; rank++) {
 		if (report->ranks & UINT64_C(1) << rank)
 			continue;
 		if (!is_lost(engine, rank, report->key, report->kind))
@@ -509,7 +535,7 @@ uint32_t engine_waits(const struct engine *engine,
 {
 	uint32_t rank;
 
-	for (rank = 0; rank < engine->tp_size; rank++) {
+	for (rank = 0; rank < engine->rank_count; rank++) {
 		waits[rank].fd =
 			engine->ops->worker->event_fd(engine->workers[rank]);
 		waits[rank].events = POLLIN;
@@ -545,7 +571,7 @@ int engine_poll(struct engine *engine)
 	uint32_t rank;
 	int code = 0;
 
-	for (rank = 0; !code && rank < engine->tp_size; rank++)
+	for (rank = 0; !code && rank < engine->rank_count; rank++)
 		code = rank_step(engine, rank, 0);
 	return code;
 }
@@ -559,9 +585,9 @@ int engine_step(struct engine *engine)
 	code = engine->ops->scheduler->step_build(
 		engine->scheduler, engine->bytes, engine->bytes_capacity,
 		&step_bytes);
-	for (rank = 0; !code && rank < engine->tp_size; rank++)
+	for (rank = 0; !code && rank < engine->rank_count; rank++)
 		code = rank_step(engine, rank, step_bytes);
-	for (rank = 0; !code && rank < engine->tp_size; rank++)
+	for (rank = 0; !code && rank < engine->rank_count; rank++)
 		code = rank_result(engine, rank);
 	return code;
 }

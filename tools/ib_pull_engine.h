@@ -74,6 +74,7 @@ struct engine_params {
 	const char *engine_id;
 	struct engine_shape shape;
 	uint32_t tp_size;
+	uint32_t pp_size; /* 0: 1; stages have about as many layers each */
 	/* NULL: host memory. Else the blocks are the GPU's. */
 	const struct engine_gpu *gpu;
 	uint32_t foreign; /* 1: own memory, not the provider's */
@@ -119,7 +120,8 @@ struct engine_report {
 struct engine {
 	const struct kvpull_connector_ops *ops;
 	struct engine_shape shape;
-	uint32_t tp_size;
+	uint32_t rank_count; /* tp_size * pp_size */
+	uint32_t pp_size;
 	struct kvpull_scheduler *scheduler;
 	struct kvpull_worker *workers[ENGINE_RANKS_MAX];
 	uint8_t *memory[ENGINE_RANKS_MAX];
@@ -146,10 +148,30 @@ struct engine {
 	uint64_t first_key[ENGINE_RANKS_MAX];
 };
 
+/* The stage of a rank, and its place there. */
+static inline uint32_t engine_pp_rank(const struct engine *engine,
+				      uint32_t rank)
+{
+	return rank / (engine->rank_count / engine->pp_size);
+}
+
+static inline uint32_t engine_tp_rank(const struct engine *engine,
+				      uint32_t rank)
+{
+	return rank % (engine->rank_count / engine->pp_size);
+}
+
+/* The first layer of a stage; of the one behind the last: how many there are. */
+static inline uint32_t engine_stage_first(const struct engine *engine,
+					  uint32_t pp_rank)
+{
+	return engine->shape.layer_count * pp_rank / engine->pp_size;
+}
+
 /* Bytes of a block of one layer, and of a layer, in a rank's memory. */
 static inline uint64_t engine_rank_block_bytes(const struct engine *engine)
 {
-	return engine->shape.block_bytes / engine->tp_size;
+	return engine->shape.block_bytes * engine->pp_size / engine->rank_count;
 }
 
 static inline uint64_t engine_layer_bytes(const struct engine *engine)

@@ -324,7 +324,7 @@ static void drain(struct consumer *consumer)
 	do {
 		(void)step(consumer);
 		result->tables_left = 0;
-		for (rank = 0; rank < engine->tp_size; rank++)
+		for (rank = 0; rank < engine->rank_count; rank++)
 			result->tables_left += left_of(consumer, rank);
 		if ((uint32_t)engine->ops->scheduler->has_pending(
 			    engine->scheduler) &

@@ -87,7 +87,7 @@ static int is_owed(struct release *release)
 	uint64_t owed = 0;
 	uint32_t rank;
 
-	for (rank = 0; rank < engine->tp_size; rank++)
+	for (rank = 0; rank < engine->rank_count; rank++)
 		owed += engine_count(engine, rank, "releases_queued");
 	return owed || engine_has_step(engine);
 }

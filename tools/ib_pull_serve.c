@@ -215,7 +215,7 @@ static uint64_t count_all(const struct engine *engine, const char *name)
 	uint64_t count = 0;
 	uint32_t rank;
 
-	for (rank = 0; rank < engine->tp_size; rank++)
+	for (rank = 0; rank < engine->rank_count; rank++)
 		count += engine_count(engine, rank, name);
 	return count;
 }

@@ -92,7 +92,7 @@ void ib_times_routes(const struct engine *engine, struct ib_result *result)
 	struct kvpull_peer_info peers[PEERS_MAX];
 	uint32_t rank;
 
-	for (rank = 0; rank < engine->tp_size; rank++) {
+	for (rank = 0; rank < engine->rank_count; rank++) {
 		int count =
 			engine->ops->worker->peers(engine->workers[rank], peers,
 						   PEERS_MAX, sizeof(*peers));

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* F3: tensor parallel sizes that differ, both ways, and at one ticket. */
+/*
+ * F3: tensor parallel sizes and pipelines that differ, both ways, and at one ticket.
+ */
 #include "tests/scenario/family.h"
 
 #define LIMIT_NS (10 * SCENARIO_NS_PER_S * patience())
@@ -39,6 +41,52 @@ static void f3_two_to_two(const struct scenario *scenario)
 static void f3_four_to_two(const struct scenario *scenario)
 {
 	sizes_run(scenario, 4, 2);
+}
+
+/* Seven layers: stages have unlike lengths, and those of two sides cross. */
+static void stages_run(const struct scenario *scenario, uint32_t p_pp,
+		       uint32_t p_tp, uint32_t d_pp, uint32_t d_tp)
+{
+	const struct family_setup setup = {
+		.p_tp = p_tp,
+		.p_pp = p_pp,
+		.d_count = 2,
+		.d_tp = { d_tp, d_tp },
+		.d_pp = d_pp,
+		.layers = 7,
+		.siblings = 4,
+		.blocks = BLOCKS,
+		.batches = scenario->full ? 200 : 8,
+		.a_batch = 4,
+		.split = 1,
+	};
+
+	family_run(scenario, &setup);
+}
+
+static void f3_stages_two_to_one(const struct scenario *scenario)
+{
+	stages_run(scenario, 2, 1, 1, 1);
+}
+
+static void f3_stages_one_to_two(const struct scenario *scenario)
+{
+	stages_run(scenario, 1, 1, 2, 1);
+}
+
+static void f3_stages_two_to_two(const struct scenario *scenario)
+{
+	stages_run(scenario, 2, 2, 2, 1);
+}
+
+static void f3_stages_four_to_two(const struct scenario *scenario)
+{
+	stages_run(scenario, 4, 1, 2, 2);
+}
+
+static void f3_stages_three_to_two(const struct scenario *scenario)
+{
+	stages_run(scenario, 3, 1, 2, 1);
 }
 
 /*
@@ -274,5 +322,15 @@ const struct scenario_case scenario_f3[] = {
 	  30, 120 },
 	{ "F3g", "tickets that wait leave connections to a pull", f3_waits, 30,
 	  120 },
+	{ "F3h", "a producer of two stages, consumers of one",
+	  f3_stages_two_to_one, 30, 120 },
+	{ "F3i", "a producer of one stage, consumers of two",
+	  f3_stages_one_to_two, 30, 120 },
+	{ "F3j", "two stages on both sides, of two ranks and of one",
+	  f3_stages_two_to_two, 30, 120 },
+	{ "F3k", "a producer of four stages, consumers of two, of two ranks",
+	  f3_stages_four_to_two, 30, 120 },
+	{ "F3l", "stages that cross: a producer of three, consumers of two",
+	  f3_stages_three_to_two, 30, 120 },
 	{ 0 },
 };

@@ -43,7 +43,7 @@ uint32_t f5_tables_are_empty(struct f5_side *side)
 	if (counts.holds_live || counts.families_live || counts.tickets_live ||
 	    engine->free_count != engine->shape.block_count)
 		return 0;
-	for (rank = 0; rank < engine->tp_size; rank++) {
+	for (rank = 0; rank < engine->rank_count; rank++) {
 		const union kvpull_worker_counts worker = worker_counts(
 			engine->ops->worker, engine->workers[rank]);
 

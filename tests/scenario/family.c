@@ -34,11 +34,13 @@ void family_open(const struct scenario *scenario,
 		.shape = { .block_bytes = 4096,
 			   .block_count = setup->blocks * setup->a_batch *
 					  setup->d_count,
-			   .layer_count = 2,
+			   .layer_count = setup->layers ? setup->layers : 2,
 			   .group_count = 1,
 			   .block_tokens = 16 },
 		.tp_size = setup->p_tp,
+		.pp_size = setup->p_pp,
 		.gpu = setup->gpu,
+		.split = setup->split,
 		.scribble = 1,
 	};
 	uint32_t index;
@@ -49,6 +51,8 @@ void family_open(const struct scenario *scenario,
 	for (index = 0; index < setup->d_count; index++) {
 		params.id = names[index];
 		params.tp_size = setup->d_tp[index];
+		params.pp_size = setup->d_pp;
+		params.split = setup->split;
 		node_open(&consumers[index], &params);
 	}
 }
@@ -152,7 +156,8 @@ static void stats_check(struct node *p, struct node *consumers,
 
 	node_check_empty(p);
 	node_stats_get(p, &stats);
-	for (index = 0; index < setup->p_tp; index++)
+	for (index = 0; index < setup->p_tp * (setup->p_pp ? setup->p_pp : 1);
+	     index++)
 		scenario_check(
 			!stats.ranks[index].holds_expired &&
 				!stats.ranks[index].unknown &&

@@ -9,8 +9,12 @@
 
 struct family_setup {
 	uint32_t p_tp;
+	uint32_t p_pp; /* 0: 1 */
 	uint32_t d_count;
 	uint32_t d_tp[FAMILY_CONSUMERS_MAX];
+	uint32_t d_pp;   /* of each; 0: 1 */
+	uint32_t layers; /* 0: 2 */
+	uint32_t split;  /* each rank is a process */
 	uint32_t siblings;
 	uint32_t blocks; /* of a request, a group */
 	uint32_t batches;

@@ -86,6 +86,7 @@ struct node_params {
 	const char *config; /* more JSON members, "" or "\"lease_ms\":10" */
 	struct engine_shape shape;
 	uint32_t tp_size;
+	uint32_t pp_size; /* 0: 1 */
 	uint32_t foreign;
 	uint32_t gpu;      /* blocks of a GPU's; not with split */
 	uint32_t device;   /* memory that no device exported */

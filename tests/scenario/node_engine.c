@@ -399,7 +399,7 @@ static void stats_give(struct server *server, struct node_message *message)
 
 	stats.scheduler =
 		scheduler_counts(engine->ops->scheduler, engine->scheduler);
-	for (rank = 0; rank < engine->tp_size; rank++) {
+	for (rank = 0; rank < engine->rank_count; rank++) {
 		if (server->params->split) {
 			ranks_stats(&server->ranks, rank, &stats.ranks[rank]);
 			continue;
@@ -438,7 +438,7 @@ static void holds_revoke(struct server *server, struct node_message *message)
 	uint32_t rank;
 
 	message->code = 0;
-	for (rank = 0; rank < engine->tp_size; rank++)
+	for (rank = 0; rank < engine->rank_count; rank++)
 		message->code +=
 			engine->ops->worker->revoke_all(engine->workers[rank]);
 }
@@ -566,7 +566,7 @@ static void turn(struct server *server, struct pollfd *fds, uint32_t count)
 	}
 	while (engine_event(&server->engine, &event))
 		event_take(server, &event);
-	if (server->engine.tp_size == 1 && !server->params->split)
+	if (server->engine.rank_count == 1 && !server->params->split)
 		releases_watch(server);
 }
 
@@ -579,6 +579,7 @@ static int server_open(struct server *server, struct kvpull_host *host)
 		.engine_id = params->id,
 		.shape = params->shape,
 		.tp_size = params->tp_size,
+		.pp_size = params->pp_size,
 		.gpu = params->gpu ? gpu_open() : NULL,
 		.foreign = params->foreign,
 		.device = params->device,
@@ -618,7 +619,7 @@ static void serve(struct server *server)
 
 	fds[0] = (struct pollfd){ .fd = server->control, .events = POLLIN };
 	for (rank = 0; !server->spin && !server->params->split &&
-		       rank < server->engine.tp_size;
+		       rank < server->engine.rank_count;
 	     rank++)
 		fds[count++] = (struct pollfd){
 			.fd = ops->event_fd(server->engine.workers[rank]),

@@ -247,6 +247,11 @@ void ranks_kill(struct ranks *ranks, uint32_t rank)
 	ranks->sockets[rank] = -1;
 }
 
+static uint32_t ranks_of(const struct engine_params *params)
+{
+	return params->tp_size * (params->pp_size ? params->pp_size : 1);
+}
+
 int ranks_open(struct ranks *ranks, const struct engine_params *params,
 	       int inherited)
 {
@@ -263,7 +268,7 @@ int ranks_open(struct ranks *ranks, const struct engine_params *params,
 			     .wrong = carry_wrong },
 		.inherited = inherited,
 	};
-	for (rank = 0; !code && rank < params->tp_size; rank++)
+	for (rank = 0; !code && rank < ranks_of(params); rank++)
 		code = ranks_start(ranks, rank);
 	return code;
 }
@@ -273,7 +278,7 @@ void ranks_close(struct ranks *ranks)
 	static struct rank_message message;
 	uint32_t rank;
 
-	for (rank = 0; rank < ranks->params.tp_size; rank++) {
+	for (rank = 0; rank < ranks_of(&ranks->params); rank++) {
 		message.op = RANK_CLOSE;
 		message.byte_count = 0;
 		if (call(ranks, rank, &message))

@@ -66,6 +66,21 @@ TEST(rank_reads_its_own_layers_and_tells_all_stages)
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 2);
 }
 
+/* A producer that was told one number by two ranks would wait for the other. */
+TEST(hello_has_a_number_among_the_ranks_of_all_stages)
+{
+	const struct world_peer *peer = &world->peers[0];
+
+	world_claim(world, SERIAL, 1);
+	world->worker->facts.stage.rank = 3;
+	world->worker->facts.stage.rank_count = 4;
+	world->worker->facts.stage.pp_size = 2;
+	world_poll(world, 1);
+	world_challenge(world, world_peer_at(world, "1-0"));
+	assert_int_equal(peer->hello.rank, 3);
+	assert_int_equal(peer->hello.rank_count, 4);
+}
+
 static void not_pulled(struct world *world, const char *why)
 {
 	world_poll(world, 1);
