@@ -279,7 +279,7 @@ compat: all ## ib_pull of the previous commit and ours read from each other
 
 sim: $(SIM) ## simulation: SEEDS=n many seeds and BIG worlds, SEED=n one seed, of the pool with POOL=1, STEPS=n
 	$(Q)tests/run-programs.sh "$(B)/kvpull_sim $(if $(POOL),--pool) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(STEPS),--steps $(STEPS))" \
-		$(if $(SEED),,"$(B)/kvpull_sim $(BIG)" "$(B)/kvpull_sim $(BIG_POOL)")
+		$(if $(SEED),,"$(B)/kvpull_sim --controls" "$(B)/kvpull_sim $(BIG)" "$(B)/kvpull_sim $(BIG_POOL)")
 
 scenarios: $(SCENARIOS) lib ## end to end over the ABI; MODE=--quick or --full
 	$(Q)tests/run-programs.sh "$(B)/kvpull_scenarios $(MODE)"

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sim/device.h"
 #include "tests/sim/state.h"
 
 /* Blocks. */
@@ -20,6 +21,8 @@ void sim_fill(struct sim_proc *proc, const struct sim_request *request,
 	const uint32_t row_words = SIM_HEAD_BYTES / sizeof(uint64_t);
 	const uint32_t words = (uint32_t)proc->heads * row_words;
 	const struct sim_shape *shape = &proc->world->shape;
+	struct sim_work *kernel = sim_kernel(
+		proc, SIM_WORK_WRITE, proc->layer_end - proc->layer_first);
 	uint32_t layer;
 	uint32_t word;
 
@@ -39,7 +42,8 @@ void sim_fill(struct sim_proc *proc, const struct sim_request *request,
 					request->blocks[at]) *
 					       proc->block_bytes;
 
-		for (word = 0; word < words; word++) {
+		sim_kernel_words(kernel, to, words, content, index, row);
+		for (word = 0; word < words && !shape->device; word++) {
 			const uint64_t stamp =
 				sim_stamp(content, index, row + word);
 
@@ -466,6 +470,8 @@ static void record_check(struct sim_proc *proc,
 		outcome_check(proc, record);
 	if (record->kind == KVPULL_POLL_LOADED)
 		world->counts.loaded++;
+	if (record->kind == KVPULL_POLL_LOADED && proc->device)
+		world->counts.copied++;
 	if (record->kind == KVPULL_POLL_FAILED)
 		world->counts.failed++;
 	if (record->kind == KVPULL_POLL_FAILED) {
@@ -473,8 +479,10 @@ static void record_check(struct sim_proc *proc,
 		late_check(proc, record);
 	}
 	if (record->kind == KVPULL_POLL_FAILED &&
-	    record->reason == KVPULL_EEXPIRED)
+	    record->reason == KVPULL_EEXPIRED) {
 		world->counts.eexpired++;
+		world->counts.outdated += proc->device != NULL;
+	}
 }
 
 /*
@@ -533,6 +541,7 @@ static void proc_poll(struct sim_proc *proc)
 			record_check(proc, &records[at]);
 		output_put(proc, records, (uint32_t)count);
 	} while ((uint32_t)count == capacity);
+	sim_device_polled(proc);
 	sim_oracle_polled(proc);
 	sim_oracle_turns(proc);
 	world->counts.polls++;
@@ -548,6 +557,8 @@ static void steps_take(struct sim_proc *proc, struct sim_queue *queue)
 		    proc->step_ns + 2 * proc->world->lease_ns)
 			proc->mute_ns = proc->world->now_ns;
 		proc->step_ns = proc->world->now_ns;
+		if (proc->device && !proc->instance->produces)
+			sim_kernels_before(proc);
 		if (kvpull_worker_step(proc->worker, packet->bytes,
 				       packet->byte_count))
 			sim_fail(proc->world, "process %u refuses a step",
@@ -613,6 +624,8 @@ void sim_proc_turn(struct sim_proc *proc)
 	steps_take(proc, &proc->strays);
 	if (sim_chance(world, 800))
 		(void)kvpull_worker_start_loads(proc->worker);
+	if (proc->device && !instance->produces)
+		sim_kernels_after(proc);
 	if ((instance->splits || world->shape.thread) &&
 	    sim_chance(world, 500)) {
 		(void)kvpull_progress_run(proc->worker->progress,
@@ -621,6 +634,8 @@ void sim_proc_turn(struct sim_proc *proc)
 	}
 	if (sim_chance(world, 850) && is_time_to_poll(proc))
 		proc_poll(proc);
+	/* A worker that retired by itself lost its device: the engine ends. */
+	instance->lost |= proc->worker->retired;
 }
 
 void sim_producer_meanwhile(struct sim_proc *proc)

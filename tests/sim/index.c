@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sim/device.h"
 #include "tests/sim/oracle.h"
 
 static void *zeroed(uint64_t count, size_t bytes)
@@ -168,6 +169,7 @@ static void proc_close(struct sim_proc *proc)
 		free(proc->seen[at]);
 	free(proc->seen);
 	free(proc->untaken.at);
+	sim_device_free(proc);
 	free(proc->memory);
 }
 

@@ -6,9 +6,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "tests/sim/device.h"
 #include "tests/sim/pool.h"
 
 #define STEPS_DEFAULT 1000u
+#define CONTROL_SEEDS 100u
 
 /*
  * Seeds that failed once, run before all others: a handshake that took longer
@@ -36,13 +38,13 @@ static struct pool_counts pool_total;
 
 static struct {
 	uint64_t first, seeds, steps;
-	uint32_t verbose, pool, instances, holds, chunks;
+	uint32_t verbose, pool, controls, instances, holds, chunks;
 } options = { .first = 1, .seeds = 200, .steps = STEPS_DEFAULT };
 
 static void usage(void)
 {
 	printf("kvpull_sim [--seeds N] [--first K] [--seed S] [--steps M] [--verbose]\n"
-	       "           [--pool] [--instances N --holds M] [--chunks N]\n");
+	       "           [--pool] [--instances N --holds M] [--chunks N] [--controls]\n");
 	exit(2);
 }
 
@@ -135,6 +137,10 @@ static void options_take(int argc, char **argv)
 			options.pool = 1;
 			continue;
 		}
+		if (!strcmp(argv[at], "--controls")) {
+			options.controls = 1;
+			continue;
+		}
 		if (at + 1 == argc || option_take(argv[at], argv[at + 1]))
 			usage();
 		at++;
@@ -146,7 +152,33 @@ static void options_take(int argc, char **argv)
 		options.seeds = 1;
 }
 
-static void run_connector(void)
+/* Return: 1: so many seeds have not seen all that devices can do. */
+static int devices_say(void)
+{
+	static const char *const names[] = {
+		"slices",        "peers unmapped",
+		"kernels",       "of these used what was loaded",
+		"marks",         "waits for one",
+		"captures",      "holds ready behind one",
+		"reads stopped", "devices lost",
+		"loads",         "expired",
+	};
+	const uint64_t *counts = &total.slices;
+	int lacks = 0;
+	size_t at;
+
+	printf("devices:");
+	for (at = 0; at < sizeof(names) / sizeof(*names); at++) {
+		printf("%s %" PRIu64 " %s", at ? "," : "", counts[at],
+		       names[at]);
+		lacks |= !counts[at];
+	}
+	printf("%s\n", lacks ? ": not all of it has happened" : "");
+	return lacks && options.seeds >= 200;
+}
+
+/* Return: as devices_say(). */
+static int run_connector(void)
 {
 	uint64_t at;
 
@@ -179,6 +211,7 @@ static void run_connector(void)
 	       total.sent_away, total.judged);
 	printf("%.2f us of CPU a poll, with all that happens between two\n",
 	       (double)clock() / CLOCKS_PER_SEC * 1e6 / (double)total.polls);
+	return devices_say();
 }
 
 /* Return: 1: so many seeds have not seen all that a seed can do. */
@@ -197,10 +230,16 @@ int main(int argc, char **argv)
 
 	options_take(argc, argv);
 	sim_report_open();
+	if (options.controls) {
+		failed = sim_controls_run(CONTROL_SEEDS, run_seed);
+		printf("%d passed, %d failed, 0 skipped\n",
+		       (int)SIM_CONTROLS - 1 - failed, failed);
+		return failed;
+	}
 	/* A single seed is a single story, of the kind that was asked for. */
 	failed = (options.pool || options.seeds > 1) && run_pool();
 	if (!options.pool)
-		run_connector();
+		failed += run_connector();
 	printf("%" PRIu64 " passed, %d failed, 0 skipped\n", sim_passed,
 	       failed);
 	return failed;

@@ -2,7 +2,7 @@
 /* The memory of a worker's process, and what it tells of its caches. */
 #include <stdlib.h>
 
-#include "tests/sim/sim.h"
+#include "tests/sim/device.h"
 
 /*
  * A rank has all heads, an equal share, or a share that neighbours have too, in the
@@ -82,7 +82,10 @@ void sim_regions_register(struct sim_proc *proc)
 
 	region.bytes = (uint64_t)(proc->layer_end - proc->layer_first) *
 		       proc->instance->block_count * proc->block_bytes;
-	proc->memory = calloc(1, region.bytes);
+	if (proc->device)
+		region.kind = KVPULL_REGION_DEVICE;
+	proc->memory = proc->device ? sim_device_memory(proc, region.bytes) :
+				      calloc(1, region.bytes);
 	region.base = proc->memory;
 	if (!proc->memory ||
 	    kvpull_worker_regions_register(proc->worker, &regions, &detail))

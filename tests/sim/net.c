@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sim/device.h"
 #include "tests/sim/net.h"
 
 static struct sim_transport *of(struct kvpull_transport *transport)
@@ -133,7 +134,7 @@ static int sim_attach(struct kvpull_transport *transport, uint32_t peer,
 	if (conn->client->refuses >> conn->server->rank & 1)
 		return KVPULL_EUNSUPPORTED;
 	conn->attached = 1;
-	return 0;
+	return conn->client->device ? sim_device_attach(conn, remote) : 0;
 }
 
 /* The client gives it up: is that because nobody answered in time? */
@@ -394,6 +395,18 @@ static uint32_t server_poll(struct sim_transport *own, struct sim_conn *conn,
 	return count;
 }
 
+/* The reads have ended. The unmap of the memory may be ordered before that. */
+static int is_over(struct sim_conn *conn)
+{
+	struct sim_world *world = conn->client->world;
+
+	if (!conn->client->device)
+		return !sim_reads_open(conn);
+	if (sim_reads_open(conn) && sim_chance(world, 500))
+		return 0;
+	return sim_device_detach(conn) && !sim_reads_open(conn);
+}
+
 static uint32_t client_poll(struct sim_transport *own, struct sim_conn *conn,
 			    uint64_t now_ns, struct kvpull_event *events,
 			    uint32_t capacity)
@@ -406,7 +419,7 @@ static uint32_t client_poll(struct sim_transport *own, struct sim_conn *conn,
 
 		if (!packet)
 			break;
-		if (packet->kind == SIM_CLOSE && sim_reads_open(conn))
+		if (packet->kind == SIM_CLOSE && !is_over(conn))
 			break;
 		(void)sim_queue_unlink(&conn->to_client);
 		/* A call that gives back listens for its end alone. */
@@ -454,8 +467,11 @@ static int sim_poll(struct kvpull_transport *transport, uint64_t now_ns,
 		own->told = packet->next;
 		free(packet);
 	}
-	if (own->proc->closing)
+	if (own->proc->closing) {
 		sim_reads_run(own->proc);
+		sim_device_run(own->proc);
+	}
+	sim_device_poll(own, now_ns);
 	sim_gifts_take(own->proc, now_ns);
 	for (at = 0; at < own->base.peer_count_max; at++) {
 		const struct sim_packet *packet =
@@ -464,8 +480,12 @@ static int sim_poll(struct kvpull_transport *transport, uint64_t now_ns,
 						 now_ns) :
 				NULL;
 
-		if (packet && packet->kind == SIM_CLOSE)
-			sim_reads_end(own->peers[at], KVPULL_EPEER);
+		if (!packet || packet->kind != SIM_CLOSE)
+			continue;
+		sim_reads_end(own->peers[at], KVPULL_EPEER);
+		/* A device's reads and mapping end later, and the peer with them. */
+		if (own->proc->device && own->peers[at]->sent_away)
+			own->proc->went_ns = now_ns;
 	}
 	count = sim_reads_told(own, events, capacity);
 	for (at = 0; at < own->base.peer_count_max; at++)
@@ -513,11 +533,18 @@ static void sim_close(struct kvpull_transport *transport, uint64_t close_by_ns)
 {
 	(void)close_by_ns;
 	of(transport)->closed = 1;
+	sim_device_close(of(transport)->proc);
+}
+
+static struct kvpull_device_thread *
+sim_device(const struct kvpull_transport *transport)
+{
+	return of_const(transport)->device.thread;
 }
 
 /*
- * Two routes: of a node, and between machines, where nobody vouches for a
- * caller.
+ * Three routes: of a node, between machines, where nobody vouches for a caller,
+ * and of a node whose blocks are in memory of devices.
  */
 #define OPS                                                                    \
 	.serve = sim_serve, .address = sim_address,                            \
@@ -532,14 +559,17 @@ static void sim_close(struct kvpull_transport *transport, uint64_t close_by_ns)
 	.rings = sim_rings, .fd = sim_fd, .doorbell_fd = sim_doorbell_fd,      \
 	.close = sim_close,
 
+#define DEVICE .reads_devices = 1, .device = sim_device
 #define GIVES .give = sim_give, .give_bytes_max = SIM_GIVE_BYTES
 
-/* By whether they take tickets back, and by whether there is a network. */
-static const struct kvpull_transport_ops ops[2][2] = {
+/* By whether they take tickets back, and by the route. */
+static const struct kvpull_transport_ops ops[2][3] = {
 	{ { .name = "sim", .vouches = 1, .lend = sim_lend, OPS },
-	  { .name = "sim", OPS } },
+	  { .name = "sim", OPS },
+	  { .name = "sim", .vouches = 1, DEVICE, OPS } },
 	{ { .name = "sim", .vouches = 1, .lend = sim_lend, GIVES, OPS },
-	  { .name = "sim", GIVES, OPS } },
+	  { .name = "sim", GIVES, OPS },
+	  { .name = "sim", .vouches = 1, DEVICE, GIVES, OPS } },
 };
 
 struct kvpull_transport *
@@ -550,7 +580,8 @@ sim_transport_make(void *context, const struct kvpull_log *log, uint32_t at)
 
 	if (at)
 		return NULL;
-	proc->transport.base.ops = &ops[shape->gives][shape->network];
+	proc->transport.base.ops =
+		&ops[shape->gives][shape->device ? 2 : shape->network];
 	proc->transport.base.log = log;
 	proc->transport.base.peer_count_max =
 		kvpull_config_peer_entries(&proc->instance->config);
@@ -558,6 +589,8 @@ sim_transport_make(void *context, const struct kvpull_log *log, uint32_t at)
 	proc->transport.proc = proc;
 	(void)snprintf(proc->transport.address, sizeof(proc->transport.address),
 		       "node%urank%u", proc->instance->index, proc->rank);
+	if (shape->device)
+		sim_device_start(proc);
 	return &proc->transport.base;
 }
 
@@ -570,9 +603,12 @@ void sim_net_run(struct sim_world *world, const struct sim_instance *instance)
 	for (at = 0; world->big && at < instance->ranks; at++)
 		if (instance->procs[at] && instance->procs[at]->alive)
 			sim_reads_run(instance->procs[at]);
-	for (at = 0; !world->big && at < world->proc_count; at++)
-		if (world->procs[at].alive)
-			sim_reads_run(&world->procs[at]);
+	for (at = 0; !world->big && at < world->proc_count; at++) {
+		if (!world->procs[at].alive)
+			continue;
+		sim_reads_run(&world->procs[at]);
+		sim_device_run(&world->procs[at]);
+	}
 }
 
 static void conn_kill(const struct sim_proc *proc, struct sim_conn *conn)
@@ -603,6 +639,7 @@ void sim_net_kill(struct sim_proc *proc)
 	struct sim_conn *next;
 	uint32_t at;
 
+	sim_device_kill(proc);
 	memset(proc->transport.reads, 0, sizeof(proc->transport.reads));
 	while (proc->transport.told) {
 		struct sim_packet *packet = proc->transport.told;

@@ -131,6 +131,9 @@ static void word_check(const struct sim_conn *conn, struct sim_hold *hold)
 
 	if (user->copied_life == instance->incarnation)
 		return;
+	/* A worker whose device is lost gives back all that it has. */
+	if (conn->client->worker->retired)
+		return;
 	for (at = 0; at < SIM_REQUESTS; at++) {
 		const struct sim_request *request = &instance->requests[at];
 
@@ -291,6 +294,9 @@ static int is_refused(const struct sim_instance *instance, uint32_t server_rank)
 void sim_oracle_stranded(struct sim_proc *proc, const struct sim_hold *hold)
 {
 	struct sim_world *world = proc->world;
+	/* Turns of the quiet end are too long for a call to be answered in time. */
+	const uint64_t until_ns =
+		world->quiet ? world->quiet_ns : world->now_ns;
 	uint32_t at;
 
 	if (!is_tidy(world) || hold->ranks[proc->rank].claimer_count)
@@ -302,7 +308,7 @@ void sim_oracle_stranded(struct sim_proc *proc, const struct sim_hold *hold)
 
 		if (user->used_ns && user->used_life == instance->incarnation &&
 		    is_refused(instance, proc->rank) &&
-		    world->now_ns > user->used_ns + refusal_ns(world))
+		    until_ns > user->used_ns + refusal_ns(world))
 			sim_fail(
 				world,
 				"hold %llu expired on process %u, and instance %u, which is refused, did not give its ticket back",

@@ -3,11 +3,25 @@
 #include <string.h>
 
 #include "tests/sim/change.h"
+#include "tests/sim/device.h"
 #include "tests/sim/payload.h"
 
 /* sim_request.flags */
 #define READY 1u  /* its writes end after its finish */
 #define FAMILY 2u /* it shares its siblings' hold */
+
+static void fill(struct sim_instance *instance, struct sim_request *request)
+{
+	uint32_t rank;
+	uint32_t at;
+
+	for (at = 0; at < request->block_count; at++)
+		for (rank = 0; rank < instance->ranks; rank++)
+			sim_fill(instance->procs[rank], request, at,
+				 request->content);
+	if (instance->world->shape.device)
+		sim_kernels_note(instance, request);
+}
 
 static void prefill(struct sim_instance *instance)
 {
@@ -17,8 +31,6 @@ static void prefill(struct sim_instance *instance)
 		&instance->requests[sim_below(world, instance->request_count)];
 	struct kvpull_request call = { .struct_size = sizeof(call) };
 	uint32_t count = 1 + (uint32_t)sim_below(world, SIM_REQUEST_BLOCKS);
-	uint32_t rank;
-	uint32_t at;
 
 	if (!request)
 		return;
@@ -52,10 +64,8 @@ static void prefill(struct sim_instance *instance)
 	if (world->shape.partial && sim_chance(world, 300))
 		request->computed =
 			1 + (uint32_t)sim_below(world, request->tokens);
-	for (at = 0; at < count && !request->flags; at++)
-		for (rank = 0; rank < instance->ranks; rank++)
-			sim_fill(instance->procs[rank], request, at,
-				 request->content);
+	if (!request->flags)
+		fill(instance, request);
 	call.key = request->key;
 	call.parent_key = request->parent;
 	call.prompt_tokens = request->tokens;
@@ -142,6 +152,18 @@ static void free_check(struct sim_instance *instance,
 			 (unsigned long long)request->key);
 }
 
+/* Kernels that are queued, and not done, are late writes from here on. */
+static uint32_t is_queued(const struct sim_instance *instance,
+			  struct sim_request *request)
+{
+	if (!instance->world->shape.device || request->flags & READY ||
+	    sim_kernels_are_done(instance, request))
+		return 0;
+	request->flags |= READY;
+	request->written = (UINT64_C(1) << instance->ranks) - 1;
+	return 1;
+}
+
 static void finish(struct sim_instance *instance, struct sim_request *request,
 		   uint32_t reason)
 {
@@ -150,12 +172,13 @@ static void finish(struct sim_instance *instance, struct sim_request *request,
 	struct sim_group groups[SIM_GROUPS];
 	struct kvpull_blocks blocks[SIM_GROUPS];
 	char ticket[SIM_TICKET_BYTES];
+	const uint32_t is_late =
+		request->flags & READY || is_queued(instance, request);
 	struct kvpull_finish call = {
 		.struct_size = sizeof(call),
 		.key = request->key,
 		.reason = reason,
-		.flags =
-			request->flags & READY ? KVPULL_FINISH_READY_NEEDED : 0,
+		.flags = is_late ? KVPULL_FINISH_READY_NEEDED : 0,
 		.computed_tokens = request->computed,
 		.group_count = sim_groups_fill(
 			world, request, request->block_count, groups, blocks),
@@ -229,7 +252,9 @@ static void write_late(struct sim_instance *instance,
 	     at++)
 		sim_fill(proc, request, at, request->content);
 	request->written |= bit;
-	if (!kvpull_worker_hold_ready(proc->worker, request->key))
+	if (proc->device ?
+		    sim_kernels_ready(proc, request) :
+		    !kvpull_worker_hold_ready(proc->worker, request->key))
 		request->ready |= bit;
 }
 

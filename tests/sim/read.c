@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "tests/sim/sim.h"
+#include "tests/sim/device.h"
 
 static struct sim_transport *of(struct kvpull_transport *transport)
 {
@@ -160,6 +160,8 @@ static int peer_code(const struct sim_transport *own, uint32_t peer)
 		return KVPULL_EABORTED;
 	if (!conn || !conn->attached || conn->closing || !is_readable(conn))
 		return KVPULL_EPEER;
+	if (own->proc->device && conn->mapping != SIM_MAPPED)
+		return KVPULL_EPEER;
 	return 0;
 }
 
@@ -194,6 +196,12 @@ int sim_read_start(struct kvpull_transport *transport, uint32_t peer,
 								  mine->first);
 	sim_trace(world, "process %u starts read %u for request %u",
 		  own->proc->index, read->index, mine->key);
+	if (own->proc->device) {
+		const int refused = sim_device_read(own, mine);
+
+		mine->active = !refused;
+		return refused;
+	}
 	if (!sim_chance(world, 100))
 		return 0;
 	mine->blocks = UINT32_MAX;
@@ -208,8 +216,11 @@ void sim_read_cancel(struct kvpull_transport *transport, uint32_t peer,
 	struct sim_read *mine = &of(transport)->reads[read->index];
 
 	(void)peer;
-	if (mine->active && mine->read == read && !mine->checking)
-		mine->cancelled = 1;
+	if (!mine->active || mine->read != read || mine->checking)
+		return;
+	mine->cancelled = 1;
+	if (mine->on_device && !mine->done)
+		sim_device_cancel(of(transport)->proc, mine, KVPULL_EABORTED);
 }
 
 static void check(struct sim_read *mine)
@@ -221,6 +232,8 @@ static void check(struct sim_read *mine)
 	for (at = 0; at < read->slot_count; at++)
 		read->entries[at] = kvpull_revocation_read(
 			&serve->entries[read->slots[at]]);
+	if (mine->conn->client->device && sim_control == SIM_CONTROL_ENTRY)
+		read->entries[0].revoked = 0;
 }
 
 int sim_check_start(struct kvpull_transport *transport, uint32_t peer,
@@ -285,7 +298,8 @@ void sim_reads_run(struct sim_proc *proc)
 	for (at = 0; at < SIM_READS; at++) {
 		struct sim_read *mine = &proc->transport.reads[at];
 
-		if (mine->active && !mine->done && mine->at_ns <= now_ns)
+		if (mine->active && !mine->done && !mine->on_device &&
+		    mine->at_ns <= now_ns)
 			run_one(proc, mine);
 	}
 }
@@ -299,6 +313,11 @@ void sim_reads_end(struct sim_conn *conn, int32_t code)
 
 		if (!mine->active || mine->conn != conn || mine->done)
 			continue;
+		/* A copy that is queued cannot be taken back: it ends later. */
+		if (mine->on_device) {
+			sim_device_cancel(conn->client, mine, code);
+			continue;
+		}
 		mine->done = 1;
 		mine->code = mine->cancelled ? KVPULL_EABORTED : code;
 		if (mine->code == KVPULL_EABORTED && !mine->cancelled &&

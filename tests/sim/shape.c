@@ -11,7 +11,7 @@
 #define SEED_FACTOR UINT64_C(0xd1342543de82ef95)
 /*
  * Seeds that failed once (main.c) have no thread, no pace, no changes, no gives or
- * places, no ranks and no stages.
+ * places, no ranks, no stages and no devices.
  */
 #define TIME_SALT 145
 #define CHANGE_SALT 136
@@ -19,6 +19,7 @@
 #define GIVE_SALT 8314
 #define RANK_SALT 1660660
 #define STAGE_SALT 350035
+#define DEVICE_SALT 6
 
 static uint64_t draw(struct sim_world *world, uint64_t bound)
 {
@@ -179,6 +180,17 @@ static void stage_draw(struct sim_world *world)
 	sim_trace(world, "staged %lu", shape->staged, 0, 0);
 }
 
+/* Likewise. */
+static void device_draw(struct sim_world *world)
+{
+	const uint64_t state = world->shape_state;
+
+	world->shape_state = world->seed * SEED_FACTOR ^ DEVICE_SALT;
+	world->shape.device = !world->shape.network && draw(world, 2) == 0;
+	world->shape_state = state;
+	sim_trace(world, "devices %lu", world->shape.device, 0, 0);
+}
+
 /* Draws from numbers of its own. A state is the last block of what was computed. */
 static void state_draw(struct sim_world *world)
 {
@@ -228,6 +240,7 @@ void sim_shape_draw(struct sim_world *world)
 	state_draw(world);
 	rank_draw(world);
 	stage_draw(world);
+	device_draw(world);
 	sim_trace(world, "wide: %lu heads, replicated %lu, network %lu",
 		  shape->heads, shape->replicated, shape->network);
 	sim_trace(world, "keyed %lu, partial %lu, impatient %lu", shape->keyed,

@@ -33,6 +33,7 @@ struct sim_shape {
 	uint32_t gives;   /* consumers are refused, and tickets given back */
 	uint32_t places;  /* consumers_max; 0: as many as callers */
 	uint32_t ranked;  /* requests have unlike priorities */
+	uint32_t device;  /* blocks are in memory of devices */
 	uint32_t layers;  /* of the model */
 	uint32_t staged; /* instances are pipelines of unlike numbers of stages */
 };

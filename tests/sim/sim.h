@@ -13,6 +13,8 @@
 #include "base/clock.h"
 #include "plugin/scheduler/scheduler.h"
 #include "plugin/worker/worker.h"
+#include "shm/device.h"
+#include "tests/sim/queue.h"
 #include "tests/sim/shape.h"
 #include "tests/sim/turns.h"
 
@@ -38,6 +40,7 @@
 
 struct sim_world;
 struct sim_proc;
+struct sim_device;
 
 /* random.c */
 uint64_t sim_random(struct sim_world *world);
@@ -49,31 +52,6 @@ int sim_fault(struct sim_world *world, enum sim_fault fault,
 	      uint32_t per_mille);
 /* Return: the right value of word `word` of a block's head. */
 uint64_t sim_stamp(uint64_t content, uint32_t block, uint32_t row);
-
-/* Bytes or a record on their way; a queue keeps its order. */
-enum sim_packet_kind {
-	SIM_SYN,
-	SIM_MESSAGE,
-	SIM_NOTE,
-	SIM_BEAT,
-	SIM_CLOSE
-};
-
-struct sim_packet {
-	struct sim_packet *next;
-	uint64_t at_ns;
-	enum sim_packet_kind kind;
-	int32_t code;
-	struct kvpull_record note;
-	size_t byte_count;
-	uint8_t bytes[];
-};
-
-struct sim_queue {
-	struct sim_packet *first;
-	struct sim_packet *last;
-	uint64_t last_ns;
-};
 
 /* index.c: numbers in no order */
 struct sim_list {
@@ -103,6 +81,7 @@ struct sim_conn {
 	uint32_t beats;       /* since the server's last poll */
 	uint32_t note_count;
 	uint32_t unread;      /* notes that were said after it was lost */
+	uint32_t mapping;     /* enum sim_mapping: the server's device memory */
 	uint64_t instance_id; /* of the client when it was admitted */
 	uint32_t client_rank;
 	uint32_t client_ranks;
@@ -133,8 +112,10 @@ struct sim_read {
 	uint32_t cursor; /* pieces done, of those from the first on */
 	uint32_t offset; /* where their order begins */
 	uint32_t piece_count;
-	uint32_t blocks; /* copied a piece */
-	uint64_t key;    /* whose blocks it may write */
+	uint32_t blocks;    /* copied a piece */
+	uint64_t key;       /* whose blocks it may write */
+	uint32_t on_device; /* its data come by the device's thread */
+	struct kvpull_device_job job;
 };
 
 /* struct kvpull_transport comes first. */
@@ -148,6 +129,7 @@ struct sim_transport {
 	struct sim_conn *conns; /* to it, accepted or not */
 	struct sim_read reads[SIM_READS];
 	struct sim_packet *told; /* its bytes live until the next poll */
+	struct kvpull_shm_device device;
 	uint32_t closed;
 	char address[32];
 };
@@ -234,6 +216,7 @@ struct sim_proc {
 	uint64_t head_first; /* in the model */
 	size_t block_bytes;
 	uint8_t *memory;
+	struct sim_device *device; /* whose memory that is; NULL: the host's */
 };
 
 enum sim_request_state {
@@ -261,6 +244,10 @@ struct sim_request {
 	uint64_t good;     /* of these: LOADED */
 	uint64_t written;  /* READY_NEEDED: bit a rank */
 	uint64_t ready;
+	uint64_t zeroed;                   /* on a device: bit a rank */
+	uint64_t filled[SIM_RANKS_MAX];    /* producer: kernels that write it */
+	int64_t marks[SIM_RANKS_MAX];      /* and a mark behind them */
+	uint64_t marked_by[SIM_RANKS_MAX]; /* the worker that took it */
 	uint32_t flags;
 	uint32_t failed;
 	uint32_t finished;
@@ -291,6 +278,7 @@ struct sim_instance {
 	uint32_t suspects; /* bit an adapter: its cache has KV of before */
 	uint32_t abort_revokes;
 	uint32_t restarts; /* of single workers */
+	uint32_t lost;     /* a device is, and its worker has said so */
 	uint64_t incarnation;
 	uint64_t digest; /* of its fresh scheduler half */
 	uint64_t stalled_ns;
@@ -456,6 +444,9 @@ struct sim_counts {
 	uint64_t loaded, failed, eexpired, rejects, kills, losses, cuts, polls;
 	uint64_t payloads, resumed, small, digests_wrong, corrupt, aborts;
 	uint64_t refused, gives, shown, given_back, sent_away, judged, changes;
+	/* From here on they count devices. */
+	uint64_t slices, unmaps, kernels, uses, marks, waits, captures, ready;
+	uint64_t stopped, lost_devices, copied, outdated;
 };
 
 struct sim_world {
@@ -474,6 +465,7 @@ struct sim_world {
 	uint64_t grace_ns;
 	uint32_t verbose;
 	uint32_t quiet;        /* no new work, no faults */
+	uint64_t quiet_ns;     /* since then */
 	uint32_t bytes_faulty; /* per mille of lost or doubled messages */
 	uint32_t kills;        /* per mille a turn */
 	uint32_t abandons;     /* 1: some consumers' engines step no more */
@@ -539,24 +531,6 @@ void sim_conn_free(struct sim_conn *conn);
 struct sim_conn *sim_conn_find(struct sim_world *world);
 void sim_index_open(struct sim_world *world);
 void sim_index_close(struct sim_world *world);
-
-/* queue.c */
-void sim_queue_clear(struct sim_queue *queue);
-struct sim_packet *sim_queue_add(struct sim_queue *queue, const void *bytes,
-				 size_t byte_count);
-struct sim_packet *sim_queue_put(struct sim_world *world,
-				 struct sim_queue *queue,
-				 enum sim_packet_kind kind, const void *bytes,
-				 size_t byte_count);
-struct sim_packet *sim_queue_due(const struct sim_world *world,
-				 const struct sim_queue *queue);
-void sim_queue_pop(struct sim_queue *queue);
-/* The first, if its time has come by then. */
-struct sim_packet *sim_queue_due_at(const struct sim_queue *queue,
-				    uint64_t now_ns);
-struct sim_packet *sim_queue_unlink(struct sim_queue *queue); /* the first */
-/* Loses what the dead sender had not got out yet, from some point on. */
-void sim_queue_cut(struct sim_world *world, struct sim_queue *queue);
 
 static inline uint32_t sim_rank_bit(const struct sim_proc *proc)
 {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "tests/lib/inside.h"
-#include "tests/sim/sim.h"
+#include "tests/sim/device.h"
 
 static uint64_t proc_now(void *context)
 {
@@ -45,6 +45,8 @@ static void config_fill(struct sim_instance *instance)
 		.abort_revokes = instance->abort_revokes,
 		.progress = KVPULL_PROGRESS_CALLER,
 		.huge = KVPULL_OFF,
+		.device =
+			shape->device ? KVPULL_DEVICE_AUTO : KVPULL_DEVICE_OFF,
 		.inline_bytes = 65536,
 		.pulls_max = shape->pulls,
 		.pull_blocks_max = 64,
@@ -104,6 +106,8 @@ static struct kvpull_open_params params_of(const struct sim_instance *instance,
 		.pp_rank = rank / tp,
 		.groups = instance->world->shape.state ? state_groups : groups,
 		.group_count = instance->world->shape.window ? 2 : 1,
+		.device_kind =
+			instance->world->shape.device ? KVPULL_DEVICE_CUDA : 0,
 	};
 }
 
@@ -237,6 +241,7 @@ void sim_instance_open(struct sim_instance *instance)
 	instance->free_count = instance->block_count;
 	instance->alive = 1;
 	instance->revoked = instance->restarts = instance->draining = 0;
+	instance->lost = 0;
 	instance->suspects = 0;
 	for (rank = 0; rank < instance->ranks; rank++) {
 		sim_rank_open(instance, rank);
@@ -454,6 +459,10 @@ static void instance_turn(struct sim_instance *instance)
 			sim_proc_turn(instance->procs[rank]);
 	if (world->now_ns >= instance->stalled_ns && !instance->abandoned)
 		sim_engine_results(instance);
+	if (!instance->lost)
+		return;
+	sim_instance_kill(instance);
+	instance->restart_ns = later(world);
 }
 
 static void misfortune(struct sim_world *world)
@@ -462,6 +471,8 @@ static void misfortune(struct sim_world *world)
 		disaster(world);
 	if (sim_chance(world, world->losses))
 		sim_net_lose(world);
+	if (world->shape.device && world->kills && sim_chance(world, 4))
+		sim_device_lose(world);
 	if (sim_chance(world, world->kills / 2))
 		stall(world);
 	if (world->abandons && sim_chance(world, 2))
@@ -573,6 +584,9 @@ static void world_fill(struct sim_world *world)
 		big_fill(world);
 	if (world->shape.crowd)
 		crowd_fill(world);
+	/* Only a network's reads are cut. */
+	if (world->shape.device)
+		world->cuts = 0;
 	sim_index_open(world);
 	for (at = 0; at < world->instance_count; at++) {
 		struct sim_instance *instance = &world->instances[at];
@@ -618,6 +632,7 @@ static void quieten(struct sim_world *world)
 	uint32_t at;
 
 	world->quiet = 1;
+	world->quiet_ns = world->now_ns;
 	world->shape.pace = 0;
 	for (at = 0; at < world->instance_count; at++)
 		comes_back(&world->instances[at]);
