@@ -151,6 +151,9 @@ $(B)/%.o: %.c $(B)/flags
 	$(call SAY,CC,$<)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 
+# The assembler takes it in.
+$(B)/cuda/ptx.o: cuda/gather.ptx
+
 $(B)/libkvpull.a: $(LIB_OBJ)
 	@mkdir -p $(@D) && rm -f $@
 	$(Q)ar rcsD $@ $^
@@ -221,7 +224,7 @@ $(patsubst $(1)/%.c,$(B)/unit/%,$(wildcard $(1)/test_*.c)): $(B)/unit/%: $(B)/$(
 endef
 # Calls the fake driver itself. The library finds it as another one's libcuda.so.1.
 $(B)/unit/test_fake: $(patsubst %.c,$(B)/%.o,$(wildcard tests/fake/cuda/*.c))
-$(addprefix $(B)/unit/test_,cuda cuda_refused device_cuda device_pull device_worker): | $(FAKE_CUDA)
+$(addprefix $(B)/unit/test_,cuda cuda_refused cuda_kernel device_cuda device_pull device_worker): | $(FAKE_CUDA)
 $(foreach r,$(patsubst %/,%,$(wildcard tests/unit/*/)),$(eval $(call UNIT_ROOM,$(r))))
 $(B)/unit/%: $(B)/tests/abi/%.o $(B)/libunit.a $(TEST_LIBS)
 	$(call LINK_TEST,-lcmocka)
@@ -382,7 +385,7 @@ gpu-pack: $(B)/gpu_probe ## .gpu/, which a machine with a GPU is given: .gpu/car
 	$(Q)tests/gpu/pack.sh $(B) .gpu
 
 gpu-ptx: ## the kernels' PTX from their source, where nvcc is
-	$(Q)tests/gpu/ptx.sh write
+	$(Q)cuda/ptx.sh write
 
 fabric-uml: ## build user-mode Linux for the fabric's guests, which are faster then
 	$(Q)tests/deps.sh fabric-uml

@@ -13,11 +13,18 @@
 #include "base/device.h"
 #include "cuda/calls.h"
 
+struct kvpull_cuda_slot;
+
 struct kvpull_cuda {
 	struct kvpull_device device; /* first: the seam's */
 	struct kvpull_cuda_calls calls;
 	struct gpu_context *context; /* the primary one, which is the engine's */
 	struct gpu_stream *stream;
+	/* The kernel that gathers, and what it reads; NULL: there is none. */
+	struct gpu_module *module;
+	struct gpu_function *gather;
+	struct kvpull_cuda_slot *slots; /* [KVPULL_DEVICE_SLOTS] */
+	uint32_t blocks;                /* of a launch */
 	pid_t pid;         /* that opened it: a child makes no call */
 	int index;         /* the driver's number of the device */
 	uint32_t can_rdma; /* the driver can pin it for NICs */

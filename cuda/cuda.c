@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "cuda/context.h"
+#include "cuda/kernel.h"
 #include "cuda/memory.h"
 #include "cuda/work.h"
 
@@ -22,9 +23,12 @@ static void device_close(struct kvpull_device *device)
 
 	if (kvpull_cuda_enter(cuda, &mode))
 		return;
-	code = cuda->calls.cuStreamDestroy(cuda->stream);
-	(void)kvpull_cuda_check(cuda, "cuStreamDestroy", code,
-				KVPULL_CUDA_CALL);
+	kvpull_cuda_kernel_close(cuda);
+	if (!is_lost(device)) {
+		code = cuda->calls.cuStreamDestroy(cuda->stream);
+		(void)kvpull_cuda_check(cuda, "cuStreamDestroy", code,
+					KVPULL_CUDA_CALL);
+	}
 	kvpull_cuda_leave(cuda, mode);
 	if (is_lost(device))
 		return;
@@ -41,6 +45,7 @@ static const struct kvpull_device_ops ops = {
 	.event_open = kvpull_cuda_event_open,
 	.event_close = kvpull_cuda_event_close,
 	.copy = kvpull_cuda_copy,
+	.gather = kvpull_cuda_gather,
 	.record = kvpull_cuda_record,
 	.query = kvpull_cuda_query,
 	.mark = kvpull_cuda_mark,
@@ -118,6 +123,8 @@ static int parts_open(struct kvpull_cuda *cuda)
 	code = kvpull_cuda_granularity_ask(cuda);
 	if (!code)
 		code = stream_open(cuda);
+	if (!code)
+		code = kvpull_cuda_kernel_open(cuda);
 	kvpull_cuda_leave(cuda, mode);
 	return code;
 }

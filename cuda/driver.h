@@ -116,10 +116,12 @@ struct gpu_copy_attributes {
 	uint32_t flags;
 };
 
-/* CUcontext, CUstream, CUevent */
+/* CUcontext, CUstream, CUevent, CUmodule, CUfunction */
 struct gpu_context;
 struct gpu_stream;
 struct gpu_event;
+struct gpu_module;
+struct gpu_function;
 
 #define GPU_CALLS(X)                                                           \
 	X(cuInit, 2000, (uint32_t flags))                                      \
@@ -174,7 +176,20 @@ struct gpu_event;
 	   struct gpu_stream * stream))                                        \
 	X(cuMemsetD8Async, 3020,                                               \
 	  (uint64_t target, uint8_t byte, size_t bytes,                        \
-	   struct gpu_stream * stream))
+	   struct gpu_stream * stream))                                        \
+	X(cuMemHostAlloc, 2020, (void **memory, size_t bytes, uint32_t flags)) \
+	X(cuMemFreeHost, 2000, (void *memory))                                 \
+	X(cuModuleLoadData, 2000,                                              \
+	  (struct gpu_module * *module, const void *image))                    \
+	X(cuModuleUnload, 2000, (struct gpu_module * module))                  \
+	X(cuModuleGetFunction, 2000,                                           \
+	  (struct gpu_function * *function, struct gpu_module * module,        \
+	   const char *name))                                                  \
+	X(cuLaunchKernel, 4000,                                                \
+	  (struct gpu_function * function, uint32_t grid_x, uint32_t grid_y,   \
+	   uint32_t grid_z, uint32_t block_x, uint32_t block_y,                \
+	   uint32_t block_z, uint32_t shared_bytes,                            \
+	   struct gpu_stream * stream, void **arguments, void **extra))
 
 /* cuMemcpyBatchAsync() of 12.8 and of 13.0; a driver before 12.8 has neither. */
 typedef int (*gpu_batch_12_fn)(uint64_t *targets, uint64_t *sources,

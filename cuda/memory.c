@@ -7,6 +7,7 @@
 #include "cuda/memory.h"
 
 #include <fcntl.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "cuda/context.h"
@@ -263,13 +264,22 @@ static int foreign_take(struct kvpull_cuda *cuda, int fd,
 	return code;
 }
 
+/* A GPU's own memory is copied by its processors: its copy engines are slow. */
+static uint32_t is_gathered(const struct kvpull_cuda *cuda, const uint8_t *uuid)
+{
+	return cuda->slots &&
+	       !memcmp(uuid, cuda->device.uuid, sizeof(cuda->device.uuid));
+}
+
 int kvpull_cuda_import_fd(struct kvpull_device *device, int fd, uint64_t bytes,
+			  const uint8_t *uuid,
 			  struct kvpull_device_memory *memory)
 {
 	struct kvpull_cuda *const cuda = kvpull_cuda_of(device);
 	struct kvpull_device_memory taken = {
 		.bytes = bytes,
 		.access = KVPULL_DEVICE_READ,
+		.gathers = is_gathered(cuda, uuid),
 	};
 	int error;
 	int mode;

@@ -15,6 +15,7 @@ int kvpull_cuda_alloc(struct kvpull_device *device, uint64_t bytes,
 int kvpull_cuda_export_fd(struct kvpull_device *device,
 			  const struct kvpull_device_memory *memory, int *fd);
 int kvpull_cuda_import_fd(struct kvpull_device *device, int fd, uint64_t bytes,
+			  const uint8_t *uuid,
 			  struct kvpull_device_memory *memory);
 void kvpull_cuda_unmap(struct kvpull_device *device,
 		       struct kvpull_device_memory *memory);

@@ -404,7 +404,7 @@ static void devices_import(struct kvpull_shm_memory *memory,
 
 		kvpull_shm_device_import(handed->device,
 					 handed->device_first + at, *fd,
-					 view->part_bytes);
+					 view->part_bytes, view->uuid);
 		*fd = -1;
 		memory->device_count++;
 	}

@@ -51,9 +51,10 @@ int kvpull_shm_device_open(struct kvpull_shm_device *device,
 }
 
 void kvpull_shm_device_import(struct kvpull_shm_device *device,
-			      uint32_t mapping, int fd, uint64_t bytes)
+			      uint32_t mapping, int fd, uint64_t bytes,
+			      const uint8_t *uuid)
 {
-	kvpull_device_thread_import(device->thread, mapping, fd, bytes);
+	kvpull_device_thread_import(device->thread, mapping, fd, bytes, uuid);
 	device->pending++;
 }
 

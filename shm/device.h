@@ -32,7 +32,8 @@ kvpull_shm_device_open(struct kvpull_shm_device *device,
  * pending the owner polls once a second at least, so that a hang is seen.
  */
 void kvpull_shm_device_import(struct kvpull_shm_device *device,
-			      uint32_t mapping, int fd, uint64_t bytes);
+			      uint32_t mapping, int fd, uint64_t bytes,
+			      const uint8_t *uuid);
 void kvpull_shm_device_unmap(struct kvpull_shm_device *device,
 			     uint32_t mapping);
 int KVPULL_MUST_CHECK kvpull_shm_device_start(struct kvpull_shm_device *device,

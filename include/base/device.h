@@ -37,6 +37,13 @@
 #define KVPULL_DEVICE_UUID_BYTES 16u
 /* Pieces of one copy(): a stream of CUDA's holds about twice as many. */
 #define KVPULL_DEVICE_PIECES_MAX 512u
+/* Of one gather(): strips, and the rows of all of them. */
+#define KVPULL_DEVICE_STRIPS_MAX 512u
+#define KVPULL_DEVICE_ROWS_MAX 16384u
+/* Addresses, strides and lengths of a gather() are multiples of these bytes. */
+#define KVPULL_DEVICE_UNIT 16u
+/* Each gather() that is queued has a slot of its own. */
+#define KVPULL_DEVICE_SLOTS 2u
 
 #define KVPULL_DEVICE_READ 1u       /* a store by the device ends the device */
 #define KVPULL_DEVICE_READ_WRITE 2u /* stores are possible */
@@ -47,7 +54,7 @@ struct kvpull_device_memory {
 	uint64_t bytes;   /* a multiple of the device's granularity */
 	uint64_t handle;  /* the implementation's; 0: imported */
 	uint32_t access;  /* KVPULL_DEVICE_* */
-	uint32_t reserved;
+	uint32_t gathers; /* 1: gather() copies from here, and is the faster way */
 };
 
 /*
@@ -60,6 +67,30 @@ struct kvpull_device_pieces {
 	uint64_t *sources;
 	size_t *bytes;  /* each >= 1 */
 	uint32_t count; /* 1 .. KVPULL_DEVICE_PIECES_MAX */
+};
+
+/* Rows of one length: those of an id begin a stride from those of the next. */
+struct kvpull_device_strip {
+	uint64_t source; /* address of the row of id 0 */
+	uint64_t target;
+	uint64_t source_stride;
+	uint64_t target_stride;
+	uint64_t row_bytes;         /* >= 1 */
+	const uint32_t *source_ids; /* [row_count] */
+	const uint32_t *target_ids;
+	uint32_t row_count; /* >= 1 */
+	uint32_t reserved;
+};
+
+/*
+ * A copy of many rows by the device's processors. As with pieces, nobody checks
+ * what the caller has checked, and rows of a copy have no order among them.
+ */
+struct kvpull_device_gather {
+	const struct kvpull_device_strip *strips;
+	uint32_t strip_count; /* 1 .. KVPULL_DEVICE_STRIPS_MAX */
+	/* Below KVPULL_DEVICE_SLOTS: an event behind its last gather() was seen. */
+	uint32_t slot;
 };
 
 struct kvpull_device;
@@ -85,8 +116,11 @@ struct kvpull_device_ops {
 	 * one line). The descriptor stays the caller's and may be closed at once.
 	 * bytes are the peer's claim: no multiple of the granularity is
 	 * KVPULL_EPROTO, more than there is KVPULL_EROUTE, as is any other descriptor.
+	 * uuid is claimed, too, of the device that has the memory: it decides how
+	 * copies are made, and a false one makes them slow.
 	 */
 	int (*import_fd)(struct kvpull_device *device, int fd, uint64_t bytes,
+			 const uint8_t *uuid,
 			 struct kvpull_device_memory *memory);
 	/*
 	 * Give back what alloc() or import_fd() mapped: no copy of it is queued.
@@ -109,6 +143,12 @@ struct kvpull_device_ops {
 	 */
 	int (*copy)(struct kvpull_device *device,
 		    const struct kvpull_device_pieces *pieces);
+	/*
+	 * As copy(), from memory whose `gathers` is 1. *gather and the ids may be
+	 * reused at once; the slot, whose memory the device reads, may not.
+	 */
+	int (*gather)(struct kvpull_device *device,
+		      const struct kvpull_device_gather *gather);
 	/* Record the event behind all that the stream has. */
 	int (*record)(struct kvpull_device *device,
 		      struct kvpull_device_event *event);

@@ -106,7 +106,7 @@ static void import(struct kvpull_device_feed *feed, uint32_t index)
 	enter(feed);
 	if (!is_lost)
 		code = feed->device->ops->import_fd(feed->device, fd, bytes,
-						    &taken);
+						    mapping->uuid, &taken);
 	/* A file of a peer's may make this wait, too. */
 	(void)close(fd);
 	(void)leave(feed, code);
@@ -167,6 +167,8 @@ static void copy_take(struct kvpull_device_feed *feed, uint32_t index)
 	kvpull_turns_push(&feed->turns, index, job->read->priority);
 	if (code)
 		copy_stop(feed, index, code);
+	else
+		copy->gathers = kvpull_device_rows_can_gather(&feed->rows, job);
 }
 
 /* A cancelled job waits for the slices that are queued. */
@@ -178,84 +180,22 @@ static void copy_cancel(struct kvpull_device_feed *feed, uint32_t index)
 
 /* ---- slices ---- */
 
-/* Add a row, next to the last piece or as a piece more: how many there are. */
-static int piece_add(struct kvpull_device_feed *feed,
-		     const struct kvpull_device_job *job,
-		     const struct kvpull_row *row, uint32_t count)
+static int rows_copy(struct kvpull_device_feed *feed, uint32_t slot)
 {
-	const uint64_t target = (uint64_t)(uintptr_t)row->local;
-	const struct kvpull_device_region *region;
-	const struct kvpull_device_memory *memory;
-	uint64_t source;
-	uint32_t last = count - 1;
-
-	if (row->strip->region_index >= job->region_count)
-		return KVPULL_EPROTO;
-	region = &job->regions[row->strip->region_index];
-	memory = &feed->mappings[region->mapping].memory;
-	if (region->offset > memory->bytes ||
-	    row->bytes > memory->bytes - region->offset ||
-	    row->remote_offset > memory->bytes - region->offset - row->bytes)
-		return KVPULL_EPROTO;
-	source = memory->address + region->offset + row->remote_offset;
-	if (count && feed->targets[last] + feed->bytes[last] == target &&
-	    feed->sources[last] + feed->bytes[last] == source) {
-		feed->bytes[last] += row->bytes;
-		return (int)count;
-	}
-	feed->targets[count] = target;
-	feed->sources[count] = source;
-	feed->bytes[count] = row->bytes;
-	return (int)count + 1;
-}
-
-/* The next slice's pieces: how many; KVPULL_EPROTO: a row is not mapped. */
-static int pieces_take(struct kvpull_device_feed *feed,
-		       struct kvpull_device_copy *copy)
-{
-	uint64_t left = feed->slice_bytes;
-	struct kvpull_row row;
-	int count = 0;
-
-	while (left && count >= 0 && count < (int)KVPULL_DEVICE_PIECES_MAX &&
-	       kvpull_rows_next(copy->job->read, &copy->cursor, left, &row)) {
-		left -= row.bytes;
-		count = piece_add(feed, copy->job, &row, (uint32_t)count);
-	}
-	return count;
-}
-
-static int has_rows(const struct kvpull_device_copy *copy)
-{
-	struct kvpull_rows_cursor ahead = copy->cursor;
-	struct kvpull_row row;
-
-	return kvpull_rows_next(copy->job->read, &ahead, 1, &row);
-}
-
-static int pieces_copy(struct kvpull_device_feed *feed, int count)
-{
-	const struct kvpull_device_pieces pieces = {
-		.targets = feed->targets,
-		.sources = feed->sources,
-		.bytes = feed->bytes,
-		.count = (uint32_t)count,
+	const struct kvpull_device_ops *const ops = feed->device->ops;
+	const struct kvpull_device_rows *const rows = &feed->rows;
+	const struct kvpull_device_gather gather = {
+		.strips = rows->strips,
+		.strip_count = rows->strip_count,
+		.slot = slot,
 	};
 
-	if (!count)
+	if (!rows->bytes)
 		return 0;
 	enter(feed);
-	return leave(feed, feed->device->ops->copy(feed->device, &pieces));
-}
-
-static uint64_t pieces_bytes(const struct kvpull_device_feed *feed, int count)
-{
-	uint64_t bytes = 0;
-	int at;
-
-	for (at = 0; at < count; at++)
-		bytes += feed->bytes[at];
-	return bytes;
+	return leave(feed, rows->strip_count ?
+				   ops->gather(feed->device, &gather) :
+				   ops->copy(feed->device, &rows->pieces));
 }
 
 /*
@@ -263,22 +203,22 @@ static uint64_t pieces_bytes(const struct kvpull_device_feed *feed, int count)
  * it may have queued the copy.
  */
 static int slice_queue(struct kvpull_device_feed *feed, uint32_t index,
-		       int count, struct kvpull_device_event *mark)
+		       struct kvpull_device_event *mark)
 {
+	const uint32_t slot = (feed->slice_first + feed->slice_count) %
+			      KVPULL_DEVICE_SLICES_MAX;
 	struct kvpull_device_copy *const copy = &feed->copies[index];
-	struct kvpull_device_slice *const slice =
-		&feed->slices[(feed->slice_first + feed->slice_count) %
-			      KVPULL_DEVICE_SLICES_MAX];
+	struct kvpull_device_slice *const slice = &feed->slices[slot];
 	int code;
 
 	if (!feed->slice_count)
 		feed->seen_ns = feed->now_ns;
 	slice->job = index;
 	slice->mark = mark;
-	slice->bytes = pieces_bytes(feed, count);
+	slice->bytes = feed->rows.bytes;
 	feed->slice_count++;
 	copy->slices++;
-	code = pieces_copy(feed, count);
+	code = rows_copy(feed, slot);
 	if (feed->has_failed)
 		return code;
 	/* A refused copy, too: parts of it may be queued. */
@@ -303,18 +243,18 @@ static int copy_feed(struct kvpull_device_feed *feed, uint32_t index)
 	struct kvpull_device_copy *const copy = &feed->copies[index];
 	struct kvpull_device_event *const mark =
 		copy->has_begun ? NULL : copy->job->after;
-	const int code = mark_wait(feed, mark);
-	int count;
+	int code = mark_wait(feed, mark);
 
 	copy->has_begun = 1;
+	if (!code)
+		code = kvpull_device_rows_take(&feed->rows, copy->job,
+					       &copy->cursor, copy->gathers,
+					       feed->slice_bytes);
 	if (code)
 		return code;
-	count = pieces_take(feed, copy);
-	if (count < 0)
-		return count;
-	copy->is_fed = !has_rows(copy);
+	copy->is_fed = !kvpull_device_rows_left(copy->job, &copy->cursor);
 	/* A mark is seen by the event behind it. */
-	return count || mark ? slice_queue(feed, index, count, mark) : 0;
+	return feed->rows.bytes || mark ? slice_queue(feed, index, mark) : 0;
 }
 
 static int turn(struct kvpull_device_feed *feed)
@@ -576,12 +516,6 @@ int kvpull_device_feed_init(struct kvpull_device_feed *feed,
 					 sizeof(*feed->copies));
 	feed->mappings = kvpull_arena_take(arena, limits->mapping_max,
 					   sizeof(*feed->mappings));
-	feed->targets = kvpull_arena_take(arena, KVPULL_DEVICE_PIECES_MAX,
-					  sizeof(*feed->targets));
-	feed->sources = kvpull_arena_take(arena, KVPULL_DEVICE_PIECES_MAX,
-					  sizeof(*feed->sources));
-	feed->bytes = kvpull_arena_take(arena, KVPULL_DEVICE_PIECES_MAX,
-					sizeof(*feed->bytes));
 	/* One more than is used: an arena returns NULL for a count of 0. */
 	feed->marks = kvpull_arena_take(arena, limits->mark_max + 1,
 					sizeof(struct kvpull_device_event *));
@@ -589,6 +523,9 @@ int kvpull_device_feed_init(struct kvpull_device_feed *feed,
 	code = ring_take(limits, &feed->orders, orders, arena);
 	if (!code)
 		code = ring_take(limits, ends, &feed->ends, arena);
+	if (!code)
+		code = kvpull_device_rows_init(&feed->rows, feed->mappings,
+					       arena);
 	if (code || !kvpull_arena_ok(arena))
 		return KVPULL_ENOMEM;
 	for (at = 0; at < limits->mapping_max; at++)

@@ -4,7 +4,7 @@
  * device's table, pushes ends to another ring. No thread and no clock is in it.
  *
  * A job is copied in slices, of which two are queued on the device's stream: one
- * call of copy() and one event each. Jobs take turns, a slice each. The event of a
+ * call of copy() or gather() and one event each. Jobs take turns, a slice each. The event of a
  * job's last slice was seen before the job ends; all jobs of a mapping have ended
  * before it is unmapped; an event was seen before its slice is used again.
  */
@@ -14,13 +14,12 @@
 #include <stdatomic.h>
 
 #include "base/device_gate.h"
-#include "base/device_job.h"
+#include "base/device_rows.h"
 #include "base/ring.h"
-#include "base/rows.h"
 #include "base/turns.h"
 
 /* Queued on the stream at once: a cancelled job ends within two slices. */
-#define KVPULL_DEVICE_SLICES_MAX 2u
+#define KVPULL_DEVICE_SLICES_MAX KVPULL_DEVICE_SLOTS
 
 struct kvpull_device_slice {
 	struct kvpull_device_event *event;
@@ -37,17 +36,9 @@ struct kvpull_device_copy {
 	uint32_t is_open;                 /* taken, and not ended */
 	uint32_t has_begun;               /* its mark is waited for */
 	uint32_t is_fed;                  /* no slice of it follows */
+	uint32_t gathers;                 /* by gather(), not by copy() */
 	uint32_t slices;                  /* queued, and not seen */
 	int32_t code;
-	uint32_t reserved;
-};
-
-struct kvpull_device_mapping {
-	struct kvpull_device_memory memory; /* of an order: what is claimed */
-	int32_t fd;                         /* of an import, until it is made */
-	int32_t code;   /* of the import; jobs of the mapping end with it */
-	uint32_t users; /* jobs that were taken, and have not ended */
-	uint32_t is_leaving; /* is unmapped when these have ended */
 };
 
 struct kvpull_device_feed {
@@ -59,9 +50,7 @@ struct kvpull_device_feed {
 	struct kvpull_turns turns; /* jobs with rows left, by their priority */
 	struct kvpull_device_slice slices[KVPULL_DEVICE_SLICES_MAX];
 	struct kvpull_device_event **marks; /* [mark_max]; NULL: not open */
-	uint64_t *targets; /* [KVPULL_DEVICE_PIECES_MAX], of one copy() */
-	uint64_t *sources;
-	size_t *bytes;
+	struct kvpull_device_rows rows;     /* of one slice */
 	struct kvpull_ring orders;
 	struct kvpull_ring_writer ends;
 	struct kvpull_device_limits limits;

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -397,13 +398,15 @@ mapping_take(struct kvpull_device_thread *thread, uint32_t mapping)
 }
 
 void kvpull_device_thread_import(struct kvpull_device_thread *thread,
-				 uint32_t mapping, int fd, uint64_t bytes)
+				 uint32_t mapping, int fd, uint64_t bytes,
+				 const uint8_t *uuid)
 {
 	struct kvpull_device_mapping *const taken =
 		mapping_take(thread, mapping);
 
 	taken->fd = fd;
 	taken->memory.bytes = bytes;
+	memcpy(taken->uuid, uuid, sizeof(taken->uuid));
 	order_push(thread, KVPULL_DEVICE_IMPORT, mapping);
 }
 

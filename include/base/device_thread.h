@@ -83,7 +83,8 @@ int kvpull_device_thread_mark_open(const struct kvpull_device_thread *thread,
  * taken until its unmap, too: its jobs end with the import's code.
  */
 void kvpull_device_thread_import(struct kvpull_device_thread *thread,
-				 uint32_t mapping, int fd, uint64_t bytes);
+				 uint32_t mapping, int fd, uint64_t bytes,
+				 const uint8_t *uuid);
 /* Give own memory to the thread, which unmaps it at close. */
 void kvpull_device_thread_adopt(struct kvpull_device_thread *thread,
 				const struct kvpull_device_memory *memory);

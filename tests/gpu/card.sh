@@ -12,7 +12,7 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 probe=$here/probe
-ptx=$here/gather.ptx
+ptx=$here/kernels.ptx
 out=${OUT:-$PWD/gpu-out}
 mkdir -p "$out" || exit 1
 work=$(mktemp -d) || exit 1

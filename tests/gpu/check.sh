@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # The probe of a GPU, without one: against the fake driver of tests/fake/cuda, as
 # each version of it, and the whole of card.sh from a packed folder. Where CUDA's
-# compiler and header are, gather.ptx is what gather.cu says, and driver.h is
+# compiler and header are, the PTX is what its source says, and driver.h is
 # what cuda.h says. Arguments: the build folder, the packed folder.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$(cd "$1" && pwd)
 packed=$(cd "$2" && pwd)
 probe=$build/gpu_probe
-ptx=tests/gpu/gather.ptx
+ptx=tests/gpu/kernels.ptx
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 . tests/claim.sh
@@ -88,8 +88,8 @@ fi
 
 # CUDA's compiler and headers, where they are.
 if command -v nvcc >/dev/null; then
-	claim kernels_are_those_of_their_source 0 -- tests/gpu/ptx.sh compare
-	claim ptxas_takes_them_without_a_spill 0 -- tests/gpu/ptx.sh assemble
+	claim kernels_are_those_of_their_source 0 -- cuda/ptx.sh compare
+	claim ptxas_takes_them_without_a_spill 0 -- cuda/ptx.sh assemble
 fi
 header=$(find /usr/local/cuda*/include /usr/include -maxdepth 1 -name cudaTypedefs.h 2>/dev/null | head -n 1)
 if [ -n "$header" ]; then

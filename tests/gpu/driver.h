@@ -9,10 +9,6 @@
 
 #include "cuda/driver.h"
 
-/* CUmodule, CUfunction */
-struct gpu_module;
-struct gpu_function;
-
 #define GPU_TEST_CALLS(X)                                                      \
 	X(cuDeviceGetCount, 2000, (int *count))                                \
 	X(cuDeviceGetName, 2000, (char *name, int bytes, int device))          \
@@ -21,8 +17,6 @@ struct gpu_function;
 	X(cuMemGetHandleForAddressRange, 11070,                                \
 	  (void *exported, uint64_t address, size_t bytes, int type,           \
 	   uint64_t flags))                                                    \
-	X(cuMemHostAlloc, 2020, (void **memory, size_t bytes, uint32_t flags)) \
-	X(cuMemFreeHost, 2000, (void *memory))                                 \
 	X(cuEventSynchronize, 2000, (struct gpu_event * event))                \
 	X(cuEventElapsedTime, 2000,                                            \
 	  (float *ms, struct gpu_event *from, struct gpu_event *to))           \
@@ -31,18 +25,7 @@ struct gpu_function;
 	   struct gpu_stream *stream))                                         \
 	X(cuMemcpyHtoDAsync, 3020,                                             \
 	  (uint64_t target, const void *source, size_t bytes,                  \
-	   struct gpu_stream *stream))                                         \
-	X(cuModuleLoadData, 2000,                                              \
-	  (struct gpu_module * *module, const void *image))                    \
-	X(cuModuleUnload, 2000, (struct gpu_module * module))                  \
-	X(cuModuleGetFunction, 2000,                                           \
-	  (struct gpu_function * *function, struct gpu_module * module,        \
-	   const char *name))                                                  \
-	X(cuLaunchKernel, 4000,                                                \
-	  (struct gpu_function * function, uint32_t grid_x, uint32_t grid_y,   \
-	   uint32_t grid_z, uint32_t block_x, uint32_t block_y,                \
-	   uint32_t block_z, uint32_t shared_bytes,                            \
-	   struct gpu_stream * stream, void **arguments, void **extra))
+	   struct gpu_stream *stream))
 
 #define GPU_ALL_CALLS(X)                                                       \
 	GPU_CALLS(X)                                                           \

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "tests/gpu/driver.h"
-#include "tests/gpu/gather.cu"
+#include "tests/gpu/kernels.cu"
 
 #define MIB ((uint64_t)1 << 20)
 

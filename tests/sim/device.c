@@ -96,11 +96,13 @@ static int device_export(struct kvpull_device *device,
 }
 
 static int device_import(struct kvpull_device *device, int fd, uint64_t bytes,
+			 const uint8_t *uuid,
 			 struct kvpull_device_memory *memory)
 {
 	struct stat status;
 	int at;
 
+	(void)uuid;
 	if (begun(of(device)))
 		return KVPULL_EDEVICE;
 	if (fstat(fd, &status) || bytes > (uint64_t)status.st_size)

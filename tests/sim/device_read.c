@@ -40,7 +40,8 @@ int sim_device_attach(struct sim_conn *conn, const struct kvpull_serve *remote)
 	if (fd < 0)
 		abort();
 	kvpull_shm_device_import(&conn->client->transport.device, conn->peer,
-				 fd, remote->devices[0].part_bytes);
+				 fd, remote->devices[0].part_bytes,
+				 remote->devices[0].uuid);
 	conn->mapping = SIM_MAPPED;
 	return 0;
 }

@@ -2,10 +2,11 @@
 /* The fake driver's copies and kernels: what they are asked, and what they do. */
 #include "tests/fake/cuda/cuda.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/gpu/gather.cu"
+#include "tests/gpu/kernels.cu"
 
 /* ---- copies ---- */
 
@@ -163,6 +164,8 @@ int cuModuleLoadData(struct gpu_module **module, const void *image)
 int cuModuleUnload(struct gpu_module *module)
 {
 	FAKE_READY();
+	if (fake_is_launched())
+		fake_wrong("a module is unloaded under a kernel");
 	free(module->text);
 	free(module);
 	fake.modules--;
@@ -205,6 +208,8 @@ int cuLaunchKernel(struct gpu_function *function, uint32_t grid_x,
 	if (!grid_x || grid_y != 1 || grid_z != 1 || block_y != 1 ||
 	    block_z != 1 || shared_bytes || extra)
 		return GPU_EINVALID_VALUE;
+	if (!fake.modules)
+		fake_wrong("a kernel of a module that is unloaded");
 	if (block_x != GATHER_LANES)
 		fake_wrong("a kernel of %u threads is launched with %u",
 			   GATHER_LANES, block_x);
@@ -214,36 +219,15 @@ int cuLaunchKernel(struct gpu_function *function, uint32_t grid_x,
 		used += function->argument_bytes[i];
 	}
 	fake_kernel_spans(&entry);
+	/* A statistic, which orders nothing: relaxed. */
+	(void)atomic_fetch_add_explicit(&fake.launches, 1,
+					memory_order_relaxed);
 	return fake_queue(stream, &entry);
 }
 
-/* The addresses of the first strip: a job has one region on each side. */
-static void job_spans(struct fake_entry *entry, const struct gather_job *job)
+uint64_t fake_launches(void)
 {
-	const uint64_t strips = (uint64_t)(uintptr_t)job->strips;
-	const struct gather_strip *strip =
-		fake_memory(strips, sizeof(*strip), 0);
-
-	entry->spans[0] =
-		(struct fake_span){ strips, job->strip_count * sizeof(*strip) };
-	if (!strip)
-		return;
-	entry->spans[1] = (struct fake_span){ strip->source, strip->row_bytes };
-	entry->spans[2] = (struct fake_span){ strip->target, strip->row_bytes };
-}
-
-void fake_kernel_spans(struct fake_entry *entry)
-{
-	const struct stamp_arguments *stamped = (void *)entry->arguments;
-
-	(void)pthread_mutex_lock(&fake.lock);
-	if (entry->function == &kernels[1])
-		entry->spans[0] = (struct fake_span){
-			stamped->address, stamped->pieces * GATHER_PIECE_BYTES
-		};
-	else
-		job_spans(entry, (void *)entry->arguments);
-	(void)pthread_mutex_unlock(&fake.lock);
+	return atomic_load_explicit(&fake.launches, memory_order_relaxed);
 }
 
 /* A thread of a kernel that touches what it may not goes on in a place apart. */
@@ -251,13 +235,107 @@ static int is_illegal;
 
 static void *thread_memory(uint64_t address, uint64_t bytes, int is_store)
 {
-	static uint64_t apart[2];
+	static uint64_t apart[8];
 	void *memory = fake_memory(address, bytes, is_store);
 
 	if (memory)
 		return memory;
 	is_illegal = 1;
 	return apart;
+}
+
+/* As the first thread of a kernel of so many blocks. */
+static void thread_be(uint64_t blocks)
+{
+	gather_thread = (struct gather_thread){ .blocks = (uint32_t)blocks,
+						.memory = thread_memory };
+	is_illegal = 0;
+}
+
+static int spans_meet(uint64_t from, uint64_t bytes, uint64_t address,
+		      uint64_t length)
+{
+	return from < address + length && address < from + bytes;
+}
+
+/* Each unit of a job, as the kernel would find it. */
+static int job_uses(const struct gather_arguments *gathered, uint64_t address,
+		    uint64_t bytes)
+{
+	uint64_t unit;
+
+	for (unit = gathered->first; unit < gathered->end; unit++) {
+		const struct gather_place place =
+			gather_place_of(&gathered->job, unit);
+
+		if (spans_meet(place.source, place.bytes, address, bytes) ||
+		    spans_meet(place.target, place.bytes, address, bytes))
+			return 1;
+	}
+	return 0;
+}
+
+int fake_kernel_uses(const struct fake_entry *entry, uint64_t address,
+		     uint64_t bytes)
+{
+	if (entry->function != &kernels[0])
+		return 0;
+	thread_be(1);
+	return job_uses((const void *)entry->arguments, address, bytes);
+}
+
+static uint64_t mixed(uint64_t sum, uint64_t word)
+{
+	return (sum ^ word) * UINT64_C(0x100000001b3);
+}
+
+/* What a job's strips and ids say; 0 where they lie on the device. */
+static uint64_t job_sum(const struct fake_entry *entry)
+{
+	const struct gather_arguments *gathered =
+		(const void *)entry->arguments;
+	uint64_t sum = UINT64_C(0xcbf29ce484222325);
+	uint64_t unit;
+
+	if (entry->function != &kernels[0] ||
+	    !fake_is_host((uint64_t)(uintptr_t)gathered->job.source_ids))
+		return 0;
+	thread_be(1);
+	for (unit = gathered->first; unit < gathered->end; unit++) {
+		const struct gather_place place =
+			gather_place_of(&gathered->job, unit);
+
+		sum = mixed(sum, place.source);
+		sum = mixed(sum, place.target);
+		sum = mixed(sum, place.bytes);
+	}
+	return sum;
+}
+
+void fake_kernel_spans(struct fake_entry *entry)
+{
+	const struct stamp_arguments *stamped = (void *)entry->arguments;
+	const struct gather_job *job = (void *)entry->arguments;
+
+	(void)pthread_mutex_lock(&fake.lock);
+	if (entry->function == &kernels[1]) {
+		entry->spans[0] = (struct fake_span){
+			stamped->address, stamped->pieces * GATHER_PIECE_BYTES
+		};
+	} else {
+		entry->spans[0] =
+			(struct fake_span){ (uint64_t)(uintptr_t)job->strips,
+					    job->strip_count *
+						    sizeof(*job->strips) };
+		entry->spans[1] = (struct fake_span){
+			(uint64_t)(uintptr_t)job->source_ids, 4
+		};
+		entry->spans[2] = (struct fake_span){
+			(uint64_t)(uintptr_t)job->target_ids, 4
+		};
+	}
+	entry->sum = job_sum(entry);
+	(void)pthread_mutex_unlock(&fake.lock);
 }
 
 static void thread_run(const struct fake_entry *entry)
@@ -275,21 +353,40 @@ static void thread_run(const struct fake_entry *entry)
 		compare(compared->job, compared->end, compared->expected);
 }
 
+static void block_run(const struct fake_entry *entry, uint32_t block)
+{
+	uint32_t lane;
+
+	thread_be(entry->bytes);
+	gather_thread.block = block;
+	for (lane = 0; lane < GATHER_LANES && !is_illegal; lane++) {
+		gather_thread.lane = lane;
+		thread_run(entry);
+	}
+}
+
+/* The device reads strips and ids at any time until the kernel ends. */
+static void sum_compare(const struct fake_entry *entry)
+{
+	if (job_sum(entry) != entry->sum)
+		fake_wrong(
+			"strips or ids of a kernel change while it is queued");
+}
+
 int fake_kernel_run(const struct fake_entry *entry)
 {
 	uint32_t block;
-	uint32_t lane;
 
-	is_illegal = 0;
-	for (block = 0; block < entry->bytes && !is_illegal; block++)
-		for (lane = 0; lane < GATHER_LANES && !is_illegal; lane++) {
-			gather_thread = (struct gather_thread){
-				.block = block,
-				.blocks = (uint32_t)entry->bytes,
-				.lane = lane,
-				.memory = thread_memory,
-			};
-			thread_run(entry);
-		}
-	return is_illegal ? GPU_EILLEGAL_ADDRESS : GPU_OK;
+	sum_compare(entry);
+	for (block = 0; block < entry->bytes; block++) {
+		block_run(entry, block);
+		if (is_illegal)
+			return GPU_EILLEGAL_ADDRESS;
+		/* Other streams go on between two blocks. */
+		(void)pthread_mutex_unlock(&fake.lock);
+		(void)sched_yield();
+		(void)pthread_mutex_lock(&fake.lock);
+	}
+	sum_compare(entry);
+	return GPU_OK;
 }

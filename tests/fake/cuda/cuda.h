@@ -5,7 +5,7 @@
  * Device memory is a memfd, so that its descriptor can be handed to another
  * process. Addresses that a program gets lie in ranges that nobody may touch:
  * a load or store by the CPU is a SIGSEGV. The fake has a mapping of its own
- * beside each (`view`). A stream is a thread; kernels are the C of gather.cu.
+ * beside each (`view`). A stream is a thread; kernels are the C of tests/gpu/kernels.cu.
  *
  * A call that the driver would refuse gets the driver's code. A program that
  * does what no driver reports, but loses data or memory, is ended with a line
@@ -40,10 +40,11 @@
 #define FAKE_EXPORT __attribute__((visibility("default")))
 
 /*
- * For programs that look these up: how many calls were made; @stream captures a
- * graph from here on, or no more.
+ * For programs that look these up: how many calls were made, and kernels were
+ * launched; @stream captures a graph from here on, or no more.
  */
 FAKE_EXPORT uint64_t fake_calls(void);
+FAKE_EXPORT uint64_t fake_launches(void);
 FAKE_EXPORT int fake_capture(struct gpu_stream *stream, int is_capturing);
 
 #define FAKE_DECLARE(name, version, arguments) FAKE_EXPORT int name arguments;
@@ -108,6 +109,7 @@ struct fake_entry {
 	uint64_t event_turn; /* the record that is waited for */
 	struct gpu_function *function;
 	_Alignas(8) uint8_t arguments[96];
+	uint64_t sum; /* of a launch: what its strips and ids say */
 	struct fake_span spans[FAKE_SPANS_MAX];
 };
 
@@ -137,6 +139,7 @@ struct fake {
 	_Atomic int
 		sticky; /* the code that ended the context, of all later calls */
 	_Atomic uint64_t calls;
+	_Atomic uint64_t launches;
 	int is_capturing; /* some stream is */
 	_Atomic uint32_t retained;
 	uint32_t events;
@@ -192,10 +195,23 @@ int fake_is_used(uint64_t address, uint64_t bytes);
 /* Queue a copy of @entry; waits while the queue is full. */
 int fake_queue(struct gpu_stream *stream, const struct fake_entry *entry);
 
-/* Run a kernel, with the lock held. 0, or the code that ends the context. */
+/* With the lock held: is it memory of the host's that is pinned? */
+int fake_is_host(uint64_t address);
+
+/* Without the lock: is a kernel queued, or running? */
+int fake_is_launched(void);
+
+/*
+ * Run a kernel, with the lock held, but between its blocks. 0, or the code that
+ * ends the context.
+ */
 int fake_kernel_run(const struct fake_entry *entry);
 
-/* Note the addresses that a launch will touch, by its arguments. */
+/* Note what a launch will read on the host, and what that says. */
 void fake_kernel_spans(struct fake_entry *entry);
+
+/* With the lock held: will the launch touch the range? */
+int fake_kernel_uses(const struct fake_entry *entry, uint64_t address,
+		     uint64_t bytes);
 
 #endif

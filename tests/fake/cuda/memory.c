@@ -367,6 +367,11 @@ int cuMemFreeHost(void *memory)
 	return unlock(GPU_OK);
 }
 
+int fake_is_host(uint64_t address)
+{
+	return host_of(address, 1) != NULL;
+}
+
 void *fake_memory(uint64_t address, uint64_t bytes, int is_store)
 {
 	const struct fake_range *range;

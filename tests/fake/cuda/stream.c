@@ -152,23 +152,44 @@ static int spans_meet(const struct fake_span *span, uint64_t address,
 	       address < span->address + span->bytes;
 }
 
+static int entry_uses(const struct fake_entry *entry, uint64_t address,
+		      uint64_t bytes)
+{
+	uint32_t i;
+
+	for (i = 0; i < FAKE_SPANS_MAX; i++)
+		if (spans_meet(&entry->spans[i], address, bytes))
+			return 1;
+	return entry->kind == FAKE_LAUNCH &&
+	       fake_kernel_uses(entry, address, bytes);
+}
+
 int fake_is_used(uint64_t address, uint64_t bytes)
 {
 	const struct gpu_stream *stream;
 	uint64_t at;
-	uint32_t i;
 
 	for (stream = fake.streams; stream; stream = stream->next)
-		for (at = stream->head; at < stream->tail; at++) {
-			const struct fake_entry *entry =
-				&stream->queue[at % FAKE_QUEUE_MAX];
-
-			for (i = 0; i < FAKE_SPANS_MAX; i++)
-				if (spans_meet(&entry->spans[i], address,
-					       bytes))
-					return 1;
-		}
+		for (at = stream->head; at < stream->tail; at++)
+			if (entry_uses(&stream->queue[at % FAKE_QUEUE_MAX],
+				       address, bytes))
+				return 1;
 	return 0;
+}
+
+int fake_is_launched(void)
+{
+	const struct gpu_stream *stream;
+	int is_launched = 0;
+	uint64_t at;
+
+	lock();
+	for (stream = fake.streams; stream; stream = stream->next)
+		for (at = stream->head; at < stream->tail; at++)
+			is_launched |=
+				stream->queue[at % FAKE_QUEUE_MAX].kind ==
+				FAKE_LAUNCH;
+	return unlock(is_launched);
 }
 
 /* ---- streams ---- */

@@ -20,6 +20,9 @@ static int part_copied(struct kvpull_device_event *event,
 	code = code < 0 ? code : world.ops->wait(world.device, event);
 	if (!code)
 		code = copy_one(own->address + 64, foreign->address, 64);
+	/* A device that the driver gave no kernel copies without. */
+	if (!code && foreign->gathers)
+		code = gather_one(own->address + 128, foreign->address, 64);
 	/* Copies that were queued end before anything is given back. */
 	if (code == KVPULL_EDEVICE)
 		return code;
@@ -35,7 +38,8 @@ static int part_shared(const struct kvpull_device_memory *own)
 
 	if (code)
 		return code;
-	code = world.ops->import_fd(world.device, fd, own->bytes, &foreign);
+	code = world.ops->import_fd(world.device, fd, own->bytes,
+				    world.device->uuid, &foreign);
 	(void)close(fd);
 	if (code)
 		return code;
@@ -76,6 +80,7 @@ static int is_left(void)
 		"cuMemUnmap",      "cuMemAddressFree",
 		"cuMemRelease",    "cuEventDestroy",
 		"cuStreamDestroy", "cuDevicePrimaryCtxRelease",
+		"cuMemFreeHost",   "cuModuleUnload",
 		"is lost"
 	};
 	size_t at;
@@ -101,6 +106,7 @@ static void error_is_of_its_call(int code)
 		{ "cuMemImportFromShareableHandle", KVPULL_EROUTE },
 		{ "cuStreamWaitEvent", KVPULL_EUNSUPPORTED },
 		{ "cuMemcpyBatchAsync", KVPULL_EREAD },
+		{ "cuLaunchKernel", KVPULL_EREAD },
 		{ "cuEventQuery", KVPULL_EDEVICE },
 	};
 	size_t at;
@@ -131,6 +137,20 @@ static void error_judged(int code)
 		MUST(world.lines || !code);
 }
 
+/* Whatever of the kernel is refused, copies are made without it. */
+static int is_without_kernel(void)
+{
+	static const char *const calls[] = { "cuModuleLoadData",
+					     "cuModuleGetFunction",
+					     "cuMemHostAlloc" };
+	size_t at;
+
+	for (at = 0; at < sizeof(calls) / sizeof(*calls); at++)
+		if (strstr(world.info, calls[at]))
+			return 1;
+	return 0;
+}
+
 static void refused_once(void)
 {
 	char text[32];
@@ -149,6 +169,8 @@ static void refused_once(void)
 		exit(NOT_REACHED);
 	}
 	error_judged(code);
+	if (is_without_kernel())
+		MUST(!code && !world.lines && world.infos == 1);
 	/* Beyond a code that ends the device there is no call. */
 	if (refused.code == GPU_EDEINITIALIZED ||
 	    refused.code == GPU_EILLEGAL_ADDRESS)

@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cuda/gather.h"
+#include "cuda/kernel.h"
 #include "tests/fake/cuda/cuda.h"
 #include "tests/lib/unit.h"
 
@@ -181,6 +183,175 @@ UNIT_TEST(pinned_memory_freed_under_a_copy_ends_the_program)
 {
 	assert_int_equal(end_of(host_freed_under_copy), WRONG);
 }
+
+/* ---- kernels ---- */
+
+static struct {
+	struct gpu_module *module;
+	struct gpu_function *gather;
+	struct kvpull_cuda_slot *slot; /* pinned */
+	uint64_t other;                /* memory apart */
+	uint64_t other_handle;
+} kernel;
+
+/* Two rows, of which the second comes from memory apart. */
+static int two_launched(void)
+{
+	struct gather_job job = { .strips = kernel.slot->strips,
+				  .source_ids = kernel.slot->source_ids,
+				  .target_ids = kernel.slot->target_ids,
+				  .strip_count = 2 };
+	uint64_t first = 0;
+	uint64_t units = 2;
+	void *arguments[] = { &job, &first, &units };
+
+	kernel.slot->strips[0] = (struct gather_strip){
+		.source = at.address, .target = at.address + 64, .row_bytes = 64
+	};
+	kernel.slot->strips[1] =
+		(struct gather_strip){ .source = kernel.other,
+				       .target = at.address + 128,
+				       .row_bytes = 64,
+				       .unit_first = 1,
+				       .id_first = 1 };
+	return cuLaunchKernel(kernel.gather, 2, 1, 1, GATHER_LANES, 1, 1, 0,
+			      at.stream, arguments, NULL);
+}
+
+static void kernel_begin(void)
+{
+	const struct gpu_access access = {
+		.location = { GPU_LOCATION_DEVICE, 0 }, .flags = GPU_ACCESS_READ
+	};
+	void *memory;
+
+	begin();
+	must(cuModuleLoadData(&kernel.module, ".version 7.0\n.entry gather("));
+	must(cuModuleGetFunction(&kernel.gather, kernel.module, "gather"));
+	must(cuMemHostAlloc(&memory, sizeof(*kernel.slot), 0));
+	kernel.slot = memory;
+	must(cuMemCreate(&kernel.other_handle, BYTES, &allocation, 0));
+	must(cuMemAddressReserve(&kernel.other, BYTES, 0, 0, 0));
+	must(cuMemMap(kernel.other, BYTES, 0, kernel.other_handle, 0));
+	must(cuMemSetAccess(kernel.other, BYTES, &access, 1));
+}
+
+static void kernel_end(void)
+{
+	must(cuStreamSynchronize(at.stream));
+	must(cuMemUnmap(kernel.other, BYTES));
+	must(cuMemAddressFree(kernel.other, BYTES));
+	must(cuMemRelease(kernel.other_handle));
+	must(cuMemFreeHost(kernel.slot));
+	must(cuModuleUnload(kernel.module));
+	end();
+}
+
+static void kernel_copies(void)
+{
+	uint8_t back[64];
+
+	kernel_begin();
+	must(cuMemsetD8Async(at.address, 7, 64, at.stream));
+	must(two_launched());
+	must(cuMemcpyDtoHAsync(back, at.address + 128, 64, at.stream));
+	must(cuStreamSynchronize(at.stream));
+	if (back[0] != FAKE_FORMER_BYTE || back[63] != FAKE_FORMER_BYTE)
+		_exit(1);
+	must(cuMemcpyDtoHAsync(back, at.address + 64, 64, at.stream));
+	must(cuStreamSynchronize(at.stream));
+	if (back[0] != 7 || back[63] != 7 || fake_launches() != 1)
+		_exit(2);
+	kernel_end();
+}
+
+static void kernel_without_context(void)
+{
+	kernel_begin();
+	must(cuCtxPopCurrent(&at.context));
+	if (two_launched() != GPU_EINVALID_CONTEXT)
+		_exit(1);
+	must(cuCtxPushCurrent(at.context));
+	kernel_end();
+}
+
+UNIT_TEST(kernel_copies_rows_in_the_current_context)
+{
+	assert_int_equal(end_of(kernel_copies), 0);
+	assert_int_equal(end_of(kernel_without_context), 0);
+}
+
+static void kernel_late(void)
+{
+	(void)setenv("FAKE_CUDA_LATE_US", LATE_US, 1);
+	kernel_begin();
+	must(two_launched());
+}
+
+static void unmap_under_kernel(void)
+{
+	kernel_late();
+	must(cuMemUnmap(kernel.other, BYTES));
+}
+
+static void slot_freed_under_kernel(void)
+{
+	kernel_late();
+	must(cuMemFreeHost(kernel.slot));
+}
+
+static void module_unloaded_under_kernel(void)
+{
+	kernel_late();
+	must(cuModuleUnload(kernel.module));
+}
+
+static void ids_reused_under_kernel(void)
+{
+	kernel_late();
+	kernel.slot->strips[1].source_stride = 64;
+	kernel.slot->source_ids[1] = 1;
+	must(cuStreamSynchronize(at.stream));
+}
+
+static void kernel_of_no_module(void)
+{
+	kernel_begin();
+	must(cuModuleUnload(kernel.module));
+	(void)two_launched();
+}
+
+static void kernel_while_capturing(void)
+{
+	kernel_begin();
+	(void)fake_capture(at.stream, 1);
+	(void)two_launched();
+}
+
+UNIT_TEST(misuse_of_a_kernel_ends_the_program)
+{
+	assert_int_equal(end_of(unmap_under_kernel), WRONG);
+	assert_int_equal(end_of(slot_freed_under_kernel), WRONG);
+	assert_int_equal(end_of(module_unloaded_under_kernel), WRONG);
+	assert_int_equal(end_of(ids_reused_under_kernel), WRONG);
+	assert_int_equal(end_of(kernel_of_no_module), WRONG);
+	assert_int_equal(end_of(kernel_while_capturing), WRONG);
+}
+
+static void kernel_stores_into_reads(void)
+{
+	kernel_begin();
+	access_set(GPU_ACCESS_READ);
+	must(two_launched());
+	_exit(cuStreamSynchronize(at.stream) != GPU_EILLEGAL_ADDRESS);
+}
+
+UNIT_TEST(kernel_that_stores_where_it_may_not_loses_the_context)
+{
+	assert_int_equal(end_of(kernel_stores_into_reads), 0);
+}
+
+/* ---- what else ends a program ---- */
 
 static void addresses_freed(void)
 {

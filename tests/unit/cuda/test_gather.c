@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels of device memory as C, on random jobs: each byte by a plain loop. */
+/*
+ * The kernels of device memory as C, on random copies as the library launches
+ * them: each byte by a plain loop.
+ */
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/gpu/gather.cu"
+#include "cuda/kernel.h"
+#include "tests/gpu/kernels.cu"
 #include "tests/lib/random.h"
 #include "tests/lib/unit.h"
 
@@ -19,13 +23,16 @@ static struct {
 	uint8_t *source;
 	uint8_t *target;
 	uint8_t *expected;
-	struct gather_strip strips[STRIPS_MAX];
+	struct kvpull_device_strip strips[STRIPS_MAX];
+	struct kvpull_cuda_slot slot;
 	uint32_t source_ids[STRIPS_MAX * IDS_MAX];
 	uint32_t target_ids[STRIPS_MAX * IDS_MAX];
-	uint32_t id_count[STRIPS_MAX];
 	struct gather_job job;
 	uint64_t unit_count;
 } world;
+
+static struct kvpull_device_gather bounded;
+static struct kvpull_device_strip *bounded_strips;
 
 static void *memory(uint64_t address, uint64_t bytes, int is_store)
 {
@@ -40,52 +47,63 @@ static uint32_t draw(uint32_t below)
 }
 
 /* Distinct targets, since two rows in one place have no order. */
-static void ids_draw(uint32_t strip, uint64_t first)
+static void ids_draw(uint32_t *source_ids, uint32_t *target_ids, uint32_t count)
 {
 	uint32_t i;
 
-	world.id_count[strip] = 1 + draw(IDS_MAX);
-	for (i = 0; i < world.id_count[strip]; i++) {
+	for (i = 0; i < count; i++) {
 		const uint32_t other = draw(i + 1);
 
-		world.source_ids[first + i] = draw(IDS_MAX);
-		world.target_ids[first + i] = world.target_ids[first + other];
-		world.target_ids[first + other] = i;
+		source_ids[i] = draw(IDS_MAX);
+		target_ids[i] = target_ids[other];
+		target_ids[other] = i;
 	}
+}
+
+static void strip_draw(uint32_t at)
+{
+	uint32_t *const source_ids = world.source_ids + at * IDS_MAX;
+	uint32_t *const target_ids = world.target_ids + at * IDS_MAX;
+	const uint32_t count = 1 + draw(IDS_MAX);
+
+	ids_draw(source_ids, target_ids, count);
+	world.strips[at] = (struct kvpull_device_strip){
+		.source = (uint64_t)(uintptr_t)world.source + at * STRIP_BYTES,
+		.target = (uint64_t)(uintptr_t)world.target + at * STRIP_BYTES,
+		.source_stride = STRIP_BYTES / IDS_MAX,
+		.target_stride = STRIP_BYTES / IDS_MAX,
+		.row_bytes = (uint64_t)(1 + draw(ROW_PIECES_MAX)) *
+			     GATHER_PIECE_BYTES,
+		.source_ids = source_ids,
+		.target_ids = target_ids,
+		.row_count = count,
+	};
+}
+
+static uint64_t planned(uint32_t strip_count)
+{
+	const struct kvpull_device_gather gather = { world.strips, strip_count,
+						     0 };
+
+	return kvpull_cuda_plan(&gather, &world.slot, &world.job);
 }
 
 static void job_draw(void)
 {
-	uint64_t first = 0;
+	const uint32_t count = 1 + draw(STRIPS_MAX);
+	uint64_t units = 0;
 	uint32_t i;
 
-	world.unit_count = 0;
-	world.job = (struct gather_job){
-		.strips = world.strips,
-		.source_ids = world.source_ids,
-		.target_ids = world.target_ids,
-		.strip_count = 1 + draw(STRIPS_MAX),
-	};
-	for (i = 0; i < world.job.strip_count; i++) {
-		struct gather_strip *strip = &world.strips[i];
-		const uint32_t pieces = 1 + draw(ROW_PIECES_MAX);
-
-		ids_draw(i, first);
-		*strip = (struct gather_strip){
-			.source = (uint64_t)(uintptr_t)world.source +
-				  i * STRIP_BYTES,
-			.target = (uint64_t)(uintptr_t)world.target +
-				  i * STRIP_BYTES,
-			.source_stride = STRIP_BYTES / IDS_MAX,
-			.target_stride = STRIP_BYTES / IDS_MAX,
-			.row_bytes = (uint64_t)pieces * GATHER_PIECE_BYTES,
-			.unit_first = world.unit_count,
-			.id_first = first,
-		};
-		first += world.id_count[i];
-		world.unit_count += (strip->row_bytes + GATHER_UNIT_BYTES - 1) /
-				    GATHER_UNIT_BYTES * world.id_count[i];
+	for (i = 0; i < count; i++) {
+		strip_draw(i);
+		units += (world.strips[i].row_bytes + GATHER_UNIT_BYTES - 1) /
+			 GATHER_UNIT_BYTES * world.strips[i].row_count;
 	}
+	world.unit_count = planned(count);
+	assert_int_equal(world.unit_count, units);
+	/* The kernel has what is in the slot, and nothing else. */
+	memset(world.strips + count, UNTOUCHED,
+	       (STRIPS_MAX - count) * sizeof(*world.strips));
 }
 
 static void expected_make(void)
@@ -95,17 +113,17 @@ static void expected_make(void)
 
 	memset(world.expected, UNTOUCHED, STRIPS_MAX * STRIP_BYTES);
 	for (strip = 0; strip < world.job.strip_count; strip++) {
-		const struct gather_strip *at = &world.strips[strip];
+		const struct kvpull_device_strip *at = &world.strips[strip];
 
-		for (i = 0; i < world.id_count[strip]; i++)
+		for (i = 0; i < at->row_count; i++)
 			memcpy(world.expected + strip * STRIP_BYTES +
-				       world.target_ids[at->id_first + i] *
-					       at->target_stride,
+				       at->target_ids[i] * at->target_stride,
 			       world.source + strip * STRIP_BYTES +
-				       world.source_ids[at->id_first + i] *
-					       at->source_stride,
+				       at->source_ids[i] * at->source_stride,
 			       at->row_bytes);
 	}
+	/* They are the slot's from here on. */
+	memset(world.source_ids, UNTOUCHED, sizeof(world.source_ids));
 }
 
 static void each_thread(uint32_t blocks,
@@ -205,4 +223,69 @@ UNIT_TEST_WITH(comparison_counts_each_piece_that_differs, setup, teardown)
 	*piece ^= (uint64_t)1 << 63;
 	each_thread(5, compare_run, 0, world.unit_count);
 	assert_int_equal(differences, 1);
+}
+
+/* ---- bounds ---- */
+
+static void strips_make(uint32_t count, uint32_t row_count)
+{
+	static uint32_t ids[KVPULL_DEVICE_ROWS_MAX];
+	static struct kvpull_device_strip strips[KVPULL_DEVICE_STRIPS_MAX + 1];
+	uint32_t at;
+
+	for (at = 0; at < count; at++)
+		strips[at] = (struct kvpull_device_strip){
+			.row_bytes = GATHER_UNIT_BYTES + 16,
+			.source_ids = ids,
+			.target_ids = ids,
+			.row_count = row_count,
+		};
+	bounded = (struct kvpull_device_gather){ strips, count, 0 };
+	bounded_strips = strips;
+}
+
+static uint64_t units(void)
+{
+	return kvpull_cuda_plan(&bounded, &world.slot, &world.job);
+}
+
+UNIT_TEST(copy_beyond_a_bound_has_no_plan)
+{
+	strips_make(KVPULL_DEVICE_STRIPS_MAX, 1);
+	assert_int_equal(units(), 2 * KVPULL_DEVICE_STRIPS_MAX);
+	strips_make(KVPULL_DEVICE_STRIPS_MAX + 1, 1);
+	assert_int_equal(units(), 0);
+	strips_make(0, 1);
+	assert_int_equal(units(), 0);
+	strips_make(2, KVPULL_DEVICE_ROWS_MAX / 2);
+	assert_int_equal(units(), 2 * KVPULL_DEVICE_ROWS_MAX);
+	bounded_strips[1].row_count++;
+	assert_int_equal(units(), 0);
+	strips_make(1, 0);
+	assert_int_equal(units(), 0);
+	strips_make(1, UINT32_MAX);
+	assert_int_equal(units(), 0);
+}
+
+UNIT_TEST(copy_that_is_not_of_units_has_no_plan)
+{
+	static const size_t members[] = {
+		offsetof(struct kvpull_device_strip, source),
+		offsetof(struct kvpull_device_strip, target),
+		offsetof(struct kvpull_device_strip, source_stride),
+		offsetof(struct kvpull_device_strip, target_stride),
+		offsetof(struct kvpull_device_strip, row_bytes),
+	};
+	size_t at;
+
+	for (at = 0; at < sizeof(members) / sizeof(*members); at++) {
+		strips_make(1, 3);
+		assert_int_equal(units(), 6);
+		*(uint64_t *)(void *)((uint8_t *)bounded_strips +
+				      members[at]) += 8;
+		assert_int_equal(units(), 0);
+	}
+	strips_make(1, 3);
+	bounded_strips[0].row_bytes = 0;
+	assert_int_equal(units(), 0);
 }

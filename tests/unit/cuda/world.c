@@ -54,13 +54,19 @@ void fake_load(void)
 	*(void **)(void *)&world.name = symbol_of(library, #name);
 	WORLD_CALLS(LOOK_UP)
 	*(void **)(void *)&world.fake_calls = symbol_of(library, "fake_calls");
+	*(void **)(void *)&world.fake_launches =
+		symbol_of(library, "fake_launches");
 	world.fds = fds_open();
 }
 
 static void line_keep(void *context, uint32_t level, const char *message)
 {
 	(void)context;
-	(void)level;
+	if (level == KVPULL_LOG_INFO) {
+		world.infos++;
+		(void)snprintf(world.info, sizeof(world.info), "%s", message);
+		return;
+	}
 	world.lines++;
 	(void)snprintf(world.line, sizeof(world.line), "%s", message);
 }
@@ -68,7 +74,7 @@ static void line_keep(void *context, uint32_t level, const char *message)
 void log_begin(void)
 {
 	world.log = (struct kvpull_log){ .write = line_keep,
-					 .level = KVPULL_LOG_WARN };
+					 .level = KVPULL_LOG_INFO };
 	kvpull_arena_init(&world.arena, &world.log);
 }
 
@@ -153,4 +159,20 @@ int copy_one(uint64_t target, uint64_t source, size_t bytes)
 	struct kvpull_device_pieces pieces = { &target, &source, &bytes, 1 };
 
 	return world.ops->copy(world.device, &pieces);
+}
+
+int gather_one(uint64_t target, uint64_t source, size_t bytes)
+{
+	static const uint32_t id;
+	const struct kvpull_device_strip strip = {
+		.source = source,
+		.target = target,
+		.row_bytes = bytes,
+		.source_ids = &id,
+		.target_ids = &id,
+		.row_count = 1,
+	};
+	const struct kvpull_device_gather gather = { &strip, 1, 0 };
+
+	return world.ops->gather(world.device, &gather);
 }

@@ -49,10 +49,13 @@ struct world {
 	const struct kvpull_cuda_calls *calls; /* of the device */
 	struct gpu_stream *stream;             /* the engine's own */
 	uint64_t (*fake_calls)(void);
+	uint64_t (*fake_launches)(void);
 	WORLD_CALLS(WORLD_MEMBER)
-	uint32_t fds; /* that were open before */
-	uint32_t lines;
+	uint32_t fds;   /* that were open before */
+	uint32_t lines; /* of level warn and worse */
+	uint32_t infos;
 	char line[KVPULL_LOG_LINE_BYTES];
+	char info[KVPULL_LOG_LINE_BYTES];
 };
 
 extern struct world world;
@@ -63,7 +66,7 @@ int end_of(void (*run)(void));
 /* The fake is this process's libcuda.so.1. */
 void fake_load(void);
 
-/* A log of lines of level warn and worse, counted. */
+/* A log of lines, counted: those of level info apart from worse ones. */
 void log_begin(void);
 int device_open(void);
 
@@ -81,7 +84,8 @@ struct kvpull_device_event *event_of_device(void);
 /* Record the event behind all copies, and ask until it is reached. */
 int copies_end(struct kvpull_device_event *event);
 
-/* Copies a single piece. */
+/* Copies a single piece; a single row, by the kernel. */
 int copy_one(uint64_t target, uint64_t source, size_t bytes);
+int gather_one(uint64_t target, uint64_t source, size_t bytes);
 
 #endif

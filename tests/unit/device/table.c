@@ -83,7 +83,7 @@ static int begun(enum table_call call)
 }
 
 static int import_fd(struct kvpull_device *device, int fd, uint64_t bytes,
-		     struct kvpull_device_memory *memory)
+		     const uint8_t *uuid, struct kvpull_device_memory *memory)
 {
 	const int code = begun(TABLE_IMPORT);
 
@@ -95,7 +95,9 @@ static int import_fd(struct kvpull_device *device, int fd, uint64_t bytes,
 	table.next_address += TABLE_GRANULARITY << 20;
 	*memory = (struct kvpull_device_memory){ .address = table.next_address,
 						 .bytes = bytes,
-						 .access = KVPULL_DEVICE_READ };
+						 .access = KVPULL_DEVICE_READ,
+						 .gathers = table.gathers };
+	memcpy(table.uuid, uuid, sizeof(table.uuid));
 	table.mapped++;
 	return 0;
 }
@@ -147,28 +149,84 @@ static void event_close(struct kvpull_device *device,
 	table.open_events--;
 }
 
+/* The next copy, of a call that has this code; NULL: nothing was queued. */
+static struct table_copy *copy_take(int code)
+{
+	if (code && code != KVPULL_EREAD)
+		return NULL;
+	if (table.copy_count == TABLE_COPIES_MAX)
+		wrong("more copies than the test wants");
+	return &table.copies[table.copy_count];
+}
+
+static void copy_queue(void)
+{
+	table.copies[table.copy_count].queued = queue();
+	table.copy_count++;
+}
+
 static int copy(struct kvpull_device *device,
 		const struct kvpull_device_pieces *pieces)
 {
 	const int code = begun(TABLE_COPY);
-	struct table_copy *made = &table.copies[table.copy_count];
+	struct table_copy *const made = copy_take(code);
 	uint32_t at;
 
 	(void)device;
 	word("copy");
 	if (!pieces->count || pieces->count > KVPULL_DEVICE_PIECES_MAX)
 		wrong("a copy of too many pieces, or of none");
-	if (code && code != KVPULL_EREAD)
+	if (!made)
 		return code;
-	if (table.copy_count == TABLE_COPIES_MAX)
-		wrong("more copies than the test wants");
 	*made = (struct table_copy){ .pieces = pieces->count,
 				     .target = pieces->targets[0],
 				     .source = pieces->sources[0] };
 	for (at = 0; at < pieces->count; at++)
 		made->bytes += pieces->bytes[at];
-	made->queued = queue();
-	table.copy_count++;
+	copy_queue();
+	return code;
+}
+
+static void strip_check(const struct kvpull_device_strip *strip)
+{
+	if ((strip->source | strip->target | strip->source_stride |
+	     strip->target_stride | strip->row_bytes) %
+		    KVPULL_DEVICE_UNIT ||
+	    !strip->row_bytes || !strip->row_count)
+		wrong("a strip that is not of whole units, or is empty");
+}
+
+/* Rows are kept for the test; a slot is free once its copy was reached. */
+static int gather(struct kvpull_device *device,
+		  const struct kvpull_device_gather *gather)
+{
+	const int code = begun(TABLE_GATHER);
+	struct table_copy *const made = copy_take(code);
+	uint32_t at;
+
+	(void)device;
+	word("gather");
+	if (!gather->strip_count ||
+	    gather->strip_count > KVPULL_DEVICE_STRIPS_MAX ||
+	    gather->slot >= KVPULL_DEVICE_SLOTS)
+		wrong("a gather of too many strips, or of none");
+	if (table.slots[gather->slot] > reached())
+		wrong("a slot is used again before its copy was reached");
+	if (!made)
+		return code;
+	*made = (struct table_copy){ .target = gather->strips[0].target,
+				     .source = gather->strips[0].source,
+				     .strips = gather->strip_count };
+	for (at = 0; at < gather->strip_count; at++) {
+		strip_check(&gather->strips[at]);
+		made->pieces += gather->strips[at].row_count;
+		made->bytes += gather->strips[at].row_bytes *
+			       gather->strips[at].row_count;
+	}
+	if (made->pieces > KVPULL_DEVICE_ROWS_MAX)
+		wrong("a gather of too many rows");
+	copy_queue();
+	table.slots[gather->slot] = made->queued;
 	return code;
 }
 
@@ -223,6 +281,7 @@ static const struct kvpull_device_ops ops = {
 	.event_open = event_open,
 	.event_close = event_close,
 	.copy = copy,
+	.gather = gather,
 	.record = record,
 	.query = query,
 	.wait = wait_for,

@@ -20,6 +20,7 @@ enum table_call {
 	TABLE_IMPORT = 0,
 	TABLE_UNMAP,
 	TABLE_COPY,
+	TABLE_GATHER,
 	TABLE_RECORD,
 	TABLE_QUERY,
 	TABLE_WAIT,
@@ -37,8 +38,8 @@ struct table_copy {
 	uint64_t target; /* of the first piece */
 	uint64_t source;
 	uint64_t queued; /* as which entry of the stream */
-	uint32_t pieces;
-	uint32_t reserved;
+	uint32_t pieces; /* or rows of strips */
+	uint32_t strips; /* 0: these are pieces */
 };
 
 struct kvpull_device_event {
@@ -55,7 +56,10 @@ struct table {
 	/* Copies and records that were queued; those reached by the stream. */
 	_Atomic uint64_t queued;
 	_Atomic uint64_t reached;
+	uint64_t slots[KVPULL_DEVICE_SLOTS]; /* the last entry of each */
 	uint64_t next_address;
+	uint8_t uuid[KVPULL_DEVICE_UUID_BYTES]; /* of the last import */
+	uint32_t gathers; /* memory that is imported does */
 	uint32_t mapped;
 	uint32_t open_events;
 	uint32_t is_closed;

@@ -93,7 +93,8 @@ static void mapping_order(uint64_t bytes)
 	int fd = -1;
 
 	MUST(!world.ops->export_fd(world.device, &pulls.source, &fd));
-	kvpull_device_thread_import(pulls.thread, 0, fd, bytes);
+	kvpull_device_thread_import(pulls.thread, 0, fd, bytes,
+				    world.device->uuid);
 }
 
 /* Every third block of the source, whole, to another place of the target. */
@@ -157,6 +158,27 @@ static void pulled(void)
 	pulls_close();
 }
 
+static void pulled_by_kernel(void)
+{
+	pulled();
+	MUST(world.fake_launches());
+}
+
+static void pulled_without(void)
+{
+	pulled();
+	MUST(!world.fake_launches());
+}
+
+/* With the kernel, and as drivers copy that refuse it. */
+static void both_ways(void)
+{
+	assert_int_equal(end_of(pulled_by_kernel), 0);
+	(void)setenv("FAKE_CUDA_REFUSE", "cuModuleLoadData 218", 1);
+	assert_int_equal(end_of(pulled_without), 0);
+	(void)unsetenv("FAKE_CUDA_REFUSE");
+}
+
 UNIT_TEST(three_pulls_in_turn_bring_the_right_bytes)
 {
 	static const char *const versions[] = { "12000", "12080", "13000" };
@@ -164,7 +186,7 @@ UNIT_TEST(three_pulls_in_turn_bring_the_right_bytes)
 
 	for (at = 0; at < 3; at++) {
 		(void)setenv("FAKE_CUDA_VERSION", versions[at], 1);
-		assert_int_equal(end_of(pulled), 0);
+		both_ways();
 	}
 	(void)unsetenv("FAKE_CUDA_VERSION");
 }
@@ -173,7 +195,7 @@ UNIT_TEST(three_pulls_in_turn_bring_the_right_bytes)
 UNIT_TEST(slow_copies_are_waited_for)
 {
 	(void)setenv("FAKE_CUDA_LATE_US", "300", 1);
-	assert_int_equal(end_of(pulled), 0);
+	both_ways();
 	(void)unsetenv("FAKE_CUDA_LATE_US");
 }
 
@@ -264,8 +286,9 @@ UNIT_TEST(capture_of_a_graph_is_not_disturbed)
 static void foreign(void)
 {
 	pulls_open();
-	kvpull_device_thread_import(
-		pulls.thread, 0, open("/dev/null", O_RDWR | O_CLOEXEC), BYTES);
+	kvpull_device_thread_import(pulls.thread, 0,
+				    open("/dev/null", O_RDWR | O_CLOEXEC),
+				    BYTES, world.device->uuid);
 	job_order(0);
 	MUST(end_await(KVPULL_DEVICE_IMPORT).code == KVPULL_EROUTE);
 	MUST(end_await(KVPULL_DEVICE_COPY).code == KVPULL_EROUTE);

@@ -105,7 +105,7 @@ static void mapping_order(uint32_t mapping)
 {
 	kvpull_device_thread_import(world.thread, mapping,
 				    open("/dev/null", O_RDWR | O_CLOEXEC),
-				    4096 * MIB);
+				    4096 * MIB, table.device.uuid);
 }
 
 static struct kvpull_device_job *job_make(uint32_t index, uint32_t blocks)

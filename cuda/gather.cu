@@ -1,42 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies scattered rows of device memory, and writes and compares stamps. The
- * same source is CUDA, from which gather.ptx is made (make gpu-ptx), and C, by
- * which the fake driver runs it and tests compare it.
+ * The kernel that copies scattered rows of device memory. The same source is
+ * CUDA, from which gather.ptx is made (make gpu-ptx), and C, by which the fake
+ * driver runs it and tests compare it.
  *
- * A job is a list of strips: rows of equal length, one for each pair of ids.
- * Rows are cut into units of 16 KiB; a block of 256 threads takes units by grid
- * stride and finds a unit's strip by binary search in the prefix sums. Each
- * thread has up to four loads of 16 bytes in flight. Loads are relaxed and of
- * system scope: the source is another process's memory, which may be written
- * meanwhile. Nothing is checked in here; the CPU checked all of it before.
+ * A block of 256 threads takes units by grid stride and finds a unit's strip by
+ * binary search in the prefix sums. Each thread has up to four loads of 16 bytes
+ * in flight. Loads are relaxed and of system scope: the source is another
+ * process's memory, which may be written meanwhile. Nothing is checked in here;
+ * the CPU checked all of it before.
  */
-#ifndef KVPULL_TESTS_GPU_GATHER_CU
-#define KVPULL_TESTS_GPU_GATHER_CU
+#ifndef KVPULL_CUDA_GATHER_CU
+#define KVPULL_CUDA_GATHER_CU
 
-#include <stdint.h>
-
-#define GATHER_UNIT_BYTES 16384u
-#define GATHER_PIECE_BYTES 16u
-#define GATHER_LANES 256u
-#define GATHER_LOADS 4u
-
-struct gather_strip {
-	uint64_t source; /* of id 0; all of these are multiples of 16 */
-	uint64_t target;
-	uint64_t source_stride; /* bytes from one id to the next */
-	uint64_t target_stride;
-	uint64_t row_bytes;
-	uint64_t unit_first; /* units of all strips before this one */
-	uint64_t id_first; /* where its ids begin */
-};
-
-struct gather_job {
-	const struct gather_strip *strips;
-	const uint32_t *source_ids;
-	const uint32_t *target_ids;
-	uint64_t strip_count;
-};
+#include "cuda/gather.h"
 
 struct gather_piece {
 	uint32_t word[4];
@@ -83,11 +60,6 @@ GATHER_INLINE uint32_t gather_id_at(const uint32_t *ids, uint64_t at)
 	return ids[at];
 }
 
-GATHER_INLINE void gather_count(uint64_t address)
-{
-	asm volatile("red.global.add.u64 [%0], 1;" : : "l"(address) : "memory");
-}
-
 #else
 /* A caller in C sets the thread that it runs as, and where addresses lie. */
 struct gather_thread {
@@ -127,11 +99,6 @@ GATHER_INLINE uint32_t gather_id_at(const uint32_t *ids, uint64_t at)
 {
 	return *(const uint32_t *)gather_thread.memory(
 		(uint64_t)(uintptr_t)&ids[at], sizeof(ids[at]), 0);
-}
-
-GATHER_INLINE void gather_count(uint64_t address)
-{
-	*(uint64_t *)gather_thread.memory(address, sizeof(uint64_t), 1) += 1;
 }
 #endif
 
@@ -208,64 +175,6 @@ GATHER_KERNEL gather(struct gather_job job, uint64_t first, uint64_t end)
 		const struct gather_place place = gather_place_of(&job, unit);
 
 		gather_unit(place.target, place.source, place.bytes);
-	}
-}
-
-GATHER_INLINE struct gather_piece gather_stamp(uint64_t seed, uint64_t index)
-{
-	struct gather_piece piece;
-
-	piece.word[0] = (uint32_t)seed;
-	piece.word[1] = (uint32_t)(seed >> 32);
-	piece.word[2] = (uint32_t)index;
-	piece.word[3] = (uint32_t)(index >> 32);
-	return piece;
-}
-
-/* Each 16 bytes say what was written there last, and where. */
-GATHER_KERNEL stamp(uint64_t address, uint64_t piece_count, uint64_t seed)
-{
-	uint64_t at;
-
-	for (at = (uint64_t)GATHER_BLOCK * GATHER_LANES + GATHER_LANE;
-	     at < piece_count; at += (uint64_t)GATHER_BLOCKS * GATHER_LANES)
-		gather_store(address + at * GATHER_PIECE_BYTES,
-			     gather_stamp(seed, at));
-}
-
-GATHER_INLINE int gather_differs(struct gather_piece a, struct gather_piece b)
-{
-	return a.word[0] != b.word[0] || a.word[1] != b.word[1] ||
-	       a.word[2] != b.word[2] || a.word[3] != b.word[3];
-}
-
-/* The memory that was stamped, the seed, and the counter of differences. */
-struct gather_expected {
-	uint64_t origin;
-	uint64_t seed;
-	uint64_t counter;
-};
-
-/* Count the pieces of a job's targets that are not the stamps of its sources. */
-GATHER_KERNEL compare(struct gather_job job, uint64_t end,
-		      struct gather_expected expected)
-{
-	uint64_t unit;
-	uint64_t at;
-
-	for (unit = GATHER_BLOCK; unit < end; unit += GATHER_BLOCKS) {
-		const struct gather_place place = gather_place_of(&job, unit);
-
-		for (at = (uint64_t)GATHER_LANE * GATHER_PIECE_BYTES;
-		     at < place.bytes; at += GATHER_LANES * GATHER_PIECE_BYTES)
-			if (gather_differs(
-				    gather_load(place.target + at),
-				    gather_stamp(
-					    expected.seed,
-					    (place.source + at -
-					     expected.origin) /
-						    GATHER_PIECE_BYTES)))
-				gather_count(expected.counter);
 	}
 }
 

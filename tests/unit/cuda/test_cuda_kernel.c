@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copies by the kernel: which memory has it, what it brings, what is refused. */
+#include "tests/unit/cuda/world.h"
+
+#include "tests/fake/cuda/cuda.h"
+#include "tests/lib/random.h"
+#include "tests/lib/unit.h"
+
+#define BYTES (2 * FAKE_GRANULARITY)
+#define ROWS 100u
+#define ROW_BYTES 20000u /* a unit, and a part of one */
+#define OTHER "another GPU 0000"
+
+static uint8_t pattern[BYTES];
+static uint8_t found[BYTES];
+
+static struct {
+	struct kvpull_device_memory own;
+	struct kvpull_device_memory foreign;
+	struct kvpull_device_event *event;
+} copies;
+
+static void copies_open(const void *uuid)
+{
+	uint64_t seed = 34;
+	int fd;
+
+	world_open();
+	copies.event = event_of_device();
+	copies.own = memory_of(BYTES);
+	random_fill(&seed, pattern, sizeof(pattern));
+	bytes_put(copies.own.address, pattern, BYTES / 2);
+	MUST(!world.ops->export_fd(world.device, &copies.own, &fd));
+	MUST(!world.ops->import_fd(world.device, fd, BYTES,
+				   uuid ? uuid : world.device->uuid,
+				   &copies.foreign));
+	(void)close(fd);
+}
+
+static void copies_close(void)
+{
+	MUST(!copies_end(copies.event));
+	world.ops->event_close(world.device, copies.event);
+	world.ops->unmap(world.device, &copies.foreign);
+	world.ops->unmap(world.device, &copies.own);
+	world_close();
+}
+
+/* ---- which memory ---- */
+
+static void same_gpu(void)
+{
+	copies_open(NULL);
+	MUST(copies.foreign.gathers == 1);
+	MUST(world.infos == 1 && strstr(world.info, "by a kernel of 4 blocks"));
+	copies_close();
+}
+
+static void another_gpu(void)
+{
+	copies_open(OTHER);
+	MUST(!copies.foreign.gathers);
+	copies_close();
+}
+
+UNIT_TEST(memory_of_the_same_gpu_alone_is_gathered)
+{
+	assert_int_equal(end_of(same_gpu), 0);
+	assert_int_equal(end_of(another_gpu), 0);
+}
+
+static void without_kernel(void)
+{
+	copies_open(NULL);
+	MUST(!copies.foreign.gathers);
+	MUST(!world.lines && world.infos == 1);
+	MUST(strstr(world.info, "copies by the driver's calls"));
+	MUST(strstr(world.info, getenv("WANTED")));
+	MUST(gather_one(copies.own.address + 64, copies.foreign.address, 64) ==
+	     KVPULL_EINVAL);
+	MUST(!copy_one(copies.own.address + 64, copies.foreign.address, 64));
+	copies_close();
+}
+
+UNIT_TEST(driver_that_refuses_the_kernel_copies_without_it)
+{
+	static const char *const refusals[][2] = {
+		{ "cuModuleLoadData 218", "cuModuleLoadData: 218 " },
+		{ "cuModuleLoadData 801", "cuModuleLoadData: 801 " },
+		{ "cuModuleGetFunction 500", "cuModuleGetFunction: 500 " },
+		{ "cuMemHostAlloc 2", "cuMemHostAlloc: 2 " },
+	};
+	size_t at;
+
+	for (at = 0; at < sizeof(refusals) / sizeof(*refusals); at++) {
+		(void)setenv("FAKE_CUDA_REFUSE", refusals[at][0], 1);
+		(void)setenv("WANTED", refusals[at][1], 1);
+		assert_int_equal(end_of(without_kernel), 0);
+	}
+	(void)unsetenv("FAKE_CUDA_REFUSE");
+}
+
+/* ---- bytes ---- */
+
+/*
+ * Rows of the first half to other places of the second, by two strips; in another
+ * order in each slot.
+ */
+static int rows_gathered(uint32_t slot)
+{
+	static uint32_t source_ids[ROWS];
+	static uint32_t target_ids[ROWS];
+	struct kvpull_device_strip strips[2];
+	const struct kvpull_device_gather gather = { strips, 2, slot };
+	uint32_t at;
+	int code;
+
+	for (at = 0; at < ROWS; at++) {
+		source_ids[at] = (at + slot) % ROWS;
+		target_ids[at] = source_ids[at] * 7 % ROWS;
+	}
+	strips[0] = (struct kvpull_device_strip){
+		.source = copies.foreign.address,
+		.target = copies.own.address + BYTES / 2,
+		.source_stride = ROW_BYTES,
+		.target_stride = ROW_BYTES,
+		.row_bytes = ROW_BYTES,
+		.source_ids = source_ids,
+		.target_ids = target_ids,
+		.row_count = ROWS / 4,
+	};
+	strips[1] = strips[0];
+	strips[1].source_ids = source_ids + ROWS / 4;
+	strips[1].target_ids = target_ids + ROWS / 4;
+	strips[1].row_count = ROWS - ROWS / 4;
+	code = world.ops->gather(world.device, &gather);
+	/* All of it may be reused at once. */
+	memset(source_ids, 0xff, sizeof(source_ids));
+	memset(target_ids, 0xff, sizeof(target_ids));
+	memset(strips, 0xff, sizeof(strips));
+	return code;
+}
+
+static void rows_compared(void)
+{
+	uint32_t at;
+
+	bytes_get(copies.own.address, found, BYTES);
+	MUST(!memcmp(found, pattern, BYTES / 2));
+	for (at = 0; at < ROWS; at++)
+		MUST(!memcmp(found + BYTES / 2 + at * 7 % ROWS * ROW_BYTES,
+			     pattern + at * (size_t)ROW_BYTES, ROW_BYTES));
+	for (at = ROWS * ROW_BYTES; at < BYTES / 2; at++)
+		MUST(!found[BYTES / 2 + at]);
+}
+
+static void gathered(void)
+{
+	copies_open(NULL);
+	MUST(!rows_gathered(0));
+	MUST(!rows_gathered(KVPULL_DEVICE_SLOTS - 1));
+	MUST(world.fake_launches() == 2);
+	MUST(!copies_end(copies.event));
+	rows_compared();
+	MUST(!world.lines);
+	copies_close();
+}
+
+/* The fake ends a program that writes into a slot while it is queued. */
+UNIT_TEST(two_slots_are_queued_and_bring_the_right_bytes)
+{
+	assert_int_equal(end_of(gathered), 0);
+	(void)setenv("FAKE_CUDA_LATE_US", "20000", 1);
+	assert_int_equal(end_of(gathered), 0);
+	(void)unsetenv("FAKE_CUDA_LATE_US");
+}
+
+/* ---- errors ---- */
+
+static void bounds(void)
+{
+	struct kvpull_device_gather gather = { 0 };
+	uint64_t calls;
+
+	copies_open(NULL);
+	calls = world.fake_calls();
+	MUST(world.ops->gather(world.device, &gather) == KVPULL_EINVAL);
+	MUST(rows_gathered(KVPULL_DEVICE_SLOTS) == KVPULL_EINVAL);
+	MUST(gather_one(copies.own.address + 8, copies.foreign.address, 64) ==
+	     KVPULL_EINVAL);
+	MUST(world.fake_calls() == calls && !world.lines);
+	copies_close();
+}
+
+UNIT_TEST(copy_beyond_its_bounds_makes_no_call)
+{
+	assert_int_equal(end_of(bounds), 0);
+}
+
+static void refused(void)
+{
+	copies_open(NULL);
+	MUST(rows_gathered(0) == KVPULL_EREAD);
+	MUST(world.lines == 1 && strstr(world.line, "cuLaunchKernel: "));
+	MUST(!world.ops->is_lost(world.device));
+	copies_close();
+}
+
+UNIT_TEST(launch_that_is_refused_ends_its_copy)
+{
+	static const char *const refusals[] = { "cuLaunchKernel 2",
+						"cuLaunchKernel 801" };
+	size_t at;
+
+	for (at = 0; at < sizeof(refusals) / sizeof(*refusals); at++) {
+		(void)setenv("FAKE_CUDA_REFUSE", refusals[at], 1);
+		assert_int_equal(end_of(refused), 0);
+	}
+	(void)unsetenv("FAKE_CUDA_REFUSE");
+}
+
+static void beyond_memory(void)
+{
+	copies_open(NULL);
+	MUST(!gather_one(copies.own.address + BYTES - 16,
+			 copies.foreign.address, 32));
+	MUST(copies_end(copies.event) == KVPULL_EDEVICE);
+	MUST(gather_one(copies.own.address, copies.foreign.address + 64, 64) ==
+	     KVPULL_EDEVICE);
+	MUST(world.lines == 1 && strstr(world.line, "device 0 is lost"));
+	_exit(0);
+}
+
+UNIT_TEST(kernel_beyond_its_memory_ends_the_device)
+{
+	assert_int_equal(end_of(beyond_memory), 0);
+}
+
+static void captured(void)
+{
+	copies_open(NULL);
+	(void)world.fake_capture(world.stream, 1);
+	MUST(!rows_gathered(0));
+	MUST(!copies_end(copies.event));
+	(void)world.fake_capture(world.stream, 0);
+	rows_compared();
+	copies_close();
+}
+
+UNIT_TEST(kernel_disturbs_no_capture)
+{
+	assert_int_equal(end_of(captured), 0);
+}
