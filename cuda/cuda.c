@@ -40,6 +40,7 @@ static void device_close(struct kvpull_device *device)
 static const struct kvpull_device_ops ops = {
 	.alloc = kvpull_cuda_alloc,
 	.export_fd = kvpull_cuda_export_fd,
+	.dmabuf = kvpull_cuda_dmabuf,
 	.import_fd = kvpull_cuda_import_fd,
 	.unmap = kvpull_cuda_unmap,
 	.event_open = kvpull_cuda_event_open,

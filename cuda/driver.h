@@ -158,6 +158,9 @@ struct gpu_function;
 	  (void *exported, uint64_t handle, int type, uint64_t flags))         \
 	X(cuMemImportFromShareableHandle, 10020,                               \
 	  (uint64_t * handle, void *exported, int type))                       \
+	X(cuMemGetHandleForAddressRange, 11070,                                \
+	  (void *exported, uint64_t address, size_t bytes, int type,           \
+	   uint64_t flags))                                                    \
 	X(cuStreamCreate, 2000, (struct gpu_stream * *stream, uint32_t flags)) \
 	X(cuStreamDestroy, 4000, (struct gpu_stream * stream))                 \
 	X(cuStreamSynchronize, 2000, (struct gpu_stream * stream))             \

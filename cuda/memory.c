@@ -213,6 +213,29 @@ int kvpull_cuda_export_fd(struct kvpull_device *device,
 	return 0;
 }
 
+int kvpull_cuda_dmabuf(struct kvpull_device *device,
+		       const struct kvpull_device_memory *memory, int *fd)
+{
+	struct kvpull_cuda *const cuda = kvpull_cuda_of(device);
+	int exported = -1;
+	int code;
+	int mode;
+
+	code = kvpull_cuda_enter(cuda, &mode);
+	if (code)
+		return code;
+	code = cuda->calls.cuMemGetHandleForAddressRange(
+		&exported, memory->address, memory->bytes, GPU_RANGE_DMABUF, 0);
+	code = kvpull_cuda_check(cuda, "cuMemGetHandleForAddressRange", code,
+				 KVPULL_CUDA_CALL);
+	kvpull_cuda_leave(cuda, mode);
+	if (code)
+		return code;
+	(void)fcntl(exported, F_SETFD, FD_CLOEXEC);
+	*fd = exported;
+	return 0;
+}
+
 /* ---- memory of others ---- */
 
 /*

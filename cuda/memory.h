@@ -14,6 +14,8 @@ int kvpull_cuda_alloc(struct kvpull_device *device, uint64_t bytes,
 		      struct kvpull_device_memory *memory);
 int kvpull_cuda_export_fd(struct kvpull_device *device,
 			  const struct kvpull_device_memory *memory, int *fd);
+int kvpull_cuda_dmabuf(struct kvpull_device *device,
+		       const struct kvpull_device_memory *memory, int *fd);
 int kvpull_cuda_import_fd(struct kvpull_device *device, int fd, uint64_t bytes,
 			  const uint8_t *uuid,
 			  struct kvpull_device_memory *memory);

@@ -111,6 +111,14 @@ struct kvpull_device_ops {
 	int (*export_fd)(struct kvpull_device *device,
 			 const struct kvpull_device_memory *memory, int *fd);
 	/*
+	 * A new dmabuf of all of the memory that alloc() took, by which an RDMA
+	 * device of this process reads and writes it: the caller closes it. Only
+	 * address and bytes of *memory are looked at. KVPULL_EUNSUPPORTED: the
+	 * driver has none for it.
+	 */
+	int (*dmabuf)(struct kvpull_device *device,
+		      const struct kvpull_device_memory *memory, int *fd);
+	/*
 	 * Map memory of another process by a descriptor that came from it, for
 	 * reads; for stores, too, where the driver refuses less (memory->access, and
 	 * one line). The descriptor stays the caller's and may be closed at once.

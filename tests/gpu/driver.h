@@ -14,9 +14,6 @@
 	X(cuDeviceGetName, 2000, (char *name, int bytes, int device))          \
 	X(cuDeviceGetPCIBusId, 4010, (char *text, int bytes, int device))      \
 	X(cuDeviceTotalMem, 3020, (size_t * bytes, int device))                \
-	X(cuMemGetHandleForAddressRange, 11070,                                \
-	  (void *exported, uint64_t address, size_t bytes, int type,           \
-	   uint64_t flags))                                                    \
 	X(cuEventSynchronize, 2000, (struct gpu_event * event))                \
 	X(cuEventElapsedTime, 2000,                                            \
 	  (float *ms, struct gpu_event *from, struct gpu_event *to))           \

@@ -14,7 +14,8 @@
  * Environment: FAKE_CUDA_VERSION (13000; 12080 and 12000 have fewer calls),
  * FAKE_CUDA_LATE_US (each piece of a stream's work takes so long),
  * FAKE_CUDA_POSIX_FD (0: memory cannot be handed out),
- * FAKE_CUDA_RDMA (1: promises memory for NICs, and refuses it all the same),
+ * FAKE_CUDA_RDMA (1: promises memory for NICs, and refuses it all the same; 2:
+ * gives it, by dmabufs),
  * FAKE_CUDA_READ ("801": to map for reads alone has that code),
  * FAKE_CUDA_REFUSE ("cuMemCreate 2": each such call has that code; "#7 801": the
  * seventh call has it, of whatever name; "#7 700": and so has each later one).
@@ -182,6 +183,9 @@ int fake_call(const char *name);
 
 /* Count this call. Return: the code that the environment gives it, or 0. */
 int fake_refusal(const char *name);
+
+/* 1: the environment says that RDMA devices can have memory of the device. */
+int fake_has_nics(void);
 
 /*
  * With the lock held. Where the device sees @bytes from @address on, or NULL:

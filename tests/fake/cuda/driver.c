@@ -92,6 +92,11 @@ static int number_of(const char *name, int otherwise)
 	return text ? (int)strtol(text, NULL, 10) : otherwise;
 }
 
+int fake_has_nics(void)
+{
+	return number_of("FAKE_CUDA_RDMA", 0) == 2;
+}
+
 int cuInit(uint32_t flags)
 {
 	const int refused = fake_refusal(__func__);
@@ -254,7 +259,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
 		*value = 1;
 		break;
 	case GPU_ATTRIBUTE_RDMA_WITH_VMM:
-		*value = number_of("FAKE_CUDA_RDMA", 0);
+		*value = number_of("FAKE_CUDA_RDMA", 0) != 0;
 		break;
 	case GPU_ATTRIBUTE_POSIX_FD:
 		*value = number_of("FAKE_CUDA_POSIX_FD", 1);

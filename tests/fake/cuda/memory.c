@@ -99,8 +99,7 @@ int cuMemCreate(uint64_t *handle, size_t bytes,
 	if (!bytes || bytes % FAKE_GRANULARITY || flags ||
 	    !is_allocation(allocation))
 		return GPU_EINVALID_VALUE;
-	/* The fake has no NIC. */
-	if (allocation->rdma)
+	if (allocation->rdma && !fake_has_nics())
 		return GPU_ENOT_SUPPORTED;
 	memcpy(head.magic, magic, sizeof(magic));
 	fd = memfd_create("fake gpu", MFD_CLOEXEC);
@@ -177,18 +176,6 @@ int cuMemImportFromShareableHandle(uint64_t *handle, void *exported, int type)
 	if (code)
 		(void)close(fd);
 	return unlock(code);
-}
-
-/* No NIC is there to take it. */
-int cuMemGetHandleForAddressRange(void *exported, uint64_t address,
-				  size_t bytes, int type, uint64_t flags)
-{
-	(void)exported;
-	(void)address;
-	(void)bytes;
-	FAKE_READY();
-	return type != GPU_RANGE_DMABUF || flags ? GPU_EINVALID_VALUE :
-						   GPU_ENOT_SUPPORTED;
 }
 
 /* ---- addresses ---- */
@@ -314,6 +301,32 @@ int cuMemSetAccess(uint64_t address, size_t bytes,
 		return unlock((int)strtol(read_refusal, NULL, 10));
 	range->access = access->flags;
 	return unlock(GPU_OK);
+}
+
+/*
+ * A descriptor of the bytes themselves: an RDMA device of tests/fake maps them by
+ * it, behind the page that says what the file is.
+ */
+int cuMemGetHandleForAddressRange(void *exported, uint64_t address,
+				  size_t bytes, int type, uint64_t flags)
+{
+	const struct fake_range *range;
+	int fd = -1;
+
+	FAKE_READY();
+	if (type != GPU_RANGE_DMABUF || flags)
+		return GPU_EINVALID_VALUE;
+	if (!fake_has_nics())
+		return GPU_ENOT_SUPPORTED;
+	lock();
+	range = range_of(address, bytes);
+	if (range && range->address == address && range->mapped_bytes == bytes)
+		fd = dup(fake.handles[range->handle - 1].fd);
+	(void)unlock(0);
+	if (fd < 0)
+		return GPU_EINVALID_VALUE;
+	memcpy(exported, &fd, sizeof(fd));
+	return GPU_OK;
 }
 
 /* ---- memory of the host ---- */

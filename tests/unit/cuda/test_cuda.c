@@ -146,6 +146,54 @@ UNIT_TEST(memory_that_no_nic_may_have_is_taken_without_one)
 	assert_int_equal(end_of(without_nic), 0);
 }
 
+/* The NIC is this program: it finds the bytes behind the page of the fake. */
+static void by_dmabuf(void)
+{
+	static const uint8_t wanted[4] = { 1, 2, 3, 4 };
+	struct kvpull_device_memory memory;
+	uint8_t bytes[4] = { 0 };
+	int fd = -1;
+
+	(void)setenv("FAKE_CUDA_RDMA", "2", 1);
+	world_open();
+	memory = memory_of(BYTES);
+	bytes_put(memory.address + 8192, wanted, sizeof(wanted));
+	MUST(!world.ops->dmabuf(world.device, &memory, &fd));
+	MUST(!world.lines);
+	MUST(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+	MUST(pread(fd, bytes, sizeof(bytes), 4096 + 8192) == sizeof(bytes));
+	MUST(!memcmp(bytes, wanted, sizeof(wanted)));
+	(void)close(fd);
+	world.ops->unmap(world.device, &memory);
+	world_close();
+}
+
+UNIT_TEST(dmabuf_of_memory_has_its_bytes)
+{
+	assert_int_equal(end_of(by_dmabuf), 0);
+}
+
+static void no_dmabuf(void)
+{
+	struct kvpull_device_memory memory;
+	int fd = -1;
+
+	world_open();
+	memory = memory_of(BYTES);
+	MUST(world.ops->dmabuf(world.device, &memory, &fd) ==
+	     KVPULL_EUNSUPPORTED);
+	MUST(world.lines == 1 &&
+	     strstr(world.line, "cuMemGetHandleForAddressRange"));
+	MUST(fd == -1);
+	world.ops->unmap(world.device, &memory);
+	world_close();
+}
+
+UNIT_TEST(driver_without_dmabufs_is_named)
+{
+	assert_int_equal(end_of(no_dmabuf), 0);
+}
+
 static void descriptor_sent(int socket, int fd)
 {
 	union {

@@ -34,8 +34,12 @@ static int part_shared(const struct kvpull_device_memory *own)
 	struct kvpull_device_memory foreign;
 	struct kvpull_device_event *event;
 	int fd = -1;
-	int code = world.ops->export_fd(world.device, own, &fd);
+	int code = world.ops->dmabuf(world.device, own, &fd);
 
+	if (code)
+		return code;
+	(void)close(fd);
+	code = world.ops->export_fd(world.device, own, &fd);
 	if (code)
 		return code;
 	code = world.ops->import_fd(world.device, fd, own->bytes,
@@ -102,6 +106,7 @@ static void error_is_of_its_call(int code)
 		{ "cuMemCreate", KVPULL_EUNSUPPORTED },
 		{ "cuMemsetD8Async", KVPULL_EUNSUPPORTED },
 		{ "cuStreamSynchronize", KVPULL_EDEVICE },
+		{ "cuMemGetHandleForAddressRange", KVPULL_EUNSUPPORTED },
 		{ "cuMemExportToShareableHandle", KVPULL_EUNSUPPORTED },
 		{ "cuMemImportFromShareableHandle", KVPULL_EROUTE },
 		{ "cuStreamWaitEvent", KVPULL_EUNSUPPORTED },
@@ -160,6 +165,7 @@ static void refused_once(void)
 	(void)snprintf(text, sizeof(text), "#%llu %d",
 		       (unsigned long long)refused.number, refused.code);
 	(void)setenv("FAKE_CUDA_REFUSE", text, 1);
+	(void)setenv("FAKE_CUDA_RDMA", "2", 1);
 	fake_load();
 	log_begin();
 	code = all_used();
