@@ -35,9 +35,9 @@ static void devices_detach(struct kvpull_shm_memory *memory,
 	if (!device->thread)
 		memory->device_count = 0;
 	for (; memory->device_count; memory->device_count--) {
-		kvpull_shm_device_unmap(device, memory->device_first +
-							memory->device_count -
-							1);
+		kvpull_device_thread_unmap(device->thread,
+					   memory->device_first +
+						   memory->device_count - 1);
 		memory->device_leaving++;
 	}
 }
@@ -402,9 +402,9 @@ static void devices_import(struct kvpull_shm_memory *memory,
 		const struct kvpull_device_view *view = &remote->devices[at];
 		int *fd = &handed->welcome->fds[FD_REGIONS + view->fd_index];
 
-		kvpull_shm_device_import(handed->device,
-					 handed->device_first + at, *fd,
-					 view->part_bytes, view->uuid);
+		kvpull_device_thread_import(handed->device->thread,
+					    handed->device_first + at, *fd,
+					    view->part_bytes, view->uuid);
 		*fd = -1;
 		memory->device_count++;
 	}

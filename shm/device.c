@@ -50,48 +50,26 @@ int kvpull_shm_device_open(struct kvpull_shm_device *device,
 	return device->is_required ? code : 0;
 }
 
-void kvpull_shm_device_import(struct kvpull_shm_device *device,
-			      uint32_t mapping, int fd, uint64_t bytes,
-			      const uint8_t *uuid)
+/* Other routes order, too. */
+static int is_pending(const struct kvpull_shm_device *device)
 {
-	kvpull_device_thread_import(device->thread, mapping, fd, bytes, uuid);
-	device->pending++;
-}
-
-void kvpull_shm_device_unmap(struct kvpull_shm_device *device, uint32_t mapping)
-{
-	kvpull_device_thread_unmap(device->thread, mapping);
-	device->pending++;
-}
-
-int kvpull_shm_device_start(struct kvpull_shm_device *device,
-			    struct kvpull_device_job *job)
-{
-	const int code = kvpull_device_thread_start(device->thread, job);
-
-	if (!code)
-		device->pending++;
-	return code;
+	return device->thread && kvpull_device_thread_pending(device->thread);
 }
 
 uint32_t kvpull_shm_device_poll(struct kvpull_shm_device *device,
 				struct kvpull_device_end *ends,
 				uint32_t capacity, uint64_t now_ns)
 {
-	uint32_t count;
-
-	if (!device->pending)
+	if (!is_pending(device))
 		return 0;
-	count = kvpull_device_thread_poll(device->thread, ends, capacity,
-					  now_ns);
-	device->pending -= count;
-	return count;
+	return kvpull_device_thread_poll(device->thread, ends, capacity,
+					 now_ns);
 }
 
 uint64_t kvpull_shm_device_due_ns(const struct kvpull_shm_device *device,
 				  uint64_t now_ns)
 {
-	return device->pending ? now_ns + KVPULL_NS_PER_S : UINT64_MAX;
+	return is_pending(device) ? now_ns + KVPULL_NS_PER_S : UINT64_MAX;
 }
 
 int kvpull_shm_device_arm(struct kvpull_shm_device *device)

@@ -14,7 +14,6 @@ struct kvpull_shm_device {
 	struct kvpull_log lines; /* the thread's, which become ours */
 	uint32_t is_required;
 	uint32_t is_opening;
-	uint32_t pending; /* orders whose ends have not been polled */
 };
 
 /*
@@ -27,17 +26,6 @@ int KVPULL_MUST_CHECK
 kvpull_shm_device_open(struct kvpull_shm_device *device,
 		       const struct kvpull_device_thread_params *params,
 		       const struct kvpull_log *log);
-/*
- * As those of base/device_thread.h, by the owner's thread. While something is
- * pending the owner polls once a second at least, so that a hang is seen.
- */
-void kvpull_shm_device_import(struct kvpull_shm_device *device,
-			      uint32_t mapping, int fd, uint64_t bytes,
-			      const uint8_t *uuid);
-void kvpull_shm_device_unmap(struct kvpull_shm_device *device,
-			     uint32_t mapping);
-int KVPULL_MUST_CHECK kvpull_shm_device_start(struct kvpull_shm_device *device,
-					      struct kvpull_device_job *job);
 /* Ends: how many; 0 where there is no device. */
 uint32_t kvpull_shm_device_poll(struct kvpull_shm_device *device,
 				struct kvpull_device_end *ends,

@@ -193,7 +193,7 @@ static int device_start(struct kvpull_shm_reads *reads,
 	if (after != KVPULL_AFTER_NOTHING)
 		mine->device.after =
 			(struct kvpull_device_event *)(uintptr_t)after;
-	code = kvpull_shm_device_start(reads->device, &mine->device);
+	code = kvpull_device_thread_start(reads->device->thread, &mine->device);
 	if (!code)
 		mine->state = KVPULL_SHM_READ_DEVICE;
 	return code;

@@ -56,6 +56,11 @@ struct kvpull_device_job {
 	 * when the mark was reached.
 	 */
 	struct kvpull_device_event *after;
+	/*
+	 * Called in poll(), in the place of an end there: the job is of another
+	 * route than the one that polls. It may start the job again. NULL: none.
+	 */
+	void (*ended)(struct kvpull_device_job *job);
 };
 
 struct kvpull_device_end {

@@ -71,6 +71,7 @@ struct kvpull_device_thread {
 	uint32_t *job_states;     /* enum job_state */
 	uint32_t *mapping_states; /* enum mapping_state */
 	uint32_t adopted_count;
+	uint32_t pending; /* orders whose ends have not been polled */
 	uint32_t is_abandoned;
 };
 
@@ -407,6 +408,7 @@ void kvpull_device_thread_import(struct kvpull_device_thread *thread,
 	taken->fd = fd;
 	taken->memory.bytes = bytes;
 	memcpy(taken->uuid, uuid, sizeof(taken->uuid));
+	thread->pending++;
 	order_push(thread, KVPULL_DEVICE_IMPORT, mapping);
 }
 
@@ -427,6 +429,7 @@ void kvpull_device_thread_unmap(struct kvpull_device_thread *thread,
 	kvpull_check(&thread->log,
 		     thread->mapping_states[mapping] == MAPPING_TAKEN);
 	thread->mapping_states[mapping] = MAPPING_LEAVING;
+	thread->pending++;
 	order_push(thread, KVPULL_DEVICE_UNMAP, mapping);
 }
 
@@ -440,6 +443,7 @@ int kvpull_device_thread_start(struct kvpull_device_thread *thread,
 		return KVPULL_EAGAIN;
 	thread->job_states[index] = JOB_STARTED;
 	thread->feed.copies[index].job = job;
+	thread->pending++;
 	order_push(thread, KVPULL_DEVICE_COPY, index);
 	return 0;
 }
@@ -481,6 +485,7 @@ static void end_take(struct kvpull_device_thread *thread,
 	struct kvpull_record record;
 
 	kvpull_ring_pop(&thread->ends, &record);
+	thread->pending--;
 	*end = (struct kvpull_device_end){
 		.kind = (enum kvpull_device_kind)record.kind,
 		.index = record.slot,
@@ -504,10 +509,20 @@ uint32_t kvpull_device_thread_poll(struct kvpull_device_thread *thread,
 	hang_look(thread, now_ns);
 	ready = kvpull_ring_ready(&thread->ends);
 	kvpull_check(&thread->log, ready >= 0);
-	for (; count < capacity && count < (uint32_t)ready; count++)
+	for (; count < capacity && ready > 0; ready--) {
 		end_take(thread, &ends[count]);
+		if (ends[count].job && ends[count].job->ended)
+			ends[count].job->ended(ends[count].job);
+		else
+			count++;
+	}
 	kvpull_ring_pop_end(&thread->ends);
 	return count;
+}
+
+uint32_t kvpull_device_thread_pending(const struct kvpull_device_thread *thread)
+{
+	return thread->pending;
 }
 
 int kvpull_device_thread_arm(struct kvpull_device_thread *thread)

@@ -100,7 +100,13 @@ kvpull_device_thread_start(struct kvpull_device_thread *thread,
 void kvpull_device_thread_cancel(struct kvpull_device_thread *thread,
 				 const struct kvpull_device_job *job);
 
-/* Ends: how many. Also looks whether a call hangs: at least once a second. */
+/*
+ * Orders whose ends have not been polled: while there are some the owner polls
+ * once a second at least, so that a hang is seen.
+ */
+uint32_t
+kvpull_device_thread_pending(const struct kvpull_device_thread *thread);
+/* Ends: how many, but for jobs that have a function of their own. Also looks whether a call hangs: at least once a second. */
 uint32_t kvpull_device_thread_poll(struct kvpull_device_thread *thread,
 				   struct kvpull_device_end *ends,
 				   uint32_t capacity, uint64_t now_ns);

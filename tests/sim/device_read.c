@@ -39,9 +39,9 @@ int sim_device_attach(struct sim_conn *conn, const struct kvpull_serve *remote)
 	fd = dup(serve->regions[0].fd);
 	if (fd < 0)
 		abort();
-	kvpull_shm_device_import(&conn->client->transport.device, conn->peer,
-				 fd, remote->devices[0].part_bytes,
-				 remote->devices[0].uuid);
+	kvpull_device_thread_import(
+		conn->client->transport.device.thread, conn->peer, fd,
+		remote->devices[0].part_bytes, remote->devices[0].uuid);
 	conn->mapping = SIM_MAPPED;
 	return 0;
 }
@@ -49,8 +49,8 @@ int sim_device_attach(struct sim_conn *conn, const struct kvpull_serve *remote)
 int sim_device_detach(struct sim_conn *conn)
 {
 	if (conn->mapping == SIM_MAPPED) {
-		kvpull_shm_device_unmap(&conn->client->transport.device,
-					conn->peer);
+		kvpull_device_thread_unmap(
+			conn->client->transport.device.thread, conn->peer);
 		conn->mapping = SIM_LEAVING;
 	}
 	return conn->mapping == SIM_UNMAPPED;
@@ -78,7 +78,7 @@ int sim_device_read(struct sim_transport *own, struct sim_read *mine)
 	if (after != KVPULL_AFTER_NOTHING)
 		mine->job.after =
 			(struct kvpull_device_event *)(uintptr_t)after;
-	return kvpull_shm_device_start(&own->device, &mine->job);
+	return kvpull_device_thread_start(own->device.thread, &mine->job);
 }
 
 void sim_device_cancel(struct sim_proc *proc, struct sim_read *mine,

@@ -176,6 +176,39 @@ UNIT_TEST(import_copy_and_unmap_are_ordered_in_a_row)
 	assert_int_equal(lines.counts[KVPULL_LOG_WARN], 0);
 }
 
+static uint32_t ended_count;
+
+/* The first time: it is started again, in the call. */
+static void job_ended(struct kvpull_device_job *job)
+{
+	assert_int_equal(job->code, 0);
+	if (!ended_count++)
+		assert_int_equal(kvpull_device_thread_start(world.thread, job),
+				 0);
+}
+
+UNIT_TEST(job_of_another_route_ends_by_its_function)
+{
+	struct kvpull_device_job *job;
+
+	begin();
+	assert_int_equal(kvpull_device_thread_pending(world.thread), 0);
+	mapping_order(0);
+	(void)end_await();
+	assert_int_equal(kvpull_device_thread_pending(world.thread), 0);
+	job = job_make(0, 1);
+	job->ended = job_ended;
+	ended_count = 0;
+	assert_int_equal(kvpull_device_thread_start(world.thread, job), 0);
+	while (ended_count < 2) {
+		assert_int_equal(kvpull_device_thread_pending(world.thread), 1);
+		table_reach_all();
+		assert_true(no_end());
+	}
+	assert_int_equal(kvpull_device_thread_pending(world.thread), 0);
+	assert_int_equal(end(), 0);
+}
+
 UNIT_TEST(index_in_flight_is_refused)
 {
 	begin();
