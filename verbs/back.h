@@ -19,6 +19,7 @@
 #define KVPULL_VERBS_BACK_H
 
 #include "verbs/connect.h"
+#include "verbs/dmabuf.h"
 #include "verbs/read.h"
 #include "verbs/watch.h"
 
@@ -44,8 +45,9 @@ struct kvpull_verbs_back {
 	const struct kvpull_verbs_watch *watch;
 	struct kvpull_serve serve;  /* what to register again; none: not yet */
 	struct kvpull_serve locals; /* likewise, for own reads alone */
-	uint64_t due_ns;            /* of the next look */
-	uint32_t gone;              /* by device: at the last one */
+	struct kvpull_verbs_dmabufs dmabufs; /* of `serve` */
+	uint64_t due_ns;                     /* of the next look */
+	uint32_t gone;                       /* by device: at the last one */
 	/* By device: how often it was there and could not be used, in a row. */
 	uint32_t failures[KVPULL_VERBS_RAILS_MAX];
 	uint64_t closed_ns[KVPULL_VERBS_RAILS_MAX];

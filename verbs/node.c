@@ -10,7 +10,7 @@ static uint64_t bytes_of(const struct kvpull_serve *serve)
 	uint32_t i;
 
 	for (i = 0; i < serve->region_count; i++)
-		if (serve->regions[i].kind != KVPULL_REGION_DMABUF)
+		if (serve->regions[i].kind != KVPULL_REGION_DEVICE)
 			bytes += serve->regions[i].bytes;
 	return bytes;
 }
@@ -23,7 +23,7 @@ static void *byte_at(const struct kvpull_serve *serve, uint64_t at)
 	for (i = 0; i < serve->region_count; i++) {
 		const struct kvpull_region_view *view = &serve->regions[i];
 
-		if (view->kind == KVPULL_REGION_DMABUF)
+		if (view->kind == KVPULL_REGION_DEVICE)
 			continue;
 		if (at < view->bytes)
 			return view->base ? view->base + at : NULL;

@@ -19,8 +19,9 @@ static int memory_register(const struct kvpull_verbs_device *device, void *base,
 
 /* Peers and we name its bytes by the device's own addresses, as the caches do. */
 static int dmabuf_register(const struct kvpull_verbs_device *device,
-			   const struct kvpull_region_view *view, uint64_t at,
-			   uint64_t bytes, int access, struct ibv_mr **memory)
+			   const struct kvpull_region_view *view,
+			   uint32_t region, uint64_t at, uint64_t bytes,
+			   int access, struct ibv_mr **memory)
 {
 	const struct kvpull_fabric *fabric = device->fabric;
 	int why;
@@ -36,8 +37,8 @@ static int dmabuf_register(const struct kvpull_verbs_device *device,
 	why = errno;
 	kvpull_error(
 		device->log,
-		"verbs: %s cannot register device memory (dmabuf of %llu bytes): %s; use host memory, or a device and drivers with dmabuf (kvpull_doctor)",
-		fabric->ibv.get_device_name(device->context->device),
+		"verbs: %s cannot register region %u, memory of a GPU (dmabuf of %llu bytes): %s: peers on this node alone are reached; use an RDMA device and drivers with dmabuf (kvpull_doctor)",
+		fabric->ibv.get_device_name(device->context->device), region,
 		(unsigned long long)bytes, kvpull_why(LOCK, why));
 	return why == ENOMEM ? KVPULL_ENOMEM : KVPULL_EUNSUPPORTED;
 }
@@ -47,7 +48,7 @@ static int region_check(const struct kvpull_verbs_device *device,
 {
 	if (view->kind != KVPULL_REGION_PROVIDED &&
 	    view->kind != KVPULL_REGION_FOREIGN &&
-	    view->kind != KVPULL_REGION_DMABUF &&
+	    view->kind != KVPULL_REGION_DEVICE &&
 	    view->kind != KVPULL_REGION_UNSEALED) {
 		kvpull_error(device->log,
 			     "verbs: region %u of kind %u: not on this route",
@@ -61,7 +62,7 @@ static int region_check(const struct kvpull_verbs_device *device,
 		return KVPULL_EUNSUPPORTED;
 	}
 	if (!view->base || !view->bytes ||
-	    (view->kind == KVPULL_REGION_DMABUF && view->fd < 0))
+	    (view->kind == KVPULL_REGION_DEVICE && view->fd < 0))
 		return KVPULL_EINVAL;
 	return 0;
 }
@@ -180,9 +181,9 @@ static int mr_register(struct kvpull_verbs_regions *regions,
 
 	if (bytes > view->bytes - at)
 		bytes = view->bytes - at;
-	if (view->kind == KVPULL_REGION_DMABUF)
-		code = dmabuf_register(regions->device, view, at, bytes, access,
-				       memory);
+	if (view->kind == KVPULL_REGION_DEVICE)
+		code = dmabuf_register(regions->device, view, region, at, bytes,
+				       access, memory);
 	else
 		code = memory_register(regions->device, view->base + at, bytes,
 				       access | IBV_ACCESS_RELAXED_ORDERING,

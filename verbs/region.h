@@ -3,6 +3,7 @@
  * Registered memory, in MRs: frame.h says where they end. KV regions are registered once, for both roles: peers may
  * read them (REMOTE_READ), this process's own reads land in them
  * (LOCAL_WRITE, which gives nothing to peers). The revocation table may be read.
+ * The memory of a GPU is registered by its dmabuf, which stands in the view's fd.
  * Memory that reads alone land in is registered likewise, without a table and
  * for nobody else. Nothing is ever registered for remote writing.
  */

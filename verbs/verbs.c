@@ -15,9 +15,9 @@
 #include "verbs/check.h"
 #include "verbs/dial.h"
 #include "verbs/gate.h"
-#include "verbs/node.h"
 #include "verbs/read.h"
 #include "verbs/run.h"
+#include "verbs/serve.h"
 #include "verbs/setup.h"
 
 #define LINGER_NS (KVPULL_NS_PER_S / 2)
@@ -60,111 +60,16 @@ static struct kvpull_verbs_bundle *caller_at(const struct verbs *verbs,
 	return &verbs->callers[index];
 }
 
-/*
- * Register all regions of serve that are not registered yet. begin() was
- * called.
- */
-static int regions_register(struct kvpull_verbs_regions *regions,
-			    const struct kvpull_serve *serve)
-{
-	int code = kvpull_verbs_regions_grow(regions, serve);
-
-	if (code)
-		return code;
-	do
-		code = kvpull_verbs_regions_register(regions, serve);
-	while (code > 0);
-	return code;
-}
-
-/*
- * Can memory be registered with it now? When it is back, all that there is by
- * then is: one that is coming back begins again.
- */
-static int is_there(struct kvpull_verbs_shared *shared, uint32_t at)
-{
-	struct kvpull_verbs_device *device = &shared->devices[at];
-
-	if (device->gone == KVPULL_VERBS_DEVICE_RETURNING)
-		device->gone = KVPULL_VERBS_DEVICE_LOST;
-	return device->gone == KVPULL_VERBS_DEVICE_THERE;
-}
-
 static int verbs_serve(struct kvpull_transport *transport,
 		       const struct kvpull_serve *serve)
 {
-	struct verbs *verbs = verbs_of(transport);
-	struct kvpull_verbs_shared *shared = &verbs->shared;
-	struct kvpull_serve *own = &verbs->back.serve;
-	uint32_t at;
-	int code = 0;
-
-	if (own->region_count || !serve->region_count || !serve->slot_count ||
-	    !serve->entries)
-		return KVPULL_EINVAL;
-	/* Also of a device that comes later. */
-	if (kvpull_serve_has_devices(serve)) {
-		kvpull_warn(
-			transport->log,
-			"verbs: no NIC reads memory of a device in this version: peers on this node alone are reached");
-		return KVPULL_EUNSUPPORTED;
-	}
-	kvpull_verbs_back_look(&verbs->back);
-	/* Later it would end what is connected. */
-	if (!verbs->connect.active_count && !verbs->back.locals.region_count) {
-		shared->params.memory_node =
-			(uint32_t)(kvpull_verbs_node_of(serve) + 1);
-		kvpull_verbs_back_move(&verbs->back);
-	}
-	*own = *serve;
-	own->region_count = kvpull_serve_memory_count(serve);
-	for (at = 0; !code && at < shared->rail_count; at++) {
-		if (!is_there(shared, at))
-			continue;
-		kvpull_verbs_regions_begin(&shared->regions[at],
-					   &shared->devices[at], own,
-					   shared->params.mr_shift);
-		code = regions_register(&shared->regions[at], own);
-	}
-	if (!code)
-		code = kvpull_verbs_connect_listen(&verbs->connect);
-	if (!code)
-		return 0;
-	own->region_count = 0;
-	while (at--) {
-		kvpull_verbs_connect_hush(&verbs->connect, at);
-		kvpull_verbs_regions_shrink(&shared->regions[at], 0);
-	}
-	return code;
+	return kvpull_verbs_serve(&verbs_of(transport)->back, serve);
 }
 
 static int verbs_local_add(struct kvpull_transport *transport, uint8_t *base,
 			   uint64_t bytes)
 {
-	struct verbs *verbs = verbs_of(transport);
-	struct kvpull_verbs_shared *shared = &verbs->shared;
-	struct kvpull_serve *serve = &verbs->back.locals;
-	uint32_t at;
-	int code = 0;
-
-	if (serve->region_count == KVPULL_TRANSPORT_LOCALS_MAX)
-		return KVPULL_EFULL;
-	serve->regions[serve->region_count++] =
-		(struct kvpull_region_view){ .kind = KVPULL_REGION_PROVIDED,
-					     .fd = -1,
-					     .base = base,
-					     .bytes = bytes };
-	for (at = 0; !code && at < shared->rail_count; at++) {
-		if (is_there(shared, at))
-			code = regions_register(&shared->locals[at], serve);
-	}
-	if (!code)
-		return 0;
-	serve->region_count--;
-	while (at--)
-		kvpull_verbs_regions_shrink(&shared->locals[at],
-					    serve->region_count);
-	return code;
+	return kvpull_verbs_local_add(&verbs_of(transport)->back, base, bytes);
 }
 
 static const char *verbs_address(const struct kvpull_transport *transport)
@@ -178,6 +83,9 @@ static int verbs_reachable(const struct kvpull_transport *transport,
 	const struct verbs *verbs = verbs_of_const(transport);
 	struct kvpull_verbs_addresses addresses;
 
+	/* In memory of a GPU nothing says when the bytes are there. */
+	if (kvpull_serve_has_devices(&verbs->back.serve))
+		return KVPULL_EROUTE;
 	/* Reads have to land somewhere. */
 	if ((!verbs->back.serve.region_count &&
 	     !verbs->back.locals.region_count) ||
@@ -540,13 +448,13 @@ static void verbs_close(struct kvpull_transport *transport,
 	for (at = 0; at < verbs->shared.rail_count; at++)
 		while (kvpull_verbs_back_leave(&verbs->back, at))
 			;
+	kvpull_verbs_dmabufs_close(&verbs->back.dmabufs);
 	kvpull_verbs_connect_close(connect);
 	kvpull_verbs_watch_close(&verbs->watch);
 }
 
 static const struct kvpull_transport_ops verbs_ops = {
 	.name = "verbs",
-	.reads_devices = 1,
 	.give_bytes_max = KVPULL_VERBS_GIVE_BYTES_MAX,
 	.serve = verbs_serve,
 	.local_add = verbs_local_add,

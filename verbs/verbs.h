@@ -11,7 +11,8 @@
 #include "base/arena.h"
 #include "base/transport.h"
 
-struct kvpull_fabric; /* verbs/fabric.h */
+struct kvpull_device_thread; /* base/device_thread.h */
+struct kvpull_fabric;        /* verbs/fabric.h */
 
 /* Members of value 0 or NULL stand for the default in the comment. */
 struct kvpull_verbs_params {
@@ -46,9 +47,11 @@ struct kvpull_verbs_params {
 	uint32_t mr_shift;       /* 30; 1 << it is registered at once */
 	uint64_t slice_bytes;    /* 1 MiB; of a work request */
 	uint64_t window_bytes;   /* 16 MiB in flight a lane, in four batches */
-	struct kvpull_give_sink given; /* nobody; tickets of any caller */
-	uint64_t connect_ns;           /* 5 s; handshake must end within this */
-	uint64_t flush_ns; /* 100 ms; a cancelled read's last chance */
+	/* The thread that calls the driver of the GPU whose memory is served. */
+	struct kvpull_device_thread *gpu; /* none */
+	struct kvpull_give_sink given;    /* nobody; tickets of any caller */
+	uint64_t connect_ns; /* 5 s; handshake must end within this */
+	uint64_t flush_ns;   /* 100 ms; a cancelled read's last chance */
 };
 
 #define KVPULL_VERBS_NAMES_BYTES 512u /* of a list of devices or addresses */

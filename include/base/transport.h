@@ -329,7 +329,6 @@ struct kvpull_transport_ops {
 	 * it does not is believed nothing. 0: it never does.
 	 */
 	uint32_t vouches;
-	uint32_t reads_devices;  /* 1: can serve, and read into, their memory */
 	uint32_t reads_files;    /* 1: peers read KVPULL_REGION_SLOTS, too */
 	uint32_t give_bytes_max; /* of a give-back message, one a call */
 	/*

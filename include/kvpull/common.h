@@ -214,7 +214,7 @@ struct kvpull_open_params {
 #define KVPULL_REGION_PROVIDED 0u /* in memory of one memory_alloc() */
 #define KVPULL_REGION_FOREIGN 1u  /* host memory of the engine's own */
 #define KVPULL_REGION_STAGED 2u   /* refused in this minor */
-#define KVPULL_REGION_DMABUF 3u   /* device memory: over verbs alone */
+#define KVPULL_REGION_DMABUF 3u   /* refused in this minor */
 #define KVPULL_REGION_FILE 4u     /* an unnamed file of this incarnation */
 /* 5 and 6 are the library's own. */
 #define KVPULL_REGION_DEVICE 7u /* in one memory_alloc() of DEVICE memory */
@@ -236,14 +236,9 @@ struct kvpull_open_params {
  * blocks stay as they are until the hold has ended. The file is never made
  * shorter. A consumer never pulls into a file.
  *
- * A dmabuf is device memory that RDMA reads and writes without the CPU. A worker
- * with a dmabuf uses no shared memory: it reads peers on its own node over verbs,
- * too. regions_register() returns KVPULL_EUNSUPPORTED where the RDMA device or
- * its driver cannot register a dmabuf. The engine owns fd and may close it
- * afterwards. This minor refuses dmabufs (KVPULL_EUNSUPPORTED) unless the key
- * dmabuf is unsafe-test. Nothing flushes the device's memory before LOADED yet,
- * or orders it against the device's own kernels, so a pull could be reported
- * before its bytes are there.
+ * A dmabuf of the engine's own is refused (KVPULL_EUNSUPPORTED): nothing would
+ * order pulls into it against its device's work. DEVICE memory has one, which the
+ * worker makes for its RDMA devices.
  */
 struct kvpull_region {
 	size_t struct_size;

@@ -30,11 +30,6 @@ enum kvpull_status_mode {
 	KVPULL_STATUS_OFF
 };
 
-enum kvpull_dmabuf {
-	KVPULL_DMABUF_NO = 0,
-	KVPULL_DMABUF_UNSAFE_TEST
-};
-
 enum kvpull_device_mode {
 	KVPULL_DEVICE_OFF = 0,
 	KVPULL_DEVICE_AUTO,

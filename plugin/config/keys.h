@@ -72,8 +72,6 @@ enum kvpull_route_mode {
 	  "io_uring where the kernel allows it") \
 	X(huge, CHOICE, "auto", KVPULL_AUTO, KVPULL_OFF, "auto, no", \
 	  "huge pages where the kernel grants them") \
-	X(dmabuf, CHOICE, "no", KVPULL_DMABUF_NO, KVPULL_DMABUF_UNSAFE_TEST, "no, unsafe-test", \
-	  "device memory, which is refused: nothing flushes it yet before a success; unsafe-test takes it, for tests alone") \
 	X(device, CHOICE, "off", KVPULL_DEVICE_OFF, KVPULL_DEVICE_REQUIRED, "off, auto, required", \
 	  "whether a thread of the worker calls the driver of the GPU that the engine names, to share its memory. auto goes on where there is none, required does not. Built against a fake driver, never run on a GPU") \
 	X(copy_threads, U32, "1", 0, 16, "threads", \

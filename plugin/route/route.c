@@ -42,14 +42,18 @@ int kvpull_routes_open(struct kvpull_routes *routes,
 		       const struct kvpull_route_params *params)
 {
 	const enum kvpull_route_mode mode = params->config->route;
+	struct kvpull_route_params with_gpu = *params;
 	uint32_t at;
 	int code = 0;
 
 	*routes = (struct kvpull_routes){ .log = params->log };
 	for (at = 0; !code && at < kvpull_route_way_count; at++)
 		if (mode == KVPULL_ROUTE_AUTO ||
-		    mode == kvpull_route_ways[at].pin)
-			code = way_open(routes, &kvpull_route_ways[at], params);
+		    mode == kvpull_route_ways[at].pin) {
+			with_gpu.gpu = kvpull_routes_device(routes);
+			code = way_open(routes, &kvpull_route_ways[at],
+					&with_gpu);
+		}
 	return code;
 }
 
@@ -69,53 +73,9 @@ void kvpull_routes_close(struct kvpull_routes *routes, uint64_t close_by_ns)
 	}
 }
 
-static int has_device_memory(const struct kvpull_serve *serve)
-{
-	uint32_t i;
-
-	for (i = 0; i < serve->region_count; i++)
-		if (serve->regions[i].kind == KVPULL_REGION_DMABUF)
-			return 1;
-	return 0;
-}
-
-static int reads_devices(const struct kvpull_routes *routes)
-{
-	uint32_t at;
-
-	for (at = 0; at < routes->count; at++)
-		if (routes->list[at].transport->ops->reads_devices)
-			return 1;
-	return 0;
-}
-
-/* Closes the hosts that are no longer needed; the others keep their places. */
-static void hosts_close(struct kvpull_routes *routes)
-{
-	uint32_t kept = 0;
-	uint32_t at;
-
-	for (at = 0; at < routes->count; at++) {
-		struct kvpull_transport *transport = routes->list[at].transport;
-
-		if (transport->ops->reads_devices) {
-			routes->list[kept++] = routes->list[at];
-			continue;
-		}
-		transport->ops->close(transport, kvpull_clock_close_by());
-		kvpull_info(routes->log,
-			    "route %s is closed: a region is device memory",
-			    transport->ops->name);
-	}
-	routes->count = kept;
-	routes->turn = 0;
-}
-
 int kvpull_routes_serve(struct kvpull_routes *routes,
 			const struct kvpull_serve *serve)
 {
-	const int devices_only =
-		has_device_memory(serve) && reads_devices(routes);
 	uint32_t served = 0;
 	uint32_t at;
 
@@ -123,8 +83,6 @@ int kvpull_routes_serve(struct kvpull_routes *routes,
 		struct kvpull_transport *transport = routes->list[at].transport;
 		int code;
 
-		if (devices_only && !transport->ops->reads_devices)
-			continue;
 		code = transport->ops->serve(transport, serve);
 		/* The preferred one refused: the engine may try other memory. */
 		if (code && !served)
@@ -136,8 +94,6 @@ int kvpull_routes_serve(struct kvpull_routes *routes,
 				transport->ops->name, code);
 		served += !code;
 	}
-	if (devices_only)
-		hosts_close(routes);
 	return 0;
 }
 

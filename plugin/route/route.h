@@ -28,6 +28,8 @@ struct kvpull_route_params {
 	uint32_t disk_thread; /* one reads files, where io_uring is not allowed */
 	uint32_t device_kind; /* KVPULL_DEVICE_*: the owner's, as its engine says */
 	int device_index;     /* of that kind */
+	/* kvpull_routes_open() sets it: of the routes that are open before. */
+	struct kvpull_device_thread *gpu; /* NULL: none */
 	uint32_t rank; /* among the workers of the node, unless configured */
 };
 
@@ -94,8 +96,7 @@ void kvpull_routes_close(struct kvpull_routes *routes, uint64_t close_by_ns);
 
 /*
  * Regions are known: listen. What cannot serve them is not used, with a
- * warning, where a preferred one does; a device's memory closes the routes
- * that cannot touch it.
+ * warning, where a preferred one does.
  */
 int KVPULL_MUST_CHECK kvpull_routes_serve(struct kvpull_routes *routes,
 					  const struct kvpull_serve *serve);

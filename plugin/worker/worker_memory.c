@@ -171,18 +171,11 @@ static int region_take(struct kvpull_worker *worker,
 	}
 	if (region->kind == KVPULL_REGION_FOREIGN)
 		return 0;
-	/* A.3's flush of what was read, and the order against kernels. */
-	if (region->kind == KVPULL_REGION_DMABUF &&
-	    worker->facts.config.dmabuf == KVPULL_DMABUF_NO) {
-		kvpull_detail_set(
-			detail, KVPULL_EUNSUPPORTED, "dmabuf",
-			"device memory is refused: nothing flushes it yet before a pull is LOADED, so that tokens could be wrong; use host memory");
-		return KVPULL_EUNSUPPORTED;
-	}
 	if (region->kind == KVPULL_REGION_DMABUF) {
-		view->fd = region->fd;
-		view->fd_offset = region->fd_offset;
-		return 0;
+		kvpull_detail_set(
+			detail, KVPULL_EUNSUPPORTED, "regions",
+			"a dmabuf of the engine's is refused: nothing orders pulls into it against its device's work: take the memory by memory_alloc(DEVICE)");
+		return KVPULL_EUNSUPPORTED;
 	}
 	if (region->kind != KVPULL_REGION_PROVIDED &&
 	    region->kind != KVPULL_REGION_DEVICE) {

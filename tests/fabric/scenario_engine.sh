@@ -11,8 +11,7 @@
 FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	1:1:full:engine_f1 1:1:full:engine_f2 1:1:full:engine_f3
 	1:1:full:engine_f4 1:1:full:engine_f5 1:1:full:engine_f6
-	1:1:full:engine_f7 1:1:full:engine_f8 1:1:full:engine_l1 1:1:smoke:engine_f14 1:1:smoke:engine_pool
-	1:1:full:engine_device_memory"
+	1:1:full:engine_f7 1:1:full:engine_f8 1:1:full:engine_l1 1:1:smoke:engine_f14 1:1:smoke:engine_pool"
 
 # A stalled host must cut no queue pair: what that costs others is no failure,
 # but these count every one.
@@ -84,9 +83,4 @@ scenario_engine_pool() {
 	engine_code=$?
 	sed 's/^/fabric: /' "$(fabric_output "$job")"
 	return $engine_code
-}
-
-# soft-RoCE registers no dmabuf: that is said, with what to do.
-scenario_engine_device_memory() {
-	engine_run X2i
 }

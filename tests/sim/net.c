@@ -559,7 +559,7 @@ sim_device(const struct kvpull_transport *transport)
 	.rings = sim_rings, .fd = sim_fd, .doorbell_fd = sim_doorbell_fd,      \
 	.close = sim_close,
 
-#define DEVICE .reads_devices = 1, .device = sim_device
+#define DEVICE .device = sim_device
 #define GIVES .give = sim_give, .give_bytes_max = SIM_GIVE_BYTES
 
 /* By whether they take tickets back, and by the route. */

@@ -404,12 +404,11 @@ UNIT_TEST(reason_of_the_host_is_in_the_detail)
 	ops->close(worker);
 }
 
-/* KV on a device is refused, unless a test sets the key for it. */
-static int register_device_memory(const char *config_json,
-				  struct kvpull_error_detail *detail)
+UNIT_TEST(dmabuf_of_the_engines_own_is_refused)
 {
 	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
 	struct kvpull_open_params params = open_params("engine");
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	static uint8_t memory[4096];
 	const struct kvpull_region region = { .struct_size = sizeof(region),
 					      .kind = KVPULL_REGION_DMABUF,
@@ -418,33 +417,14 @@ static int register_device_memory(const char *config_json,
 					      .bytes = sizeof(memory) };
 	const struct kvpull_regions regions = four_blocks_in(&region);
 	struct kvpull_worker *worker;
-	int code;
 
-	params.config_json = config_json;
+	params.config_json = "{\"route\":\"shm\"}";
 	assert_int_equal(ops->open(&params, &worker, NULL), 0);
-	*detail =
-		(struct kvpull_error_detail){ .struct_size = sizeof(*detail) };
-	code = ops->regions_register(worker, &regions, detail);
-	ops->close(worker);
-	return code;
-}
-
-UNIT_TEST(device_memory_is_refused_unless_a_test_asks)
-{
-	struct kvpull_error_detail detail;
-
-	assert_int_equal(register_device_memory("{\"route\":\"shm\"}", &detail),
+	assert_int_equal(ops->regions_register(worker, &regions, &detail),
 			 KVPULL_EUNSUPPORTED);
-	assert_string_equal(detail.field, "dmabuf");
-	assert_non_null(strstr(detail.message, "use host memory"));
-	/* Then it is the route that takes none. */
-	assert_int_equal(
-		register_device_memory(
-			"{\"route\":\"shm\",\"dmabuf\":\"unsafe-test\"}",
-			&detail),
-		KVPULL_EUNSUPPORTED);
-	assert_string_not_equal(detail.field, "dmabuf");
-	assert_non_null(strstr(detail.message, "RDMA device"));
+	assert_string_equal(detail.field, "regions");
+	assert_non_null(strstr(detail.message, "memory_alloc(DEVICE)"));
+	ops->close(worker);
 }
 
 /* Blocks of 16 tokens of one head: K and V as the header's recipes say. */

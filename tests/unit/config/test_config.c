@@ -290,8 +290,6 @@ static const struct {
 	CHOICE(route, "verbs", KVPULL_ROUTE_PIN_VERBS),
 	CHOICE(uring, "auto", KVPULL_AUTO),
 	CHOICE(uring, "no", KVPULL_OFF),
-	CHOICE(dmabuf, "no", KVPULL_DMABUF_NO),
-	CHOICE(dmabuf, "unsafe-test", KVPULL_DMABUF_UNSAFE_TEST),
 	CHOICE(device, "off", KVPULL_DEVICE_OFF),
 	CHOICE(device, "auto", KVPULL_DEVICE_AUTO),
 	CHOICE(device, "required", KVPULL_DEVICE_REQUIRED),

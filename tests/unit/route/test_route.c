@@ -295,46 +295,6 @@ UNIT_TEST_WITH(same_node_goes_by_shm_and_others_by_verbs, up, down)
 	assert_int_equal(kvpull_ring_beat_seen(p.ring), 1);
 }
 
-/* P's memory is a device's: D on its node has no other way either. */
-UNIT_TEST_WITH(device_memory_is_read_by_verbs_on_one_node_too, up, down)
-{
-	struct end *const ends[] = { &p, &d };
-	struct way way;
-	uint32_t end;
-
-	for (end = 0; end < 2; end++) {
-		/* At either side, then at the other alone. */
-		end_close(&p);
-		end_close(&d);
-		end_make(&p, "p", folders[0]);
-		end_make(&d, "d", folders[0]);
-		ends[end]->serve.regions[0].kind = KVPULL_REGION_DMABUF;
-		end_serve(&p);
-		end_serve(&d);
-		assert_int_equal(ends[end]->routes.count, 1);
-		way = join(&d, "verbs", end ? "no other route is open" : "");
-		run(40);
-		assert_int_equal(d.attached, 1);
-		note_travels(&way, 7);
-	}
-}
-
-UNIT_TEST_WITH(device_memory_without_its_device_is_refused, up, down)
-{
-	end_close(&p);
-	end_make(&p, "p", folders[0]);
-	p.serve.regions[0].kind = KVPULL_REGION_DMABUF;
-	fake_verbs_knobs.dmabuf_error = EOPNOTSUPP;
-	assert_int_equal(kvpull_routes_serve(&p.routes, &p.serve),
-			 KVPULL_EUNSUPPORTED);
-	/* The engine goes on with host memory: as if it had not asked. */
-	p.serve.regions[0].kind = KVPULL_REGION_PROVIDED;
-	end_serve(&p);
-	(void)join(&d, "shm", "same node");
-	run(40);
-	assert_int_equal(d.attached, 1);
-}
-
 UNIT_TEST_WITH(sleeper_is_woken_by_a_network_note, up, down)
 {
 	const struct kvpull_record record = { .kind = KVPULL_NOTE_CLAIM };

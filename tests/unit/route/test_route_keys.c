@@ -147,6 +147,27 @@ UNIT_TEST(poll_copies_as_the_keys_say)
 	OPENED(shm, "\"progress_copies\":\"no\"", poll_copies, 0);
 }
 
+static struct kvpull_device_thread *gpu_of(const struct kvpull_transport *route)
+{
+	(void)route;
+	/* No call is made of it here. */
+	return (struct kvpull_device_thread *)(uintptr_t)4096;
+}
+
+/* The GPU's thread is of the route that is open before; none is without it. */
+UNIT_TEST(verbs_is_told_the_gpu_that_shm_has_opened)
+{
+	struct kvpull_routes routes;
+
+	shm_code = 0;
+	shm_ops.device = gpu_of;
+	assert_int_equal(open_of("auto", "", &routes), KVPULL_EDEVICE);
+	assert_ptr_equal(verbs.gpu, gpu_of(NULL));
+	shm_ops.device = NULL;
+	shm_code = KVPULL_EDEVICE;
+	OPENED(verbs, CALLER, gpu, NULL);
+}
+
 UNIT_TEST(verbs_is_opened_as_the_keys_say)
 {
 	OPENED(verbs, "\"consumers_max\":7", callers_max, 7);

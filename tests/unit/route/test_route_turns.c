@@ -233,39 +233,6 @@ UNIT_TEST_WITH(route_that_cannot_serve_is_not_in_the_ticket, up, NULL)
 	assert_int_equal(sides[2].serves, 1);
 }
 
-UNIT_TEST_WITH(devices_close_the_routes_that_cannot_read_them, up, NULL)
-{
-	struct kvpull_serve serve = { .region_count = 1 };
-
-	serve.regions[0].kind = KVPULL_REGION_DMABUF;
-	sides[1].ops.reads_devices = 1;
-	sides[1].serve_code = KVPULL_EUNSUPPORTED;
-	assert_int_equal(kvpull_routes_serve(&routes, &serve),
-			 KVPULL_EUNSUPPORTED);
-	assert_int_equal(routes.count, SIDES);
-	sides[1].serve_code = 0;
-	assert_int_equal(kvpull_routes_serve(&routes, &serve), 0);
-	assert_int_equal(routes.count, 1);
-	assert_ptr_equal(routes.list[0].transport, &sides[1].transport);
-	/* The route's handles stay the same. */
-	assert_int_equal(routes.list[0].peer_first, 1);
-	assert_int_equal(sides[0].closes + sides[2].closes, 2);
-	assert_int_equal(sides[0].serves + sides[2].serves, 0);
-	kvpull_routes_close(&routes, kvpull_clock_close_by());
-	assert_int_equal(sides[0].closes + sides[1].closes + sides[2].closes,
-			 3);
-}
-
-UNIT_TEST_WITH(entry_behind_the_last_region_closes_no_route, up, NULL)
-{
-	struct kvpull_serve serve = { .region_count = 1 };
-
-	serve.regions[1].kind = KVPULL_REGION_DMABUF;
-	sides[1].ops.reads_devices = 1;
-	assert_int_equal(kvpull_routes_serve(&routes, &serve), 0);
-	assert_int_equal(routes.count, SIDES);
-}
-
 UNIT_TEST_WITH(preferred_route_is_chosen_and_says_why, up, NULL)
 {
 	static const char addresses[] = "c:here;b:here;a:here";

@@ -64,23 +64,6 @@ UNIT_TEST_WITH(device_that_is_plugged_after_open_is_used, NULL, world_down)
 	world_pulls();
 }
 
-/* Nothing of it could be registered when a device has come. */
-UNIT_TEST_WITH(memory_of_a_gpu_is_refused_before_there_is_a_device, NULL,
-	       world_down)
-{
-	world_init();
-	fake_verbs_devices(0);
-	log_begin(&world.p);
-	assert_int_equal(side_open(&world.p), 0);
-	side_fill(&world.p);
-	world.p.serve.regions[0].kind = KVPULL_REGION_DEVICE;
-	route_begin(world.p.route);
-	assert_int_equal(
-		world.p.route->ops->serve(world.p.route, &world.p.serve),
-		KVPULL_EUNSUPPORTED);
-	assert_non_null(strstr(lines, "no NIC reads memory of a device"));
-}
-
 UNIT_TEST_WITH(address_that_comes_after_open_is_used, NULL, world_down)
 {
 	world_init();

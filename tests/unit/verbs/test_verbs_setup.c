@@ -454,12 +454,11 @@ UNIT_TEST(memory_that_cannot_be_served_is_refused)
 	} rows[] = {
 		{ KVPULL_REGION_PROVIDED, 0, -1, 4096, KVPULL_EINVAL },
 		{ KVPULL_REGION_PROVIDED, 1, -1, 0, KVPULL_EINVAL },
-		{ KVPULL_REGION_DMABUF, 1, -1, 4096, KVPULL_EINVAL },
+		{ KVPULL_REGION_DMABUF, 1, 0, 4096, KVPULL_EUNSUPPORTED },
 		{ KVPULL_REGION_UNSEALED, 0, 5, 4096, KVPULL_EUNSUPPORTED },
 		{ KVPULL_REGION_FILE, 1, 5, 4096, KVPULL_EUNSUPPORTED },
 		{ KVPULL_REGION_UNSEALED, 1, 5, 4096, 0 },
 		{ KVPULL_REGION_FOREIGN, 1, -1, 4096, 0 },
-		{ KVPULL_REGION_DMABUF, 1, 0, 4096, 0 },
 	};
 	size_t i;
 
@@ -542,24 +541,6 @@ UNIT_TEST(device_of_small_registrations_is_refused)
 	assert_int_equal(kvpull_verbs_regions_grow(&regions, &serve),
 			 KVPULL_EINVAL);
 	serve.region_count = 1;
-}
-
-UNIT_TEST(library_without_dmabuf_takes_no_device_memory)
-{
-	world_init();
-	fake_verbs_fabric()->ibv.reg_dmabuf_mr = NULL;
-	assert_int_equal(side_open(&world.p), 0);
-	side_hear(&world.p, KVPULL_LOG_ERROR);
-	side_fill(&world.p);
-	world.p.serve.regions[0].kind = KVPULL_REGION_DMABUF;
-	world.p.serve.regions[0].fd = 0;
-	route_begin(world.p.route);
-	assert_int_equal(
-		world.p.route->ops->serve(world.p.route, &world.p.serve),
-		KVPULL_EUNSUPPORTED);
-	assert_true(world_heard(
-		"verbs: fake0 cannot register device memory (dmabuf of 16384 bytes): "));
-	assert_int_equal(world_down(state), 0);
 }
 
 UNIT_TEST(tickets_that_are_given_back_have_one_byte_to_most)

@@ -129,22 +129,6 @@ TEST(pull_is_cut_where_slices_end)
 	pull_is_right(7);
 }
 
-/* Each slice of a dmabuf begins where its address says. */
-TEST(slices_of_device_memory_keep_their_offset)
-{
-	struct fake_verbs_dmabuf dmabuf;
-
-	sides_serve(KVPULL_REGION_DMABUF);
-	dmabuf = fake_verbs_dmabuf();
-	assert_int_equal(dmabuf.iova % SLICE, 0);
-	assert_int_equal(dmabuf.bytes, ((uintptr_t)d_base + BYTES) % SLICE);
-	assert_int_equal(dmabuf.iova + dmabuf.bytes, (uintptr_t)d_base + BYTES);
-	assert_int_equal(dmabuf.offset - world.d.serve.regions[0].fd_offset,
-			 dmabuf.iova - (uintptr_t)d_base);
-	connected();
-	pull_is_right(5);
-}
-
 /* More than there is room for: said at once, and nothing is left behind. */
 TEST(too_many_slices_are_refused)
 {

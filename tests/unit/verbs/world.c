@@ -155,6 +155,7 @@ struct kvpull_verbs_params world_params(struct world_side *side)
 		.mr_shift = world.mr_shift,
 		.traffic_class = world.traffic_class,
 		.ack_timeout = world.ack_timeout,
+		.gpu = world.gpu,
 		.given = { .take = give_keep, .context = side },
 	};
 }

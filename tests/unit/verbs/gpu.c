@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/verbs/gpu.h"
+
+#include <fcntl.h>
+
+struct gpu gpu;
+
+struct kvpull_device_event {
+
+	uint32_t is_open;
+};
+
+static struct kvpull_device_event events[8];
+
+static int dmabuf(struct kvpull_device *device,
+		  const struct kvpull_device_memory *memory, int *fd)
+{
+	(void)device;
+	if (gpu.dmabuf_code)
+		return gpu.dmabuf_code;
+	*fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	assert_true(*fd >= 0);
+	gpu.dmabuf_count++;
+	gpu.dmabuf_memory = *memory;
+	return 0;
+}
+
+static int event_open(struct kvpull_device *device,
+		      struct kvpull_device_event **event)
+{
+	uint32_t at = 0;
+
+	(void)device;
+	while (events[at].is_open)
+		at++;
+	events[at].is_open = 1;
+	*event = &events[at];
+	return 0;
+}
+
+static void event_close(struct kvpull_device *device,
+			struct kvpull_device_event *event)
+{
+	(void)device;
+	event->is_open = 0;
+}
+
+static int record(struct kvpull_device *device,
+		  struct kvpull_device_event *event)
+{
+	(void)device;
+	(void)event;
+	return 0;
+}
+
+static int query(struct kvpull_device *device,
+		 struct kvpull_device_event *event)
+{
+	(void)device;
+	(void)event;
+	return 1;
+}
+
+static void device_close(struct kvpull_device *device)
+{
+	(void)device;
+}
+
+static int is_lost(const struct kvpull_device *device)
+{
+	(void)device;
+	return 0;
+}
+
+static const struct kvpull_device_ops ops = {
+	.dmabuf = dmabuf,
+	.event_open = event_open,
+	.event_close = event_close,
+	.record = record,
+	.query = query,
+	.is_lost = is_lost,
+	.close = device_close,
+};
+
+static int table_open(struct kvpull_arena *arena, const struct kvpull_log *log,
+		      int index, struct kvpull_device **device)
+{
+	(void)arena;
+	(void)index;
+	gpu.device.ops = &ops;
+	gpu.device.log = log;
+	gpu.device.granularity = 4096;
+	*device = &gpu.device;
+	return 0;
+}
+
+void gpu_open(void)
+{
+	static const struct kvpull_log silent;
+	const struct kvpull_device_thread_params params = {
+		.open = table_open,
+		.wake_fd = -1,
+		.limits = { .job_max = 8,
+			    .mapping_max = 1,
+			    .mark_max = 2,
+			    .bytes_per_ms = 1u << 20 },
+	};
+
+	gpu = (struct gpu){ 0 };
+	assert_int_equal(
+		kvpull_device_thread_open(&world.gpu, &params, &silent), 0);
+}
+
+void gpu_close(void)
+{
+	assert_int_equal(
+		kvpull_device_thread_close(world.gpu, kvpull_clock_close_by()),
+		0);
+	world.gpu = NULL;
+}
+
+void gpu_fill(struct world_side *side)
+{
+	uint32_t at;
+
+	for (at = 0; at < side->serve.region_count; at++) {
+		struct kvpull_region_view *region = &side->serve.regions[at];
+
+		region->kind = KVPULL_REGION_DEVICE;
+		region->fd = (int)(1000 + at);
+		region->fd_index = at;
+		region->fd_offset = GPU_OFFSET;
+		side->serve.devices[at] = (struct kvpull_device_view){
+			.granularity = 4096,
+			.part_bytes = GPU_OFFSET + region->bytes,
+			.part_count = 1,
+			.fd_index = at,
+		};
+	}
+	side->serve.device_count = side->serve.region_count;
+}
+
+int gpu_serve(struct world_side *side)
+{
+	side_close(side);
+	assert_int_equal(side_open(side), 0);
+	side_fill(side);
+	gpu_fill(side);
+	route_begin(side->route);
+	return side->route->ops->serve(side->route, &side->serve);
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A GPU without a driver, behind the real device thread: its memory is that of the
+ * process, its stream stands still behind a mark until the test reaches it. It
+ * makes dmabufs, or refuses them, as the test says.
+ */
+#ifndef KVPULL_TESTS_UNIT_VERBS_GPU_H
+#define KVPULL_TESTS_UNIT_VERBS_GPU_H
+
+#include <stdatomic.h>
+
+#include "base/device_thread.h"
+#include "tests/unit/verbs/world.h"
+
+/* A region begins so far into its memory. */
+#define GPU_OFFSET 4096u
+
+struct gpu {
+	struct kvpull_device device; /* first: the seam's */
+	int dmabuf_code;             /* of dmabuf(); 0: it makes one */
+	uint32_t dmabuf_count;       /* that were made */
+	struct kvpull_device_memory dmabuf_memory; /* of the last one */
+};
+
+extern struct gpu gpu;
+
+/* Opens the GPU and its thread: world.gpu. */
+void gpu_open(void);
+void gpu_close(void);
+/* All regions of what the side serves are memory of the GPU, each of its own. */
+void gpu_fill(struct world_side *side);
+/* The side is opened again, and serves such memory: what serve() says. */
+int gpu_serve(struct world_side *side);
+
+#endif /* KVPULL_TESTS_UNIT_VERBS_GPU_H */
