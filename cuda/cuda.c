@@ -51,20 +51,18 @@ static const struct kvpull_device_ops ops = {
 	.query = kvpull_cuda_query,
 	.mark = kvpull_cuda_mark,
 	.wait = kvpull_cuda_wait,
+	.flush = kvpull_cuda_flush,
 	.is_lost = is_lost,
 	.close = device_close,
 };
 
 /* ---- open ---- */
 
-/* @answer: 1, the device has it. */
-static int ask(struct kvpull_cuda *cuda, int attribute, uint32_t *answer)
+static int ask(struct kvpull_cuda *cuda, int attribute, int *value)
 {
-	int value = 0;
-	const int code = cuda->calls.cuDeviceGetAttribute(&value, attribute,
-							  cuda->index);
+	const int code =
+		cuda->calls.cuDeviceGetAttribute(value, attribute, cuda->index);
 
-	*answer = value != 0;
 	return kvpull_cuda_check(cuda, "cuDeviceGetAttribute", code,
 				 KVPULL_CUDA_CALL);
 }
@@ -72,14 +70,12 @@ static int ask(struct kvpull_cuda *cuda, int attribute, uint32_t *answer)
 /* Memory that other processes can map, by a descriptor. */
 static int sharing_ask(struct kvpull_cuda *cuda)
 {
-	uint32_t has_vmm = 0;
-	uint32_t has_fd = 0;
+	int has_vmm = 0;
+	int has_fd = 0;
 	int code = ask(cuda, GPU_ATTRIBUTE_VMM, &has_vmm);
 
 	if (!code)
 		code = ask(cuda, GPU_ATTRIBUTE_POSIX_FD, &has_fd);
-	if (!code)
-		code = ask(cuda, GPU_ATTRIBUTE_RDMA_WITH_VMM, &cuda->can_rdma);
 	if (code || (has_vmm && has_fd))
 		return code;
 	kvpull_warn(
@@ -87,6 +83,24 @@ static int sharing_ask(struct kvpull_cuda *cuda)
 		"cuda: device %d cannot share its memory by file descriptors: use another GPU or driver",
 		cuda->index);
 	return KVPULL_EUNSUPPORTED;
+}
+
+/* What RDMA devices can do with its memory, and when that is seen. */
+static int nics_ask(struct kvpull_cuda *cuda)
+{
+	int can_rdma = 0;
+	int flushes = 0;
+	int ordering = 0;
+	int code = ask(cuda, GPU_ATTRIBUTE_RDMA_WITH_VMM, &can_rdma);
+
+	if (!code)
+		code = ask(cuda, GPU_ATTRIBUTE_RDMA_FLUSH, &flushes);
+	if (!code)
+		code = ask(cuda, GPU_ATTRIBUTE_RDMA_ORDERING, &ordering);
+	cuda->can_rdma = can_rdma != 0;
+	cuda->device.can_flush = (flushes & GPU_FLUSH_BY_HOST) != 0;
+	cuda->device.orders_writes = ordering >= GPU_ORDERING_OWNER;
+	return code;
 }
 
 static int device_find(struct kvpull_cuda *cuda, int index)
@@ -101,7 +115,9 @@ static int device_find(struct kvpull_cuda *cuda, int index)
 	code = cuda->calls.cuDeviceGetUuid(cuda->device.uuid, cuda->index);
 	code = kvpull_cuda_check(cuda, "cuDeviceGetUuid", code,
 				 KVPULL_CUDA_CALL);
-	return code ? code : sharing_ask(cuda);
+	if (!code)
+		code = sharing_ask(cuda);
+	return code ? code : nics_ask(cuda);
 }
 
 /* A stream that does not wait for the default one, which is the engine's. */

@@ -81,7 +81,11 @@ enum {
 	GPU_HOST_PORTABLE = 1,
 	GPU_ORDER_STREAM = 1,
 	GPU_CAPTURE_RELAXED = 2,
-	GPU_RANGE_DMABUF = 1
+	GPU_RANGE_DMABUF = 1,
+	GPU_FLUSH_BY_HOST = 1,    /* bit of GPU_ATTRIBUTE_RDMA_FLUSH */
+	GPU_ORDERING_OWNER = 100, /* least of GPU_ATTRIBUTE_RDMA_ORDERING */
+	GPU_FLUSH_CONTEXT = 0,    /* what is flushed: this context's device */
+	GPU_FLUSH_TO_OWNER = 100  /* for whom: that device */
 };
 
 /* CUmemLocation */
@@ -161,6 +165,7 @@ struct gpu_function;
 	X(cuMemGetHandleForAddressRange, 11070,                                \
 	  (void *exported, uint64_t address, size_t bytes, int type,           \
 	   uint64_t flags))                                                    \
+	X(cuFlushGPUDirectRDMAWrites, 11030, (int target, int scope))          \
 	X(cuStreamCreate, 2000, (struct gpu_stream * *stream, uint32_t flags)) \
 	X(cuStreamDestroy, 4000, (struct gpu_stream * stream))                 \
 	X(cuStreamSynchronize, 2000, (struct gpu_stream * stream))             \

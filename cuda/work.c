@@ -192,3 +192,19 @@ int kvpull_cuda_copy(struct kvpull_device *device,
 	kvpull_cuda_leave(cuda, mode);
 	return code;
 }
+
+int kvpull_cuda_flush(struct kvpull_device *device)
+{
+	struct kvpull_cuda *const cuda = kvpull_cuda_of(device);
+	int mode;
+	int code = kvpull_cuda_enter(cuda, &mode);
+
+	if (code)
+		return code;
+	code = cuda->calls.cuFlushGPUDirectRDMAWrites(GPU_FLUSH_CONTEXT,
+						      GPU_FLUSH_TO_OWNER);
+	code = kvpull_cuda_check(cuda, "cuFlushGPUDirectRDMAWrites", code,
+				 KVPULL_CUDA_COPY);
+	kvpull_cuda_leave(cuda, mode);
+	return code;
+}

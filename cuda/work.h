@@ -20,4 +20,6 @@ int kvpull_cuda_mark(struct kvpull_device *device, uint64_t stream,
 int kvpull_cuda_wait(struct kvpull_device *device,
 		     struct kvpull_device_event *event);
 
+int kvpull_cuda_flush(struct kvpull_device *device);
+
 #endif /* KVPULL_CUDA_WORK_H */

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "verbs/check.h"
 #include "verbs/dial.h"
+#include "verbs/gpu.h"
 #include "verbs/setup.h"
 
 static uint32_t gone_mask(const struct kvpull_verbs_shared *shared)
@@ -55,9 +56,12 @@ int kvpull_verbs_back_leave(struct kvpull_verbs_back *back, uint32_t at)
 	struct kvpull_verbs_device *device = &back->shared->devices[at];
 
 	kvpull_verbs_connect_hush(back->connect, at);
+	kvpull_verbs_gpu_leave(back->reads, at);
 	if (kvpull_verbs_regions_deregister(&back->shared->regions[at]) ||
-	    kvpull_verbs_regions_deregister(&back->shared->locals[at]))
+	    kvpull_verbs_regions_deregister(&back->shared->locals[at]) ||
+	    kvpull_verbs_regions_deregister(&back->shared->loops[at].regions))
 		return 1;
+	kvpull_verbs_loop_end(&back->shared->loops[at]);
 	kvpull_verbs_check_deregister(back->reads, at);
 	kvpull_verbs_watch_leave(back->watch, at);
 	kvpull_verbs_device_close(device);
@@ -97,16 +101,23 @@ static int device_find(const struct kvpull_verbs_back *back, uint32_t at)
 	kvpull_verbs_regions_begin(&shared->locals[at], &shared->devices[at],
 				   &back->locals, shared->params.mr_shift);
 	code = kvpull_verbs_regions_grow(&shared->regions[at], &back->serve);
-	return code ? code :
-		      kvpull_verbs_regions_grow(&shared->locals[at],
-						&back->locals);
+	if (!code)
+		code = kvpull_verbs_regions_grow(&shared->locals[at],
+						 &back->locals);
+	if (code || shared->flush != KVPULL_VERBS_FLUSHES_BY_LOOPS)
+		return code;
+	return kvpull_verbs_loop_begin(&shared->loops[at], &shared->devices[at],
+				       &back->serve, &shared->params);
 }
 
 /* All its memory is registered. 0, or why not. */
 static int device_use(const struct kvpull_verbs_back *back, uint32_t at)
 {
-	const int code = kvpull_verbs_check_register(back->reads, at);
+	int code = kvpull_verbs_check_register(back->reads, at);
 
+	if (!code)
+		code = kvpull_verbs_loop_connect(&back->shared->loops[at],
+						 &back->shared->params);
 	if (code)
 		return code;
 	return kvpull_verbs_watch_device(back->watch, at) ? KVPULL_EDEVICE : 0;
@@ -159,6 +170,9 @@ static int device_return(struct kvpull_verbs_back *back, uint32_t at)
 	if (!code)
 		code = kvpull_verbs_regions_register(&back->shared->locals[at],
 						     &back->locals);
+	if (!code)
+		code = kvpull_verbs_regions_register(
+			&back->shared->loops[at].regions, &back->serve);
 	if (code > 0)
 		return 1;
 	if (!code)

@@ -6,7 +6,7 @@
 #ifndef KVPULL_VERBS_CHECK_H
 #define KVPULL_VERBS_CHECK_H
 
-#include "verbs/read.h"
+#include "verbs/reads.h"
 
 /* The arena reports a shortage of memory. */
 void kvpull_verbs_check_init(struct kvpull_verbs_reads *reads,

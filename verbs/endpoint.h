@@ -29,6 +29,7 @@
 #include "verbs/cursor.h"
 #include "verbs/device.h"
 #include "verbs/frame.h"
+#include "verbs/loop.h"
 #include "verbs/pace.h"
 #include "verbs/region.h"
 
@@ -73,6 +74,14 @@ struct kvpull_verbs_outbox {
 	uint32_t reserved;
 };
 
+/* How what was read into memory of the GPU comes to be seen. */
+enum kvpull_verbs_flushes_by {
+	KVPULL_VERBS_FLUSHES_NOT =
+		0, /* memory of the host, or a GPU in order */
+	KVPULL_VERBS_FLUSHES_BY_LOOPS,
+	KVPULL_VERBS_FLUSHES_BY_DRIVER
+};
+
 /* State that all endpoints share. */
 struct kvpull_verbs_shared {
 	const struct kvpull_log *log;
@@ -85,6 +94,9 @@ struct kvpull_verbs_shared {
 	struct kvpull_verbs_regions regions[KVPULL_VERBS_RAILS_MAX];
 	/* Where reads land beside that; no peer is told of it. */
 	struct kvpull_verbs_regions locals[KVPULL_VERBS_RAILS_MAX];
+	struct kvpull_verbs_loop loops[KVPULL_VERBS_RAILS_MAX];
+	uint32_t is_gpu; /* reads land in memory of the GPU */
+	uint32_t flush;  /* enum kvpull_verbs_flushes_by */
 	uint32_t rail_count;
 	uint32_t lane_count; /* of a bundle: params.qps a rail */
 	struct kvpull_networks networks;

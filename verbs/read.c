@@ -14,6 +14,8 @@
 #include "verbs/read.h"
 
 #include "verbs/check.h"
+#include "verbs/fill.h"
+#include "verbs/gpu.h"
 #include "verbs/spread.h"
 
 _Static_assert(KVPULL_VERBS_LANES_MAX <= 32, "a word has a bit for each lane");
@@ -24,26 +26,6 @@ static struct kvpull_verbs_read *read_at(const struct kvpull_verbs_reads *reads,
 	kvpull_check(reads->shared->log,
 		     index < reads->shared->params.reads_max);
 	return &reads->reads[index];
-}
-
-int kvpull_verbs_reads_init(struct kvpull_verbs_reads *reads,
-			    struct kvpull_verbs_shared *shared,
-			    struct kvpull_verbs_bundle *peers,
-			    struct kvpull_arena *arena)
-{
-	const uint32_t reads_max = shared->params.reads_max;
-	uint32_t peer;
-
-	reads->shared = shared;
-	reads->peers = peers;
-	reads->ended = KVPULL_NONE;
-	reads->reads = (struct kvpull_verbs_read *)kvpull_arena_take(
-		arena, reads_max, sizeof(*reads->reads));
-	kvpull_turns_init(&reads->turns, reads_max, arena);
-	for (peer = 0; peer < shared->params.peers_max; peer++)
-		peers[peer].turns = reads->turns;
-	kvpull_verbs_check_init(reads, arena);
-	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
 }
 
 static void turn_push(const struct kvpull_verbs_reads *reads,
@@ -71,7 +53,10 @@ static int is_in_turn(const struct kvpull_verbs_reads *reads, uint32_t index)
 static void read_end(struct kvpull_verbs_reads *reads,
 		     struct kvpull_verbs_read *own, int32_t code)
 {
-	kvpull_check(reads->shared->log, !own->batch_open);
+	kvpull_check(reads->shared->log, !own->batch_open && !own->job_open);
+	/* Nobody checks what has not come. */
+	if (code)
+		own->flushes = (struct kvpull_verbs_flushes){ 0 };
 	own->code = code;
 	own->next = reads->ended;
 	reads->ended = own->read->index;
@@ -98,35 +83,69 @@ static int read_begin(struct kvpull_verbs_reads *reads, uint32_t peer,
 	kvpull_check(reads->shared->log, own->state == KVPULL_VERBS_READ_IDLE);
 	if (!kvpull_verbs_bundle_is_in(&reads->peers[peer]))
 		return lost_code(&reads->peers[peer]);
-	*own = (struct kvpull_verbs_read){ .read = read,
-					   .state = state,
-					   .peer = peer };
+	*own = (struct kvpull_verbs_read){
+		.read = read, .reads = reads, .state = state, .peer = peer
+	};
 	return 0;
 }
 
 static void read_post(struct kvpull_verbs_reads *reads,
 		      struct kvpull_verbs_bundle *bundle, uint32_t index)
 {
-	bundle->reads_open++;
 	turn_push(reads, bundle, index);
 	kvpull_verbs_reads_pump(reads, bundle);
+}
+
+/* Bytes that came by an earlier connection were not flushed: all are read again. */
+static uint64_t bytes_kept(const struct kvpull_verbs_reads *reads,
+			   const struct kvpull_read *read)
+{
+	return reads->shared->is_gpu ? 0 : read->done_bytes;
 }
 
 int kvpull_verbs_read_start(struct kvpull_verbs_reads *reads, uint32_t peer,
 			    struct kvpull_read *read)
 {
 	struct kvpull_verbs_read *own = read_at(reads, read->index);
-	const int code = read_begin(reads, peer, read, KVPULL_VERBS_READ_DATA);
+	int code = read_begin(reads, peer, read, KVPULL_VERBS_READ_DATA);
 
 	if (code)
 		return code;
-	kvpull_cursor_seek(&own->cursor, read, read->done_bytes);
+	kvpull_cursor_seek(&own->cursor, read, bytes_kept(reads, read));
 	if (kvpull_cursor_is_done(&own->cursor, read)) {
 		own->state = KVPULL_VERBS_READ_IDLE;
 		return 1;
 	}
-	read_post(reads, &reads->peers[peer], read->index);
+	code = kvpull_verbs_gpu_mark(reads, own);
+	if (code < 0) {
+		own->state = KVPULL_VERBS_READ_IDLE;
+		return code;
+	}
+	reads->peers[peer].reads_open++;
+	if (code)
+		read_post(reads, &reads->peers[peer], read->index);
+	else
+		own->state = KVPULL_VERBS_READ_MARK;
 	return 0;
+}
+
+/* Why a read that was cancelled ends. */
+static int cancel_code(const struct kvpull_verbs_read *own)
+{
+	return own->lost ? own->lost : KVPULL_EABORTED;
+}
+
+static void read_begun(struct kvpull_verbs_reads *reads,
+		       struct kvpull_verbs_read *own, int code)
+{
+	if (own->cancelled)
+		code = cancel_code(own);
+	if (code) {
+		read_end(reads, own, code);
+		return;
+	}
+	own->state = KVPULL_VERBS_READ_DATA;
+	read_post(reads, &reads->peers[own->peer], own->read->index);
 }
 
 /* A batch that waits in a lost lane, and is not wanted any more. */
@@ -152,7 +171,8 @@ static int is_posted(const struct kvpull_verbs_read *own)
 /* In flight, or to be: the owner was not told its end. */
 static int is_open(const struct kvpull_verbs_read *own)
 {
-	return own->state == KVPULL_VERBS_READ_DATA ||
+	return own->state == KVPULL_VERBS_READ_MARK ||
+	       own->state == KVPULL_VERBS_READ_DATA ||
 	       own->state == KVPULL_VERBS_READ_CHECK;
 }
 
@@ -215,10 +235,12 @@ void kvpull_verbs_read_cancel(struct kvpull_verbs_reads *reads,
 		return;
 	own->cancelled = 1;
 	kvpull_turns_remove(&bundle->turns, read->index);
+	kvpull_verbs_gpu_forget(reads, own);
 	if (bundle->redo_open)
 		redo_drop(reads, bundle, read->index);
 	if (!own->batch_open) {
-		read_end(reads, own, KVPULL_EABORTED);
+		if (!own->job_open)
+			read_end(reads, own, KVPULL_EABORTED);
 		return;
 	}
 	for (place = 0; place < reads->shared->lane_count; place++)
@@ -231,6 +253,8 @@ int kvpull_verbs_read_check(struct kvpull_verbs_reads *reads, uint32_t peer,
 {
 	struct kvpull_verbs_bundle *bundle = &reads->peers[peer];
 	const int is_in = kvpull_verbs_bundle_is_in(bundle);
+	struct kvpull_verbs_read *own = read_at(reads, read->index);
+	const struct kvpull_verbs_flushes written = own->flushes;
 	uint32_t at;
 	int code;
 
@@ -244,98 +268,13 @@ int kvpull_verbs_read_check(struct kvpull_verbs_reads *reads, uint32_t peer,
 		    kvpull_verbs_bundle_first(bundle)->keys.slot_count)
 			return KVPULL_EEXPIRED;
 	code = read_begin(reads, peer, read, KVPULL_VERBS_READ_CHECK);
-	if (!code)
-		read_post(reads, bundle, read->index);
-	return code;
-}
-
-/*
- * Local key of the MR that the part lands in: a served region, or added memory.
- */
-static uint32_t local_key(const struct kvpull_verbs_shared *shared,
-			  uint32_t device, const struct kvpull_slice_part *part)
-{
-	const struct kvpull_verbs_regions *regions = &shared->regions[device];
-	uint32_t region =
-		kvpull_verbs_regions_find(regions, part->local, part->bytes);
-
-	if (region == KVPULL_NONE) {
-		regions = &shared->locals[device];
-		region = kvpull_verbs_regions_find(regions, part->local,
-						   part->bytes);
-	}
-	/* The plan checked both ends against the regions. */
-	kvpull_check(shared->log, region != KVPULL_NONE);
-	return regions
-		->memory[kvpull_keys_mr(&regions->keys, region,
-					(uintptr_t)part->local)]
-		->lkey;
-}
-
-static void request_fill(struct kvpull_verbs_reads *reads,
-			 const struct kvpull_verbs_end *end, uint32_t at,
-			 const struct kvpull_slice *slice)
-{
-	const uint64_t remote = end->keys.regions[slice->region_index].address +
-				slice->remote_offset;
-	uint32_t i;
-
-	for (i = 0; i < slice->part_count; i++) {
-		const struct kvpull_slice_part *part = &slice->parts[i];
-
-		reads->parts[at][i] = (struct ibv_sge){
-			.addr = (uintptr_t)part->local,
-			.length = (uint32_t)part->bytes,
-			.lkey = local_key(reads->shared, end->device, part),
-		};
-	}
-	reads->requests[at] = (struct ibv_send_wr){
-		.sg_list = reads->parts[at],
-		.num_sge = (int)slice->part_count,
-		.opcode = IBV_WR_RDMA_READ,
-		.wr.rdma = { .remote_addr = remote,
-			     .rkey = end->keys.mr_keys[kvpull_keys_mr(
-				     &end->keys, slice->region_index, remote)] },
-	};
-}
-
-static struct kvpull_slice_limits limits_of(const struct kvpull_verbs_end *end)
-{
-	const struct kvpull_verbs_params *params = &end->shared->params;
-
-	return (struct kvpull_slice_limits){
-		.bytes_max = params->slice_bytes,
-		.parts_max = params->parts_max,
-		.mr_shift = params->mr_shift,
-		.keys = &end->keys,
-	};
-}
-
-/* Fill a batch from the cursor on; returns its work requests. */
-static uint32_t batch_fill(struct kvpull_verbs_reads *reads,
-			   const struct kvpull_verbs_end *end,
-			   const struct kvpull_verbs_read *own,
-			   struct kvpull_cursor *cursor, uint32_t count_max)
-{
-	const struct kvpull_verbs_params *params = &reads->shared->params;
-	const struct kvpull_slice_limits limits = limits_of(end);
-	const uint64_t bytes_max = kvpull_verbs_spread_share(
-		end->bundle, end, own->read->byte_count);
-	struct kvpull_slice slice;
-	uint64_t bytes = 0;
-	uint32_t count = 0;
-
-	if (count_max > params->depth - end->requests_open)
-		count_max = params->depth - end->requests_open;
-	if (count_max > params->batch)
-		count_max = params->batch;
-	while (count < count_max && bytes < bytes_max &&
-	       !kvpull_cursor_is_done(cursor, own->read)) {
-		kvpull_cursor_next(cursor, own->read, &limits, &slice);
-		request_fill(reads, end, count++, &slice);
-		bytes += slice.bytes;
-	}
-	return count;
+	if (code)
+		return code;
+	own->flushes = written;
+	bundle->reads_open++;
+	read_post(reads, bundle, read->index);
+	kvpull_verbs_gpu_flush(reads, own);
+	return 0;
 }
 
 /*
@@ -347,12 +286,13 @@ static int data_post(struct kvpull_verbs_reads *reads,
 		     struct kvpull_cursor *cursor, uint32_t *posted)
 {
 	struct kvpull_verbs_counts *counts = &reads->shared->counts;
-	const struct kvpull_slice_limits limits = limits_of(end);
+	const struct kvpull_slice_limits limits = kvpull_verbs_fill_limits(end);
 	struct kvpull_verbs_read *own = read_at(reads, index);
 	const struct kvpull_verbs_batch batch = { .kind = KVPULL_VERBS_READ,
 						  .read = index,
 						  .begin = *cursor };
-	const uint32_t count = batch_fill(reads, end, own, cursor, *posted);
+	const uint32_t count =
+		kvpull_verbs_fill(reads, end, own, cursor, *posted);
 	const uint64_t before = end->bytes_open;
 	const int code = kvpull_verbs_end_post(end, reads->requests, count,
 					       &batch, posted);
@@ -362,6 +302,8 @@ static int data_post(struct kvpull_verbs_reads *reads,
 	if (*posted) {
 		own->batch_open++;
 		own->lane_open[end->place]++;
+		kvpull_verbs_gpu_wrote(reads, own, end,
+				       &reads->requests[*posted - 1]);
 		counts->doorbells++;
 		counts->work_requests += *posted;
 		counts->read_bytes += end->bytes_open - before;
@@ -523,12 +465,36 @@ void kvpull_verbs_reads_pump(struct kvpull_verbs_reads *reads,
 	}
 }
 
+/* All of it is over that its owner waits for. */
+static void read_settle(struct kvpull_verbs_reads *reads,
+			struct kvpull_verbs_read *own)
+{
+	int32_t code = 0;
+
+	if (own->batch_open || own->flushes.open ||
+	    is_in_turn(reads, own->read->index))
+		return;
+	if (own->state == KVPULL_VERBS_READ_CHECK)
+		code = own->flushes.code;
+	if (own->lost || (own->cancelled && (own->dropped || !is_posted(own))))
+		code = cancel_code(own);
+	read_end(reads, own, code);
+}
+
+static void read_flushed(struct kvpull_verbs_reads *reads,
+			 struct kvpull_verbs_read *own, int code)
+{
+	own->flushes.open--;
+	if (code)
+		own->flushes.code = code;
+	read_settle(reads, own);
+}
+
 void kvpull_verbs_read_over(struct kvpull_verbs_reads *reads,
 			    struct kvpull_verbs_end *end,
 			    const struct kvpull_verbs_batch *batch)
 {
 	struct kvpull_verbs_read *own = read_at(reads, batch->read);
-	int32_t code = 0;
 
 	kvpull_check(reads->shared->log,
 		     own->batch_open > 0 && own->lane_open[end->place] > 0);
@@ -544,11 +510,7 @@ void kvpull_verbs_read_over(struct kvpull_verbs_reads *reads,
 			end->shared->now_ns +
 			KVPULL_VERBS_FLUSH_TIMES * end->shared->params.flush_ns;
 	}
-	if (own->batch_open || is_in_turn(reads, batch->read))
-		return;
-	if (own->cancelled && (own->dropped || !is_posted(own)))
-		code = KVPULL_EABORTED;
-	read_end(reads, own, code);
+	read_settle(reads, own);
 }
 
 void kvpull_verbs_reads_move(struct kvpull_verbs_reads *reads,
@@ -572,8 +534,7 @@ void kvpull_verbs_reads_move(struct kvpull_verbs_reads *reads,
 			continue;
 		}
 		batch_drop(reads, batch);
-		if (!own->batch_open)
-			read_end(reads, own, KVPULL_EABORTED);
+		read_settle(reads, own);
 	}
 }
 
@@ -590,7 +551,10 @@ static void done_count(struct kvpull_verbs_reads *reads,
 		if (own->peer == bundle->index &&
 		    own->state == KVPULL_VERBS_READ_DATA)
 			own->read->done_bytes =
-				kvpull_cursor_tell(&own->cursor, own->read);
+				reads->shared->is_gpu ?
+					0 :
+					kvpull_cursor_tell(&own->cursor,
+							   own->read);
 	}
 	for (place = 0; place < reads->shared->lane_count; place++) {
 		const struct kvpull_verbs_end *end = &bundle->ends[place];
@@ -628,8 +592,37 @@ void kvpull_verbs_reads_lose(struct kvpull_verbs_reads *reads,
 			continue;
 		kvpull_turns_remove(&bundle->turns, index);
 		own->batch_open = 0;
-		read_end(reads, own, bundle->code);
+		kvpull_verbs_gpu_forget(reads, own);
+		own->lost = bundle->code;
+		own->cancelled = 1;
+		if (!own->job_open)
+			read_end(reads, own, bundle->code);
 	}
+}
+
+int kvpull_verbs_reads_init(struct kvpull_verbs_reads *reads,
+			    struct kvpull_verbs_shared *shared,
+			    struct kvpull_verbs_bundle *peers,
+			    struct kvpull_arena *arena)
+{
+	const uint32_t reads_max = shared->params.reads_max;
+	uint32_t rail;
+	uint32_t peer;
+
+	reads->shared = shared;
+	reads->peers = peers;
+	reads->ended = KVPULL_NONE;
+	reads->begun = read_begun;
+	reads->flushed = read_flushed;
+	reads->reads = (struct kvpull_verbs_read *)kvpull_arena_take(
+		arena, reads_max, sizeof(*reads->reads));
+	kvpull_turns_init(&reads->turns, reads_max, arena);
+	for (rail = 0; rail < shared->rail_count; rail++)
+		kvpull_verbs_loop_init(&shared->loops[rail], reads_max, arena);
+	for (peer = 0; peer < shared->params.peers_max; peer++)
+		peers[peer].turns = reads->turns;
+	kvpull_verbs_check_init(reads, arena);
+	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
 }
 
 void kvpull_verbs_reads_report(struct kvpull_verbs_reads *reads,

@@ -168,8 +168,13 @@ static int mr_register(struct kvpull_verbs_regions *regions,
 	 * completion, which the bus keeps behind them. Entries never may.
 	 */
 	struct kvpull_keys *keys = &regions->keys;
-	const int access = IBV_ACCESS_LOCAL_WRITE |
-			   (keys->slot_count ? (int)IBV_ACCESS_REMOTE_READ : 0);
+	const int access =
+		regions->is_for_loop ?
+			(int)IBV_ACCESS_REMOTE_READ :
+			IBV_ACCESS_LOCAL_WRITE |
+				(keys->slot_count ?
+					 (int)IBV_ACCESS_REMOTE_READ :
+					 0);
 	const uint32_t index = keys->mr_count - keys->mr_first[region];
 	const uint64_t first =
 		kvpull_mr_left((uintptr_t)view->base, keys->mr_shift);
@@ -205,7 +210,7 @@ int kvpull_verbs_regions_register(struct kvpull_verbs_regions *regions,
 		return 0;
 	end = keys->regions[region].address + keys->regions[region].bytes - 1;
 	if (keys->mr_count > kvpull_keys_mr(keys, region, end)) {
-		if (!serve->entries)
+		if (!serve->entries || regions->is_for_loop)
 			return 0;
 		code = memory_register(
 			regions->device, serve->entries, keys->entries.bytes,

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/params.h"
-#include "verbs/read.h"
+#include "verbs/reads.h"
 
 /* Every device takes 2 GiB a message, soft-RoCE of 6.1 takes 8 MiB. */
 #define MESSAGE_BYTES_MAX (UINT64_C(8) << 20)

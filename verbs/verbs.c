@@ -7,6 +7,7 @@
  */
 #include "verbs/verbs.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -15,12 +16,14 @@
 #include "verbs/check.h"
 #include "verbs/dial.h"
 #include "verbs/gate.h"
+#include "verbs/gpu.h"
 #include "verbs/read.h"
 #include "verbs/run.h"
 #include "verbs/serve.h"
 #include "verbs/setup.h"
 
 #define LINGER_NS (KVPULL_NS_PER_S / 2)
+#define LEFT_BYTES 192u /* why a rail is left, for the log */
 struct verbs {
 	struct kvpull_transport transport; /* first: the seam's handle */
 	struct kvpull_fabric fabric;
@@ -83,9 +86,6 @@ static int verbs_reachable(const struct kvpull_transport *transport,
 	const struct verbs *verbs = verbs_of_const(transport);
 	struct kvpull_verbs_addresses addresses;
 
-	/* In memory of a GPU nothing says when the bytes are there. */
-	if (kvpull_serve_has_devices(&verbs->back.serve))
-		return KVPULL_EROUTE;
 	/* Reads have to land somewhere. */
 	if ((!verbs->back.serve.region_count &&
 	     !verbs->back.locals.region_count) ||
@@ -312,6 +312,24 @@ static void gone_free(struct verbs *verbs)
 	}
 }
 
+/* A rail whose writes cannot be flushed is lost, and looked for again. */
+static void flushes_run(struct verbs *verbs)
+{
+	const uint32_t broken = kvpull_verbs_gpu_run(&verbs->reads);
+	char why[LEFT_BYTES];
+	uint32_t rail;
+
+	for (rail = 0; broken >> rail; rail++) {
+		if (!(broken >> rail & 1))
+			continue;
+		(void)snprintf(
+			why, sizeof(why),
+			"left, as its queue pair to itself failed (%s), so that nothing flushes what it writes into memory of the GPU",
+			verbs->shared.loops[rail].why);
+		kvpull_verbs_connect_device_lost(&verbs->connect, rail, why);
+	}
+}
+
 static void bundles_run(struct verbs *verbs, struct kvpull_verbs_events *told)
 {
 	struct kvpull_verbs_connect *connect = &verbs->connect;
@@ -320,6 +338,7 @@ static void bundles_run(struct verbs *verbs, struct kvpull_verbs_events *told)
 					      .events = told };
 	uint32_t at;
 
+	flushes_run(verbs);
 	for (at = 0; at < connect->active_count; at++)
 		verbs->watch.look_now |= (uint32_t)kvpull_verbs_bundle_run(
 			&run, kvpull_verbs_connect_bundle(connect, at));
@@ -355,7 +374,8 @@ static int verbs_arm(struct kvpull_transport *transport)
 	struct verbs *verbs = verbs_of(transport);
 	const struct kvpull_verbs_connect *connect = &verbs->connect;
 	uint64_t due_ns = kvpull_verbs_back_due_ns(&verbs->back);
-	int more = verbs->reads.ended != KVPULL_NONE;
+	int more = verbs->reads.ended != KVPULL_NONE ||
+		   kvpull_verbs_gpu_arm(&verbs->reads);
 	uint32_t at;
 
 	for (at = 0; at < connect->active_count; at++) {

@@ -49,6 +49,7 @@ struct kvpull_verbs_params {
 	uint64_t window_bytes;   /* 16 MiB in flight a lane, in four batches */
 	/* The thread that calls the driver of the GPU whose memory is served. */
 	struct kvpull_device_thread *gpu; /* none */
+	uint32_t device_flush;            /* enum kvpull_device_flush */
 	struct kvpull_give_sink given;    /* nobody; tickets of any caller */
 	uint64_t connect_ns; /* 5 s; handshake must end within this */
 	uint64_t flush_ns;   /* 100 ms; a cancelled read's last chance */
@@ -69,6 +70,7 @@ struct kvpull_verbs_counts {
 	uint64_t flushes;        /* queue pairs broken to end a read */
 	uint64_t calls_refused;  /* no room, or not of an allowed network */
 	uint64_t requests_moved; /* from lost lanes to others */
+	uint64_t gpu_flushes;    /* READs by loops */
 };
 
 #define KVPULL_VERBS_CREDITS_DEFAULT 32u

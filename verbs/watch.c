@@ -121,7 +121,7 @@ void kvpull_verbs_watch_close(struct kvpull_verbs_watch *watch)
 static uint32_t armed_count(const struct kvpull_verbs_connect *connect,
 			    uint32_t device)
 {
-	uint32_t count = 0;
+	uint32_t count = connect->shared->loops[device].is_armed;
 	uint32_t at;
 
 	for (at = 0; at < kvpull_verbs_connect_ends(connect); at++) {
@@ -137,7 +137,7 @@ static uint32_t armed_count(const struct kvpull_verbs_connect *connect,
 static void channel_clear(const struct kvpull_verbs_watch *watch,
 			  uint32_t index)
 {
-	const struct kvpull_verbs_shared *shared = watch->connect->shared;
+	struct kvpull_verbs_shared *shared = watch->connect->shared;
 	struct ibv_comp_channel *channel = shared->devices[index].channel;
 	uint32_t left = armed_count(watch->connect, index);
 	struct ibv_cq *cq;
@@ -154,7 +154,10 @@ static void channel_clear(const struct kvpull_verbs_watch *watch,
 		}
 		end = context;
 		shared->fabric->ibv.ack_cq_events(cq, 1);
-		end->bell = KVPULL_BELL_OFF;
+		if (end)
+			end->bell = KVPULL_BELL_OFF;
+		else
+			shared->loops[index].is_armed = 0;
 	} while (left-- > 1);
 }
 

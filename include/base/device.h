@@ -48,6 +48,13 @@
 #define KVPULL_DEVICE_READ 1u       /* a store by the device ends the device */
 #define KVPULL_DEVICE_READ_WRITE 2u /* stores are possible */
 
+/* Who flushes what RDMA devices wrote into memory of the device. */
+enum kvpull_device_flush {
+	KVPULL_DEVICE_FLUSH_ALWAYS = 0, /* each RDMA device, by a READ of it */
+	KVPULL_DEVICE_FLUSH_AUTO,       /* likewise, but see orders_writes */
+	KVPULL_DEVICE_FLUSH_DRIVER      /* flush() */
+};
+
 /* Memory that is mapped here; address 0: none. */
 struct kvpull_device_memory {
 	uint64_t address; /* of the device */
@@ -174,6 +181,12 @@ struct kvpull_device_ops {
 	int (*wait)(struct kvpull_device *device,
 		    struct kvpull_device_event *event);
 
+	/*
+	 * What RDMA devices have written into this process's memory of the device
+	 * is seen by all that the device begins from here on: where can_flush.
+	 */
+	int (*flush)(struct kvpull_device *device);
+
 	/* 1: a call was, or will be, KVPULL_EDEVICE. Without a call of the driver. */
 	int (*is_lost)(const struct kvpull_device *device);
 	/* Events are closed, and memory is unmapped, but for a lost device's. */
@@ -186,6 +199,9 @@ struct kvpull_device {
 	const struct kvpull_log *log;
 	uint64_t granularity;                   /* bytes, as the driver says */
 	uint8_t uuid[KVPULL_DEVICE_UUID_BYTES]; /* the same in each process */
+	uint32_t can_flush;                     /* the driver has flush() */
+	/* The driver says that writes of RDMA devices need no flush. */
+	uint32_t orders_writes;
 };
 
 /*

@@ -237,13 +237,19 @@ static int mark_wait(struct kvpull_device_feed *feed,
 	return leave(feed, feed->device->ops->wait(feed->device, mark));
 }
 
+static int flush(struct kvpull_device_feed *feed)
+{
+	enter(feed);
+	return leave(feed, feed->device->ops->flush(feed->device));
+}
+
 /* The next slice of a job: 0, or the code with which it stops. */
 static int copy_feed(struct kvpull_device_feed *feed, uint32_t index)
 {
 	struct kvpull_device_copy *const copy = &feed->copies[index];
 	struct kvpull_device_event *const mark =
 		copy->has_begun ? NULL : copy->job->after;
-	int code = mark_wait(feed, mark);
+	int code = copy->job->is_flush ? flush(feed) : mark_wait(feed, mark);
 
 	copy->has_begun = 1;
 	if (!code)

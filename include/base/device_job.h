@@ -61,6 +61,8 @@ struct kvpull_device_job {
 	 * route than the one that polls. It may start the job again. NULL: none.
 	 */
 	void (*ended)(struct kvpull_device_job *job);
+	uint32_t is_flush; /* by the driver: no mark, no rows */
+	uint32_t reserved;
 };
 
 struct kvpull_device_end {

@@ -135,7 +135,8 @@ struct kvpull_read {
 	/*
 	 * In: so many of its first bytes, in the order of strips, ids and rows,
 	 * came by an earlier connection; they may be read again. Out, where its
-	 * connection was cut: how many are there now.
+	 * connection was cut: how many are there now. 0 both ways for memory of a
+	 * device.
 	 */
 	uint64_t done_bytes;
 	/*

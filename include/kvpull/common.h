@@ -225,7 +225,7 @@ struct kvpull_open_params {
  * DEVICE memory is memory_alloc()'s, and the device copies from the peer's into
  * it; a region of it lies in one such memory, and the other regions are DEVICE
  * regions, too. Pulls are made from peers on this node whose memory is of a
- * device that this one can reach.
+ * device that this one can reach, and by RDMA from any peer on other nodes.
  *
  * The worker's process makes the file for itself: with O_TMPFILE, by open() and
  * unlink(), or as a memfd. The file belongs to the process's uid, is open for

@@ -8,6 +8,7 @@
 #ifndef KVPULL_PLUGIN_CONFIG_H
 #define KVPULL_PLUGIN_CONFIG_H
 
+#include "base/device.h"
 #include "base/log.h"
 #include "base/users.h"
 #include "plugin/bytes/handshake.h"

@@ -74,6 +74,8 @@ enum kvpull_route_mode {
 	  "huge pages where the kernel grants them") \
 	X(device, CHOICE, "off", KVPULL_DEVICE_OFF, KVPULL_DEVICE_REQUIRED, "off, auto, required", \
 	  "whether a thread of the worker calls the driver of the GPU that the engine names, to share its memory. auto goes on where there is none, required does not. Built against a fake driver, never run on a GPU") \
+	X(device_flush, CHOICE, "always", KVPULL_DEVICE_FLUSH_ALWAYS, KVPULL_DEVICE_FLUSH_DRIVER, "always, auto, driver", \
+	  "who flushes what RDMA devices wrote into memory of a GPU before a pull is LOADED. always: each RDMA device itself, by a READ of that memory; auto: likewise, unless the driver says that such writes are in order; driver: the driver of the GPU") \
 	X(copy_threads, U32, "1", 0, 16, "threads", \
 	  "threads that copy from peers on this node, beside the progress thread") \
 	X(copy_routine, TEXT, "", 0, 32, "", \

@@ -157,13 +157,17 @@ static int part_lost(void *own, const struct kvpull_reads_part *part)
 	return kvpull_remote_lost_code(remote, part->life);
 }
 
-/* Bytes that an earlier connection to the same incarnation read of it. */
+/*
+ * Bytes that an earlier connection to the same incarnation read of it. Reads behind
+ * a mark land in memory of a device, and begin again: that connection may have ended
+ * before the flush.
+ */
 static uint64_t part_kept(const struct kvpull_pull *pull,
 			  const struct kvpull_reads_part *part)
 {
 	const struct kvpull_part_done *done = &pull->done[part->rank];
 
-	if (!(pull->done_ranks >> part->rank & 1) ||
+	if (part->read.after || !(pull->done_ranks >> part->rank & 1) ||
 	    done->digest != part->digest || done->bytes > part->read.byte_count)
 		return 0;
 	return done->bytes;

@@ -203,10 +203,32 @@ static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
 		return NULL;
 	}
 	mr = reg_mr(pd, (void *)(uintptr_t)iova, bytes, access);
-	if (mr)
-		fake.dmabuf = (struct fake_verbs_dmabuf){ offset, bytes, iova,
-							  fd, access };
+	if (!mr)
+		return NULL;
+	((struct fake_region *)(void *)mr)->is_gpu = 1;
+	fake.dmabuf =
+		(struct fake_verbs_dmabuf){ offset, bytes, iova, fd, access };
 	return mr;
+}
+
+uint32_t fake_verbs_domains(const void *base)
+{
+	const struct ibv_pd *seen[FAKE_VERBS_DEVICES_MAX];
+	uint32_t count = 0;
+	uint32_t at;
+	uint32_t i;
+
+	for (i = 0; i < REGIONS_MAX; i++) {
+		const struct fake_region *region = fake.regions[i];
+
+		if (!region || region->mr.addr != base)
+			continue;
+		for (at = 0; at < count && seen[at] != region->mr.pd;)
+			at++;
+		seen[at] = region->mr.pd;
+		count += at == count;
+	}
+	return count;
 }
 
 struct fake_verbs_dmabuf fake_verbs_dmabuf(void)
@@ -229,6 +251,7 @@ static int dereg_mr(struct ibv_mr *mr)
 	uint32_t i;
 
 	fake.deregistrations++;
+	fake_verbs_writes_drop(mr->addr, mr->length);
 	for (i = 0; i < REGIONS_MAX; i++)
 		if (fake.regions[i] && &fake.regions[i]->mr == mr)
 			fake.regions[i] = NULL;
@@ -313,6 +336,7 @@ void fake_verbs_reset(void)
 {
 	uint32_t i;
 
+	fake_verbs_writes_drop(NULL, UINT64_MAX);
 	memset(&fake, 0, sizeof(fake));
 	memset(&fake_verbs_knobs, 0, sizeof(fake_verbs_knobs));
 	for (i = 0; i < FAKE_VERBS_DEVICES_MAX; i++) {

@@ -18,6 +18,7 @@ enum fake_verbs_kind {
 	FAKE_VERBS_CHECK,    /* of at most 32 bytes */
 	FAKE_VERBS_SEND,
 	FAKE_VERBS_RECEIVE,
+	FAKE_VERBS_LOOP, /* RDMA READ by a queue pair from itself */
 	FAKE_VERBS_KINDS
 };
 
@@ -52,11 +53,13 @@ struct fake_verbs_knobs {
 	uint32_t held;   /* work requests are taken, and not carried out */
 	uint32_t budget; /* of them, so many more are; then held is set */
 	uint32_t held_devices;  /* held, by bit */
+	uint32_t held_loops;    /* queue pairs that read from themselves */
 	const void *held_owner; /* whose queue pair is held; NULL: nobody's */
 	enum fake_verbs_answer answer;
 	uint8_t rejection[30];  /* private data of FAKE_VERBS_REJECTED_SAID */
 	uint32_t answer_device; /* of calls by this one, from 1; 0: of any */
 	uint32_t mute;          /* nobody is told that the other side ended */
+	uint32_t in_order; /* what is written into memory of a GPU is seen at once */
 	int dmabuf_error; /* errno of registering device memory; 0: none */
 	uint32_t eager; /* what was posted before is carried out in accept() */
 	/* The only device has a second address, that of a second one; 0: no. */
@@ -90,6 +93,15 @@ void fake_verbs_devices(uint32_t count);
 struct kvpull_fabric *fake_verbs_fabric(void);
 /* The last one since reset. */
 struct fake_verbs_dmabuf fake_verbs_dmabuf(void);
+/*
+ * What a device wrote into memory that was registered by a dmabuf is kept, and not
+ * there, until a loop of that device reads such memory, or this call.
+ */
+void fake_verbs_land(uint32_t device);
+/* Bytes of all devices that are kept so. */
+uint64_t fake_verbs_unseen(void);
+/* Protection domains in which this memory is registered. */
+uint32_t fake_verbs_domains(const void *base);
 /* Access with which this memory was last registered; -1: it is not. */
 int fake_verbs_memory_access(const void *base);
 /* Memory regions that were registered so far, and not any more. */

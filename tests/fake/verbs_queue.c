@@ -102,11 +102,86 @@ static int is_carried(const struct fake_qp *qp, const struct fake_qp *remote)
 	       qp->mtu <= fake_verbs_mtu(remote->qp.context);
 }
 
+/* ---- memory of a GPU ---- */
+
+void fake_verbs_land(uint32_t device)
+{
+	while (fake.writes[device]) {
+		struct fake_write *write = fake.writes[device];
+
+		fake.writes[device] = write->next;
+		memcpy(write->to, write->data, write->bytes);
+		free(write);
+	}
+}
+
+void fake_verbs_writes_drop(const void *base, uint64_t bytes)
+{
+	uint32_t i;
+
+	for (i = 0; i < FAKE_VERBS_DEVICES_MAX; i++) {
+		struct fake_write **at = &fake.writes[i];
+
+		while (*at) {
+			struct fake_write *write = *at;
+
+			if ((uintptr_t)write->to - (uintptr_t)base >= bytes) {
+				at = &write->next;
+				continue;
+			}
+			*at = write->next;
+			free(write);
+		}
+	}
+}
+
+uint64_t fake_verbs_unseen(void)
+{
+	const struct fake_write *write;
+	uint64_t bytes = 0;
+	uint32_t i;
+
+	for (i = 0; i < FAKE_VERBS_DEVICES_MAX; i++)
+		for (write = fake.writes[i]; write; write = write->next)
+			bytes += write->bytes;
+	return bytes;
+}
+
+static void bytes_write(const struct fake_qp *qp,
+			const struct fake_region *region, void *to,
+			const void *from, uint64_t bytes)
+{
+	struct fake_write **at = &fake.writes[fake_verbs_index(qp->qp.context)];
+
+	if (!region->is_gpu || fake_verbs_knobs.in_order) {
+		memcpy(to, from, bytes);
+		return;
+	}
+	while (*at)
+		at = &(*at)->next;
+	*at = malloc(sizeof(**at) + bytes);
+	**at = (struct fake_write){ .to = to, .bytes = bytes };
+	memcpy((*at)->data, from, bytes);
+}
+
+/* ---- work ---- */
+
+static int is_loop(const struct fake_qp *qp)
+{
+	return !qp->id && qp->number_there == qp->qp.qp_num;
+}
+
+static const struct fake_qp *remote_of(const struct fake_qp *qp)
+{
+	if (is_loop(qp))
+		return qp;
+	return qp->id && qp->id->other ? qp->id->other->qp : NULL;
+}
+
 static enum ibv_wc_status read_do(const struct fake_qp *qp,
 				  const struct fake_send *send)
 {
-	const struct fake_id *other = qp->id ? qp->id->other : NULL;
-	const struct fake_qp *remote = other ? other->qp : NULL;
+	const struct fake_qp *remote = remote_of(qp);
 	const struct fake_region *from;
 	uint64_t address = send->request.wr.rdma.remote_addr;
 	uint64_t bytes = 0;
@@ -121,6 +196,9 @@ static enum ibv_wc_status read_do(const struct fake_qp *qp,
 	if (!from || !(from->access & IBV_ACCESS_REMOTE_READ) ||
 	    !(remote->access & IBV_ACCESS_REMOTE_READ))
 		return IBV_WC_REM_ACCESS_ERR;
+	/* A read of the GPU's memory pushes what the device wrote there before. */
+	if (is_loop(qp) && from->is_gpu)
+		fake_verbs_land(fake_verbs_index(qp->qp.context));
 	for (i = 0; i < send->request.num_sge; i++) {
 		const struct ibv_sge *part = &send->parts[i];
 		const struct fake_region *to =
@@ -128,8 +206,8 @@ static enum ibv_wc_status read_do(const struct fake_qp *qp,
 
 		if (!to || !(to->access & IBV_ACCESS_LOCAL_WRITE))
 			return IBV_WC_LOC_PROT_ERR;
-		memcpy((void *)(uintptr_t)part->addr,
-		       (const void *)(uintptr_t)address, part->length);
+		bytes_write(qp, to, (void *)(uintptr_t)part->addr,
+			    (const void *)(uintptr_t)address, part->length);
 		address += part->length;
 	}
 	return IBV_WC_SUCCESS;
@@ -176,10 +254,13 @@ static enum ibv_wc_status send_do(const struct fake_qp *qp,
 	return IBV_WC_SUCCESS;
 }
 
-static enum fake_verbs_kind kind_of(const struct fake_send *send)
+static enum fake_verbs_kind kind_of(const struct fake_qp *qp,
+				    const struct fake_send *send)
 {
 	if (send->request.opcode == IBV_WR_SEND)
 		return FAKE_VERBS_SEND;
+	if (is_loop(qp))
+		return FAKE_VERBS_LOOP;
 	return send->parts[0].length > 32 || send->request.num_sge > 1 ?
 		       FAKE_VERBS_READ :
 		       FAKE_VERBS_CHECK;
@@ -187,6 +268,8 @@ static enum fake_verbs_kind kind_of(const struct fake_send *send)
 
 static int is_held(const struct fake_qp *qp)
 {
+	if (is_loop(qp) && fake_verbs_knobs.held_loops)
+		return 1;
 	return fake_verbs_knobs.held ||
 	       (fake_verbs_knobs.held_owner &&
 		fake_verbs_knobs.held_owner == qp->qp.qp_context) ||
@@ -199,7 +282,7 @@ static void qp_run(struct fake_qp *qp)
 {
 	while (qp->send_count && !qp->broken && !is_held(qp)) {
 		const struct fake_send *send = &qp->sends[qp->send_first];
-		const enum fake_verbs_kind kind = kind_of(send);
+		const enum fake_verbs_kind kind = kind_of(qp, send);
 		enum ibv_wc_status status = status_of(qp, kind);
 
 		if (status == IBV_WC_SUCCESS)
@@ -226,6 +309,9 @@ void fake_verbs_run(void)
 	for (i = 0; i < IDS_MAX; i++)
 		if (fake.ids[i] && fake.ids[i]->qp)
 			qp_run(fake.ids[i]->qp);
+	for (i = 0; i < IDS_MAX; i++)
+		if (fake.qps[i] && is_loop(fake.qps[i]))
+			qp_run(fake.qps[i]);
 }
 
 static int poll_cq(struct ibv_cq *ibv_cq, int capacity, struct ibv_wc *wc)
@@ -418,6 +504,8 @@ static int modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mask)
 	}
 	if (mask & IBV_QP_PATH_MTU)
 		qp->mtu = attr->path_mtu;
+	if (mask & IBV_QP_DEST_QPN)
+		qp->number_there = attr->dest_qp_num;
 	if (mask & IBV_QP_RETRY_CNT)
 		qp->retry_count = attr->retry_cnt;
 	if (mask & IBV_QP_RNR_RETRY)

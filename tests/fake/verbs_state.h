@@ -47,6 +47,7 @@ struct fake_qp {
 	uint32_t retry_count, rnr_retry_count;
 	uint32_t reads_sent, reads_answered; /* at once */
 	uint32_t broken;
+	uint32_t number_there; /* that it was told to be connected to */
 };
 
 struct fake_event {
@@ -79,6 +80,15 @@ struct fake_comp_channel {
 struct fake_region {
 	struct ibv_mr mr;
 	int access;
+	uint32_t is_gpu; /* by a dmabuf */
+};
+
+/* Bytes that a device wrote into memory of a GPU, and nobody sees yet. */
+struct fake_write {
+	struct fake_write *next;
+	void *to;
+	uint64_t bytes;
+	uint8_t data[];
 };
 
 struct fake_verbs {
@@ -102,7 +112,9 @@ struct fake_verbs {
 	uint32_t vectors;
 	uint32_t calls;
 	uint32_t next_key;
-	struct fake_verbs_dmabuf dmabuf;       /* the last one */
+	struct fake_verbs_dmabuf dmabuf; /* the last one */
+	/* By device, the oldest first. */
+	struct fake_write *writes[FAKE_VERBS_DEVICES_MAX];
 	uint32_t removed;                      /* not listed, by bit */
 	uint32_t absent;                       /* its address is, by bit */
 	uint8_t moved[FAKE_VERBS_DEVICES_MAX]; /* its address: so much higher */
@@ -120,6 +132,8 @@ void *fake_verbs_make(size_t bytes);
 int fake_verbs_unmake(void *object);
 /* Each part's own calls. */
 void fake_verbs_queue_ops(struct ibv_context *context);
+/* Bytes that were not seen in this memory never are: it may be another's next. */
+void fake_verbs_writes_drop(const void *base, uint64_t bytes);
 void fake_verbs_queue_fill(struct kvpull_fabric *table);
 void fake_verbs_cm_fill(struct kvpull_fabric *table);
 /* Ports of a machine that a test describes. */

@@ -261,6 +261,12 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
 	case GPU_ATTRIBUTE_RDMA_WITH_VMM:
 		*value = number_of("FAKE_CUDA_RDMA", 0) != 0;
 		break;
+	case GPU_ATTRIBUTE_RDMA_FLUSH:
+		*value = number_of("FAKE_CUDA_FLUSH", 0);
+		break;
+	case GPU_ATTRIBUTE_RDMA_ORDERING:
+		*value = number_of("FAKE_CUDA_ORDERING", 0);
+		break;
 	case GPU_ATTRIBUTE_POSIX_FD:
 		*value = number_of("FAKE_CUDA_POSIX_FD", 1);
 		break;

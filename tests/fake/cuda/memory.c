@@ -329,6 +329,15 @@ int cuMemGetHandleForAddressRange(void *exported, uint64_t address,
 	return GPU_OK;
 }
 
+/* Bytes that a NIC of tests/fake wrote are there already. */
+int cuFlushGPUDirectRDMAWrites(int target, int scope)
+{
+	FAKE_READY();
+	if (target != GPU_FLUSH_CONTEXT || scope != GPU_FLUSH_TO_OWNER)
+		return GPU_EINVALID_VALUE;
+	return getenv("FAKE_CUDA_FLUSH") ? GPU_OK : GPU_ENOT_SUPPORTED;
+}
+
 /* ---- memory of the host ---- */
 
 static struct fake_span *host_of(uint64_t address, uint64_t bytes)

@@ -97,7 +97,7 @@ static void fabric_step(void)
 
 	switch (seq_below(dice, 10)) {
 	case 0:
-		knobs->fail_at[seq_below(dice, FAKE_VERBS_KINDS)] =
+		knobs->fail_at[seq_below(dice, FAKE_VERBS_LOOP)] =
 			1 + seq_below(dice, 4);
 		knobs->fail_status = 1 + seq_below(dice, IBV_WC_GENERAL_ERR);
 		break;

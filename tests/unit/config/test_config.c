@@ -2,7 +2,6 @@
 /*
  * Every key by a table that repeats the promise of config.h, not config.c's.
  */
-
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -290,6 +289,9 @@ static const struct {
 	CHOICE(route, "verbs", KVPULL_ROUTE_PIN_VERBS),
 	CHOICE(uring, "auto", KVPULL_AUTO),
 	CHOICE(uring, "no", KVPULL_OFF),
+	CHOICE(device_flush, "always", KVPULL_DEVICE_FLUSH_ALWAYS),
+	CHOICE(device_flush, "auto", KVPULL_DEVICE_FLUSH_AUTO),
+	CHOICE(device_flush, "driver", KVPULL_DEVICE_FLUSH_DRIVER),
 	CHOICE(device, "off", KVPULL_DEVICE_OFF),
 	CHOICE(device, "auto", KVPULL_DEVICE_AUTO),
 	CHOICE(device, "required", KVPULL_DEVICE_REQUIRED),

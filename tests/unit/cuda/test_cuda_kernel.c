@@ -134,7 +134,7 @@ static int rows_gathered(uint32_t slot)
 	strips[1].target_ids = target_ids + ROWS / 4;
 	strips[1].row_count = ROWS - ROWS / 4;
 	code = world.ops->gather(world.device, &gather);
-	/* All of it may be reused at once. */
+	/* The strips and ids may be reused at once. */
 	memset(source_ids, 0xff, sizeof(source_ids));
 	memset(target_ids, 0xff, sizeof(target_ids));
 	memset(strips, 0xff, sizeof(strips));

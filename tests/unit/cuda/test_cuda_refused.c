@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One use of all that a device has, in which the driver refuses each of its calls
+ * The test makes one use of all that a device has, in which the driver refuses each of its calls
  * in turn: the error is sorted, one line says it, nothing is left.
  */
 #include "tests/unit/cuda/world.h"
@@ -18,6 +18,8 @@ static int part_copied(struct kvpull_device_event *event,
 	int code = world.ops->mark(world.device, stream, event);
 
 	code = code < 0 ? code : world.ops->wait(world.device, event);
+	if (!code)
+		code = world.ops->flush(world.device);
 	if (!code)
 		code = copy_one(own->address + 64, foreign->address, 64);
 	/* A device that the driver gave no kernel copies without. */
@@ -112,6 +114,7 @@ static void error_is_of_its_call(int code)
 		{ "cuStreamWaitEvent", KVPULL_EUNSUPPORTED },
 		{ "cuMemcpyBatchAsync", KVPULL_EREAD },
 		{ "cuLaunchKernel", KVPULL_EREAD },
+		{ "cuFlushGPUDirectRDMAWrites", KVPULL_EREAD },
 		{ "cuEventQuery", KVPULL_EDEVICE },
 	};
 	size_t at;
@@ -142,7 +145,7 @@ static void error_judged(int code)
 		MUST(world.lines || !code);
 }
 
-/* Whatever of the kernel is refused, copies are made without it. */
+/* A refusal ends nothing of the kernel's: copies are made without it. */
 static int is_without_kernel(void)
 {
 	static const char *const calls[] = { "cuModuleLoadData",
@@ -166,6 +169,7 @@ static void refused_once(void)
 		       (unsigned long long)refused.number, refused.code);
 	(void)setenv("FAKE_CUDA_REFUSE", text, 1);
 	(void)setenv("FAKE_CUDA_RDMA", "2", 1);
+	(void)setenv("FAKE_CUDA_FLUSH", "1", 1);
 	fake_load();
 	log_begin();
 	code = all_used();

@@ -122,7 +122,7 @@ static void expected_make(void)
 				       at->source_ids[i] * at->source_stride,
 			       at->row_bytes);
 	}
-	/* They are the slot's from here on. */
+	/* The ids are the slot's from here on. */
 	memset(world.source_ids, UNTOUCHED, sizeof(world.source_ids));
 }
 

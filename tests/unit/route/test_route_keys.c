@@ -166,6 +166,9 @@ UNIT_TEST(verbs_is_told_the_gpu_that_shm_has_opened)
 	shm_ops.device = NULL;
 	shm_code = KVPULL_EDEVICE;
 	OPENED(verbs, CALLER, gpu, NULL);
+	OPENED(verbs, CALLER, device_flush, KVPULL_DEVICE_FLUSH_ALWAYS);
+	OPENED(verbs, "\"device_flush\":\"driver\"", device_flush,
+	       KVPULL_DEVICE_FLUSH_DRIVER);
 }
 
 UNIT_TEST(verbs_is_opened_as_the_keys_say)

@@ -2,15 +2,19 @@
 #include "tests/unit/verbs/gpu.h"
 
 #include <fcntl.h>
+#include <sched.h>
 
 struct gpu gpu;
 
 struct kvpull_device_event {
-
+	/* The stream is here only once that mark was reached; NULL: at once. */
+	struct kvpull_device_event *behind;
+	_Atomic uint32_t is_ahead; /* a mark that was not reached */
 	uint32_t is_open;
 };
 
 static struct kvpull_device_event events[8];
+static struct kvpull_device_event *waited; /* by the stream, last */
 
 static int dmabuf(struct kvpull_device *device,
 		  const struct kvpull_device_memory *memory, int *fd)
@@ -45,20 +49,48 @@ static void event_close(struct kvpull_device *device,
 	event->is_open = 0;
 }
 
+static uint32_t is_reached(const struct kvpull_device_event *event)
+{
+	return !event ||
+	       !atomic_load_explicit(&event->is_ahead, memory_order_acquire);
+}
+
 static int record(struct kvpull_device *device,
 		  struct kvpull_device_event *event)
 {
 	(void)device;
-	(void)event;
+	event->behind = waited;
 	return 0;
 }
 
 static int query(struct kvpull_device *device,
 		 struct kvpull_device_event *event)
 {
+	const uint32_t reached = is_reached(event) && is_reached(event->behind);
+
 	(void)device;
-	(void)event;
-	return 1;
+	if (!reached)
+		(void)atomic_fetch_add_explicit(&gpu.looks, 1,
+						memory_order_release);
+	return (int)reached;
+}
+
+static int wait_for(struct kvpull_device *device,
+		    struct kvpull_device_event *event)
+{
+	(void)device;
+	if (gpu.wait_code)
+		return gpu.wait_code;
+	waited = event;
+	return 0;
+}
+
+static int flush(struct kvpull_device *device)
+{
+	(void)device;
+	(void)atomic_fetch_add_explicit(&gpu.flush_count, 1,
+					memory_order_release);
+	return gpu.flush_code;
 }
 
 static void device_close(struct kvpull_device *device)
@@ -78,6 +110,8 @@ static const struct kvpull_device_ops ops = {
 	.event_close = event_close,
 	.record = record,
 	.query = query,
+	.wait = wait_for,
+	.flush = flush,
 	.is_lost = is_lost,
 	.close = device_close,
 };
@@ -90,6 +124,7 @@ static int table_open(struct kvpull_arena *arena, const struct kvpull_log *log,
 	gpu.device.ops = &ops;
 	gpu.device.log = log;
 	gpu.device.granularity = 4096;
+	gpu.device.can_flush = 1;
 	*device = &gpu.device;
 	return 0;
 }
@@ -106,7 +141,9 @@ void gpu_open(void)
 			    .bytes_per_ms = 1u << 20 },
 	};
 
-	gpu = (struct gpu){ 0 };
+	memset(&gpu, 0, sizeof(gpu));
+	memset(events, 0, sizeof(events));
+	waited = NULL;
 	assert_int_equal(
 		kvpull_device_thread_open(&world.gpu, &params, &silent), 0);
 }
@@ -117,6 +154,42 @@ void gpu_close(void)
 		kvpull_device_thread_close(world.gpu, kvpull_clock_close_by()),
 		0);
 	world.gpu = NULL;
+}
+
+uint64_t gpu_mark(void)
+{
+	struct kvpull_device_event *event;
+
+	assert_int_equal(kvpull_device_thread_mark_open(world.gpu, 0), 0);
+	event = kvpull_device_thread_mark(world.gpu, 0);
+	atomic_store_explicit(&event->is_ahead, 1, memory_order_release);
+	return (uint64_t)(uintptr_t)event;
+}
+
+void gpu_reach(void)
+{
+	struct kvpull_device_event *event =
+		kvpull_device_thread_mark(world.gpu, 0);
+
+	atomic_store_explicit(&event->is_ahead, 0, memory_order_release);
+}
+
+void gpu_poll(void)
+{
+	struct kvpull_device_end ends[4];
+
+	assert_int_equal(kvpull_device_thread_poll(world.gpu, ends, 4,
+						   kvpull_clock_ns()),
+			 0);
+}
+
+void gpu_await(const uint32_t *count)
+{
+	while (!*count) {
+		gpu_poll();
+		world_run(1);
+		(void)sched_yield();
+	}
 }
 
 void gpu_fill(struct world_side *side)

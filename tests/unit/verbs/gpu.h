@@ -20,6 +20,10 @@ struct gpu {
 	int dmabuf_code;             /* of dmabuf(); 0: it makes one */
 	uint32_t dmabuf_count;       /* that were made */
 	struct kvpull_device_memory dmabuf_memory; /* of the last one */
+	int wait_code;                             /* of a wait for a mark */
+	int flush_code;                            /* of flush() */
+	_Atomic uint32_t flush_count;
+	_Atomic uint32_t looks; /* at events that were not reached */
 };
 
 extern struct gpu gpu;
@@ -27,6 +31,14 @@ extern struct gpu gpu;
 /* Opens the GPU and its thread: world.gpu. */
 void gpu_open(void);
 void gpu_close(void);
+/* A mark of the engine's that the GPU has not reached: for a read's `after`. */
+uint64_t gpu_mark(void);
+/* The GPU has reached it. */
+void gpu_reach(void);
+/* As the route that has the GPU's thread does. */
+void gpu_poll(void);
+/* Both sides run until this is not 0. */
+void gpu_await(const uint32_t *count);
 /* All regions of what the side serves are memory of the GPU, each of its own. */
 void gpu_fill(struct world_side *side);
 /* The side is opened again, and serves such memory: what serve() says. */

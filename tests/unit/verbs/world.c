@@ -156,6 +156,7 @@ struct kvpull_verbs_params world_params(struct world_side *side)
 		.traffic_class = world.traffic_class,
 		.ack_timeout = world.ack_timeout,
 		.gpu = world.gpu,
+		.device_flush = world.device_flush,
 		.given = { .take = give_keep, .context = side },
 	};
 }

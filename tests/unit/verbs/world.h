@@ -72,6 +72,7 @@ struct world {
 	uint32_t local_rank;
 	uint32_t mr_shift;
 	uint32_t traffic_class, ack_timeout;
+	uint32_t device_flush;
 	struct kvpull_device_thread *gpu; /* of who is opened next */
 	int interfaces_error; /* errno of listing the interfaces; 0: none */
 	uint64_t now_ns;

@@ -167,6 +167,25 @@ WORLD_TEST(pull_that_checks_checks_again)
 	loaded(world, 1);
 }
 
+/* Bytes in memory of a device were not flushed, and all are read again. */
+WORLD_TEST(pull_into_a_device_begins_again)
+{
+	pulls_start(world, 1, 0);
+	world->worker->handover.pulls[0].after = KVPULL_AFTER_NOTHING;
+	world_done(world, 0, 0);
+	world_done(world, 1, 0);
+	assert_true(world->reads[0].checking);
+	cut(world, 0);
+	world_done(world, 1, 0);
+	is_up_again(world, 0);
+	assert_int_equal(checking(world), 0);
+	assert_int_equal(world->read_starts, 4);
+	assert_int_equal(reading(world, 0)->done_bytes, 0);
+	assert_int_equal(reading(world, 1)->done_bytes, 0);
+	all_done(world);
+	loaded(world, 1);
+}
+
 WORLD_TEST(pull_that_waits_to_be_written_waits_again)
 {
 	world->entry.ready = SERIAL;

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Device memory that a NIC reads and writes: its dmabufs, and the flush. */
+#include <fcntl.h>
+
+#include "tests/fake/cuda/cuda.h"
+#include "tests/lib/unit.h"
+#include "tests/unit/cuda/world.h"
+
+#define BYTES (2 * FAKE_GRANULARITY)
+
+static void without_nic(void)
+{
+	struct kvpull_device_memory memory;
+
+	(void)setenv("FAKE_CUDA_RDMA", "1", 1);
+	world_open();
+	memory = memory_of(BYTES);
+	MUST(!world.lines);
+	world.ops->unmap(world.device, &memory);
+	world_close();
+}
+
+UNIT_TEST(memory_that_no_nic_may_have_is_taken_without_one)
+{
+	assert_int_equal(end_of(without_nic), 0);
+}
+
+/* The NIC is this program: it finds the bytes behind the page of the fake. */
+static void by_dmabuf(void)
+{
+	static const uint8_t wanted[4] = { 1, 2, 3, 4 };
+	struct kvpull_device_memory memory;
+	uint8_t bytes[4] = { 0 };
+	int fd = -1;
+
+	(void)setenv("FAKE_CUDA_RDMA", "2", 1);
+	world_open();
+	memory = memory_of(BYTES);
+	bytes_put(memory.address + 8192, wanted, sizeof(wanted));
+	MUST(!world.ops->dmabuf(world.device, &memory, &fd));
+	MUST(!world.lines);
+	MUST(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+	MUST(pread(fd, bytes, sizeof(bytes), 4096 + 8192) == sizeof(bytes));
+	MUST(!memcmp(bytes, wanted, sizeof(wanted)));
+	(void)close(fd);
+	world.ops->unmap(world.device, &memory);
+	world_close();
+}
+
+UNIT_TEST(dmabuf_of_memory_has_its_bytes)
+{
+	assert_int_equal(end_of(by_dmabuf), 0);
+}
+
+static uint32_t flush_bits, ordering, can_flush, orders_writes;
+
+static void as_the_driver_says(void)
+{
+	char text[16];
+
+	(void)snprintf(text, sizeof(text), "%u", flush_bits);
+	(void)setenv("FAKE_CUDA_FLUSH", text, 1);
+	(void)snprintf(text, sizeof(text), "%u", ordering);
+	(void)setenv("FAKE_CUDA_ORDERING", text, 1);
+	world_open();
+	MUST(world.device->can_flush == can_flush);
+	MUST(world.device->orders_writes == orders_writes);
+	MUST(!can_flush || !world.ops->flush(world.device));
+	world_close();
+}
+
+/* Bit 2 is a flush by streams, which is not called; 100: for the device alone. */
+UNIT_TEST(flushes_and_order_are_as_the_driver_says)
+{
+	static const uint32_t rows[][4] = {
+		{ 0, 0, 0, 0 },   { 1, 0, 1, 0 },   { 2, 0, 0, 0 },
+		{ 3, 100, 1, 1 }, { 1, 200, 1, 1 },
+	};
+	uint32_t i;
+
+	for (i = 0; i < 5; i++) {
+		flush_bits = rows[i][0];
+		ordering = rows[i][1];
+		can_flush = rows[i][2];
+		orders_writes = rows[i][3];
+		assert_int_equal(end_of(as_the_driver_says), 0);
+	}
+}
+
+static void no_dmabuf(void)
+{
+	struct kvpull_device_memory memory;
+	int fd = -1;
+
+	world_open();
+	memory = memory_of(BYTES);
+	MUST(world.ops->dmabuf(world.device, &memory, &fd) ==
+	     KVPULL_EUNSUPPORTED);
+	MUST(world.lines == 1 &&
+	     strstr(world.line, "cuMemGetHandleForAddressRange"));
+	MUST(fd == -1);
+	world.ops->unmap(world.device, &memory);
+	world_close();
+}
+
+UNIT_TEST(driver_without_dmabufs_is_named)
+{
+	assert_int_equal(end_of(no_dmabuf), 0);
+}
