@@ -377,12 +377,12 @@ check-engine-fabric: lib ## real vLLM engines in two guests, RDMA between them; 
 bench-engine: lib $(B)/ib_pull ## connectors on real vLLM engines, JSON into build/bench/
 	$(Q)PYTHON=$(PYTHON) tests/engine/bench.sh $(B) build/bench
 
-check-gpu: $(B)/gpu_probe $(FAKE_CUDA) ## the probe of a GPU, against a fake driver
+check-gpu: lib $(B)/gpu_probe $(FAKE_CUDA) ## the probe of a GPU, against a fake driver
 	$(Q)tests/gpu/pack.sh $(B) build/gpu
 	$(Q)tests/gpu/check.sh $(B) build/gpu
 
-gpu-pack: $(B)/gpu_probe ## .gpu/, which a machine with a GPU is given: .gpu/card.sh there
-	$(Q)tests/gpu/pack.sh $(B) .gpu
+gpu-pack: lib $(B)/gpu_probe ## .gpu/, which a machine with a GPU is given: .gpu/card.sh there
+	$(Q)PYTHON=$(PYTHON) tests/gpu/pack.sh $(B) .gpu --cffi
 
 gpu-ptx: ## the kernels' PTX from their source, where nvcc is
 	$(Q)cuda/ptx.sh write

@@ -45,13 +45,14 @@ core states drafts first policy changes adapters'
 for test in $tests; do
 	"$venv/bin/python" "$here/test_$test.py" 2>&1 9>&- | tee -a "$log"
 done
+"$venv/bin/python" "$here/gpu_model.py" --device cpu cuda/libcuda.so.1 2>&1 9>&- | tee -a "$log"
 # Figures for whoever reads the output; none of them fails.
 "$venv/bin/python" "$here/micro.py" 2>&1 9>&- | grep ' us: '
 nice -n 5 "$venv/bin/python" "$here/run.py" "$build/engine" "$@" 2>&1 9>&- |
 	tee -a "$log"
 echo "  engine: $(($(date +%s) - began)) s in all"
 # A program that did not come to its result line has failed.
-awk -v programs="$(($(echo "$tests" | wc -w) + 1))" \
+awk -v programs="$(($(echo "$tests" | wc -w) + 2))" \
 	'/^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ {
 	n++; p += $1; f += $3; s += $5 }
 	END { if (n < programs) f++

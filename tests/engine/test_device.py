@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -136,6 +139,33 @@ def a_mark_is_one_of_the_library() -> None:
             assert "engine_mark" in str(error), error
         else:
             raise AssertionError("a mark without a device")
+
+
+@test
+def holds_are_ready_after_marks_that_were_made() -> None:
+    """The real call: of a hold that no step had, and of no mark."""
+    with on_cuda() as half:
+        mark = half.engine_mark((1 << 64) - 1)
+        assert half.hold_ready_after(1, mark) == CONST["KVPULL_ENOKEY"]
+        for unmade in (0, mark + 1):
+            assert half.hold_ready_after(1, unmade) == CONST["KVPULL_EINVAL"]
+
+
+@test
+def binding_and_its_memory_import_no_vllm() -> None:
+    """What tests/gpu/pack.sh packs is all that the model engine imports."""
+    tests = Path(__file__).resolve().parent.parent
+    (packed,) = re.findall(
+        r"^for module in (.*); do$", (tests / "gpu/pack.sh").read_text(), re.M
+    )
+    code = (
+        f"import sys; sys.path.append({str(tests / 'engine')!r})\n"
+        "import gpu_engine\n"
+        "print(*(name for name in sys.modules if 'vllm' in name))"
+    )
+    said = subprocess.check_output([sys.executable, "-c", code], text=True)
+    wanted = {f"kvpull_vllm.{name}" for name in packed.split()[1:]}
+    assert set(said.split()) == wanted | {"kvpull_vllm"}, said
 
 
 @test

@@ -102,11 +102,24 @@ else
 fi
 step copy 300 "$0" --with-p "$work" "$mib" '' copy "$work/s" "$ptx" "$repeats"
 
+# The model engine needs torch and cffi, and a libc that the library was built for.
+PYTHONPATH=$here/python
+LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export PYTHONPATH LD_LIBRARY_PATH
+python=${GPU_PYTHON:-python3}
+if [ "${GPU_STEPS:-engine}" != engine ]; then
+	:
+elif "$python" -c 'import torch; from kvpull_vllm.abi import Library; Library()' 2>"$work/import"; then
+	step engine 150 "$python" "$here/engine/gpu_model.py" --device cuda --json
+else
+	echo "step engine: not possible here: $(tail -n 1 "$work/import")" >>"$work/steps"
+fi
+
 commit=$(cat "$here/commit" 2>/dev/null)
 echo
 echo "card $(value device.name), $(value device.mib) MiB, driver $(value driver.version), Linux $(uname -r), kvpull ${commit:-unknown}"
 cat "$work/steps"
-for file in facts share share_apart copy; do
+for file in facts share share_apart copy engine; do
 	[ -s "$out/$file.json" ] || continue
 	awk -F '"' -v step=$file '
 		/"value"/ { printf "%-12s %-44s %s\n", step, $4, $8; next }

@@ -69,12 +69,24 @@ cp "$packed/probe" "$work/packed/probe"
 apart='^step share_apart: '
 ! may 1 'namespaces of its own' -- unshare --pid --ipc --mount --fork --mount-proc true ||
 	apart='^step share_apart: ok'
+printf '#!/bin/sh\necho no torch >&2\nexit 1\n' >"$work/torchless"
+# Stands for a Python with torch; the binding has its library beside it.
+cat >"$work/python" <<'END'
+#!/bin/sh
+[ "$1" != -c ] || exit 0
+[ -f "$1" ] && [ "$2 $3 $4" = "--device cuda --json" ] && [ -f "$PYTHONPATH/kvpull_vllm/libkvpull.so.1" ] || exit 1
+echo '{"name": "tokens", "value": "9 of 9 answers are one engine'"'"'s"}'
+END
+chmod +x "$work/torchless" "$work/python"
+claim card_runs_the_model_engine 0 '^step engine: ok' '^engine +tokens +9 of 9' -- \
+	env OUT="$work/answers" GPU_STEPS=engine GPU_PYTHON="$work/python" "$work/packed/card.sh" 8
 commit='[0-9a-f]{12}'
 git rev-parse HEAD >"$work/commit" 2>&1 || commit=unknown # the sources of a release
 claim card_prints_one_table 0 "^card fake, 1024 MiB, driver 13000, Linux .*, kvpull $commit" \
 	'^step facts: ok' '^step share: ok' "$apart" '^step copy: ok' \
+	'^step engine: not possible here: no torch$' \
 	'^copy +copy\.batch\.1048576x4 +[0-9.]+ GB/s' -- \
-	env OUT="$work/answers" GPU_REPEATS=1 "$work/packed/card.sh" 8
+	env OUT="$work/answers" GPU_REPEATS=1 GPU_PYTHON="$work/torchless" "$work/packed/card.sh" 8
 check grep -q '"copy.loop.65536x64"' "$work/answers/copy.json"
 mkdir "$work/bin" "$work/none"
 printf '#!/bin/sh\necho 4.4.0\n' >"$work/bin/uname"

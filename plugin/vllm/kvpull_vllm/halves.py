@@ -428,13 +428,17 @@ class SchedulerHalf(_Half):
         tokens: int,
         block_lists: list[tuple[int, list[int]]],
         payload: bytes = b"",
+        flags: int = 0,
     ) -> tuple[bool, bytes]:
-        """Return (held, ticket); D's engine can have the payload."""
+        """Return (held, ticket); D's engine can have the payload.
+
+        flags: KVPULL_FINISH_READY_NEEDED if blocks are written later.
+        """
         count, finish = self._blocks.fill(block_lists), self._finish
         kept = ffi.from_buffer(payload)
         while True:
             self._fill_finish(
-                key, reason, 0, tokens, 0, count, len(payload),
+                key, reason, flags, tokens, 0, count, len(payload),
                 self._blocks.address, _BLOCKS_BYTES, address(kept),
                 self._ticket_at, self._room, 0,
             )  # fmt: skip
@@ -568,6 +572,14 @@ class WorkerHalf(_Half):
         """Say that loads land behind what the stream has; 0: it cannot now."""
         mark = self._ops.engine_mark(self._handle, stream)
         return mark if mark >= 0 else self._check("engine_mark", mark)
+
+    def hold_ready_after(self, key: int, mark: int) -> int:
+        """Say that the mark is behind all writes of a hold's blocks.
+
+        The answer is an error or 0: ENOKEY before the step with the hold,
+        EAGAIN while too many holds wait.
+        """
+        return self._ops.hold_ready_after(self._handle, key, mark)
 
     def poll(self) -> list[Report]:
         """Return what ended."""

@@ -90,5 +90,11 @@ class ProvidedMemory(TorchFunctionMode):
             device,
             self.memory.took_ns / 1e9,
         )
-        self._place = _Place(address(self.memory.base), byte_count)
+        return self.tensor_at(address(self.memory.base), byte_count, device)
+
+    def tensor_at(
+        self, base: int, byte_count: int, device: Any
+    ) -> torch.Tensor:
+        """Return the tensor over memory of a device."""
+        self._place = _Place(base, byte_count)
         return torch.as_tensor(self._place, device=device)

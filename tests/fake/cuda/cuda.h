@@ -48,6 +48,14 @@
 FAKE_EXPORT uint64_t fake_calls(void);
 FAKE_EXPORT uint64_t fake_launches(void);
 FAKE_EXPORT int fake_capture(struct gpu_stream *stream, int is_capturing);
+/*
+ * Queue a kernel that is a function of the program's. The stream's thread calls it
+ * without the lock, and calls of the driver are not allowed in it.
+ */
+FAKE_EXPORT int fake_run(struct gpu_stream *stream,
+			 void (*kernel)(void *context), void *context);
+/* Where such a kernel finds @bytes of the device from @address on, or NULL. */
+FAKE_EXPORT void *fake_view(uint64_t address, uint64_t bytes);
 
 #define FAKE_DECLARE(name, version, arguments) FAKE_EXPORT int name arguments;
 GPU_ALL_CALLS(FAKE_DECLARE)
@@ -97,6 +105,7 @@ enum fake_kind {
 	FAKE_COPY_FROM_HOST,
 	FAKE_FILL,
 	FAKE_LAUNCH,
+	FAKE_RUN,
 	FAKE_RECORD,
 	FAKE_WAIT
 };
@@ -110,6 +119,8 @@ struct fake_entry {
 	struct gpu_event *event;
 	uint64_t event_turn; /* the record that is waited for */
 	struct gpu_function *function;
+	void (*kernel)(void *context); /* of FAKE_RUN */
+	void *context;
 	_Alignas(8) uint8_t arguments[96];
 	uint64_t sum; /* of a launch: what its strips and ids say */
 	struct fake_span spans[FAKE_SPANS_MAX];

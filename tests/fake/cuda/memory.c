@@ -407,3 +407,13 @@ void *fake_memory(uint64_t address, uint64_t bytes, int is_store)
 		return NULL;
 	return range->view + (address - range->address);
 }
+
+void *fake_view(uint64_t address, uint64_t bytes)
+{
+	void *view;
+
+	lock();
+	view = fake_memory(address, bytes, 1);
+	(void)unlock(0);
+	return view;
+}

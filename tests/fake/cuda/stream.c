@@ -79,6 +79,11 @@ static void entry_run(const struct fake_entry *entry)
 	case FAKE_LAUNCH:
 		code = fake_kernel_run(entry);
 		break;
+	case FAKE_RUN:
+		(void)unlock(0);
+		entry->kernel(entry->context);
+		lock();
+		break;
 	case FAKE_RECORD:
 		record_run(entry);
 		break;
@@ -143,6 +148,16 @@ int fake_queue(struct gpu_stream *stream, const struct fake_entry *entry)
 	stream->tail++;
 	changed_say();
 	return unlock(GPU_OK);
+}
+
+int fake_run(struct gpu_stream *stream, void (*kernel)(void *context),
+	     void *context)
+{
+	const struct fake_entry entry = { .kind = FAKE_RUN,
+					  .kernel = kernel,
+					  .context = context };
+
+	return fake_queue(stream, &entry);
 }
 
 static int spans_meet(const struct fake_span *span, uint64_t address,
