@@ -43,7 +43,7 @@ REACHED = {
     ),
     "vllm.config.load.LoadConfig": "download_dir load_format",
     "vllm.config.model.ModelConfig": (
-        "dtype enable_sleep_mode get_total_num_kv_heads get_vocab_size "
+        "dtype enable_cumem_allocator enable_sleep_mode get_total_num_kv_heads get_vocab_size "
         "hf_config hf_config_path hf_overrides max_model_len model model_weights "
         "multimodal_config original_max_model_len override_generation_config "
         "revision trust_remote_code try_get_generation_config use_mla"

@@ -20,18 +20,21 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from engine import environment
+from engine import environment, kvpull_config
 
 os.environ.update(environment())
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
+import core  # noqa: E402
 import torch  # noqa: E402
-from kvpull_vllm import halves, inside, settings  # noqa: E402
+from kvpull_vllm import KVPullConnector, halves, inside, settings  # noqa: E402
 from kvpull_vllm.abi import CONST, Library, address  # noqa: E402
 from kvpull_vllm.memory import ProvidedMemory  # noqa: E402
 from kvpull_vllm.scheduler import KVPullMetadata  # noqa: E402
 from kvpull_vllm.worker import WorkerSide  # noqa: E402
 from runner import run_all, test  # noqa: E402
+from vllm.config import KVTransferConfig  # noqa: E402
+from vllm.engine.arg_utils import EngineArgs  # noqa: E402
 
 BYTES = 8 * 4096
 # Once: the library finds the driver that is loaded under its name.
@@ -190,6 +193,104 @@ def devices_are_refused_by_name() -> None:
                 assert text and text in str(error), (device, error)
     with mock.patch.dict(os.environ, {"KVPULL_DEVICE": "auto"}):
         settings.check_device("cpu", settings.Settings())
+
+
+@test
+def expandable_segments_are_refused_beside_a_gpus_cache() -> None:
+    """Torch has two names for the same configuration."""
+    tried = settings.Settings(config={"device": "required"})
+    rows = [
+        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", True),
+        ("PYTORCH_ALLOC_CONF", "max_split:9,expandable_segments: True", True),
+        ("PYTORCH_ALLOC_CONF", "expandable_segments:False", False),
+    ]
+    for name, value, is_refused in rows:
+        with (
+            mock.patch.dict(os.environ, {name: value}),
+            mock.patch.object(inside, "is_cuda", lambda: True),
+        ):
+            settings.check_device("cpu", tried)
+            text = ""
+            try:
+                settings.check_device("cuda", tried)
+            except settings.ConfigError as error:
+                text = str(error)
+            assert is_refused == ("unset expandable_segments" in text), value
+
+
+@test
+def engines_are_refused_by_name() -> None:
+    """Each of vLLM's own configurations that this version does not serve."""
+    made = EngineArgs(
+        model=str(core.home() / "model"),
+        dtype="float32",
+        enforce_eager=True,
+        kv_transfer_config=KVTransferConfig(
+            **kvpull_config(Path("."), "kv_both", {})
+        ),
+    ).create_engine_config()
+    settings.check_engine(made)
+    rows = [
+        ("parallel_config.pipeline_parallel_size", 2, "--pipeline-parallel"),
+        ("parallel_config.decode_context_parallel_size", 2, "--decode-context"),
+        ("parallel_config.prefill_context_parallel_size", 2, "--prefill-cont"),
+        ("kv_transfer_config.enable_permute_local_kv", True, "enable_permute"),
+        ("model_config.enable_sleep_mode", True, "sleep mode"),
+        ("model_config.enable_cumem_allocator", True, "--enable-cumem-alloc"),
+    ]
+    for path, value, text in rows:
+        owner, name = path.split(".")
+        part = getattr(made, owner)
+        before = getattr(part, name)
+        setattr(part, name, value)
+        try:
+            settings.check_engine(made)
+        except settings.ConfigError as error:
+            assert text in str(error), (path, error)
+        else:
+            raise AssertionError(f"{path} is not refused")
+        setattr(part, name, before)
+
+
+@test
+def memory_that_consumers_read_stays() -> None:
+    """VLLM 0.33 asks whether it may go, and says that it goes."""
+    assert not KVPullConnector.supports_sleep_mode(None)
+    for name in ("unregister_kv_caches", "restore_kv_caches"):
+        try:
+            getattr(KVPullConnector, name)(None)
+        except settings.ConfigError as error:
+            assert "sleep mode is not supported" in str(error)
+        else:
+            raise AssertionError(name)
+
+
+@test
+def blocks_of_a_load_are_not_zeroed_by_vllm() -> None:
+    """Of all groups: vLLM's scheduler asks the connector which are loaded."""
+    states = core.with_states(core.BLOCK, "none")
+    for layers in (None, states):
+        prompt = core.prompt_of(4 * core.BLOCK + 1)
+        with (
+            # Some kinds are in no prefix cache; vLLM's own answer lacks these.
+            mock.patch.object(
+                core.MambaSpec, "prefix_cacheable", property(lambda _: False)
+            ),
+            core.pair(layers=layers, caches=layers is None) as (p, d),
+        ):
+            params = core.prefilled(p, "p", prompt)
+            manager, told = d.scheduler.kv_cache_manager, []
+            allocate = manager.allocate_slots
+
+            def spied(*args: Any, call: Any = allocate, **kwargs: Any) -> Any:
+                told.append(kwargs.get("skip_zeroing_group_ids"))
+                return call(*args, **kwargs)
+
+            manager.allocate_slots = spied
+            d.ask("d", prompt, params)
+            core.run([p, d], lambda: "d" in d.answers)
+            assert told[0] == tuple(d.caches.transfer_group_ids), told
+            assert len(told[0]) == (1 if layers is None else 3), told
 
 
 if __name__ == "__main__":

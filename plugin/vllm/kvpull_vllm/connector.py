@@ -371,10 +371,6 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
             if isinstance(item, KVPullHandshake):
                 self._scheduler.rank_info(item.info)
 
-    def get_loaded_kv_cache_group_ids(self, request: Any) -> tuple[int, ...]:
-        """Return the groups that a load fills: all that are transferred."""
-        return self._kv_cache_config.transfer_group_ids
-
     def on_new_request(self, request: Any) -> None:
         """Take note of a request: heartbeats begin."""
         assert self._scheduler is not None

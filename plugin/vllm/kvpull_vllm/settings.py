@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,9 @@ _NEAR = 0.8
 # Connectors whose answers have the usual keys of kv_transfer_params.
 _ANSWERING = ("Nixl", "MooncakeConnector", "MoRIIO", "KVPull")
 
-
+# Torch's allocator is configured by either; vLLM looks at the first alone.
+_ALLOC_CONF = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+_EXPANDABLE = re.compile(r"expandable_segments\s*:\s*True")
 NO_SLEEP = (
     "KVPullConnector: sleep mode is not supported: consumers read the KV cache "
     "where it lies, and it cannot go away; do not call sleep, wake_up or discard"
@@ -181,9 +184,6 @@ def check_engine(vllm_config: Any) -> None:
             parallel, "prefill_context_parallel_size", 1
         )
         > 1,
-        "--enable-sleep-mode": inside.option(
-            vllm_config.model_config, "enable_sleep_mode", False
-        ),
         **_drafts_refused(vllm_config),
         "enable_permute_local_kv": inside.option(
             vllm_config.kv_transfer_config, "enable_permute_local_kv", False
@@ -195,7 +195,16 @@ def check_engine(vllm_config: Any) -> None:
                 f"KVPullConnector: {name} is not supported by this version; "
                 "it serves one stage of tensor-parallel ranks"
             )
-    if vllm_config.model_config.use_mla and not inside.rotates_heads():
+    model = vllm_config.model_config
+    # vLLM turns cumem on for sleep mode, which is the one that was asked for.
+    if inside.option(model, "enable_sleep_mode", False):
+        raise ConfigError(NO_SLEEP)
+    if inside.option(model, "enable_cumem_allocator", False):
+        raise ConfigError(
+            "KVPullConnector: --enable-cumem-allocator is not supported: the "
+            "KV cache lies in the library's memory, not in that allocator's"
+        )
+    if model.use_mla and not inside.rotates_heads():
         raise ConfigError(
             "KVPullConnector: MLA is not supported with this vLLM: its CPU "
             "kernel rotary_embedding rotates as many heads as there are "
@@ -213,6 +222,11 @@ def check_device(device: str, own: Settings) -> None:
         wrong = "serves KV caches in the memory of hosts and of CUDA's devices"
     elif own.memory != "provided":
         wrong = "takes a GPU's KV cache from the library: unset memory"
+    elif any(_EXPANDABLE.search(os.getenv(name, "")) for name in _ALLOC_CONF):
+        wrong = (
+            "does not work beside expandable segments: unset "
+            f"expandable_segments in {' and '.join(_ALLOC_CONF)}"
+        )
     elif key == "off":
         wrong = (
             "was built against a fake driver of GPUs, and has never run on "
