@@ -261,6 +261,8 @@ static int halves_open(struct engine *engine,
 	detail->struct_size = sizeof(*detail);
 	for (index = 0; index < params->shape.group_count; index++)
 		groups[index].block_tokens = params->shape.block_tokens;
+	if (params->shape.has_states)
+		groups[index - 1].kind = KVPULL_GROUP_STATE;
 	if (params->part != ENGINE_RANK)
 		code = engine->ops->scheduler->open(&open, &engine->scheduler,
 						    detail);

@@ -19,13 +19,17 @@
 #define ENGINE_WAIT_MS 250 /* whatever happens says so before */
 #define ENGINE_HEADS 8u    /* KV heads of the model, split over the ranks */
 
-/* All groups are alike; a block is block_bytes over all ranks, a layer. */
+/*
+ * All groups are alike, but that the last one may be of states; a block is
+ * block_bytes over all ranks, a layer.
+ */
 struct engine_shape {
 	uint32_t block_bytes; /* of one layer, all heads; multiple of 64 */
 	uint32_t block_count; /* in the pool */
 	uint32_t layer_count; /* over all groups; a multiple of group_count */
 	uint32_t group_count;
 	uint32_t block_tokens;
+	uint32_t has_states; /* 1: the last group is KVPULL_GROUP_STATE */
 };
 
 /*

@@ -28,11 +28,12 @@
 
 #define TICKETS 1024u     /* power of two; in flight between P and D */
 #define BLOCKS 8u         /* of a request */
+#define IDS (BLOCKS + 1u) /* the last one is the slot of its state, if any */
 #define BLOCK_BYTES 8192u /* as a rule */
 #define SMALL_BLOCKS 4u   /* of a request whose other half D has */
 #define INLINE_BYTES 49152u
 #define HOLDS_MAX 256u
-#define POOL_BLOCKS (HOLDS_MAX * BLOCKS)
+#define POOL_BLOCKS (HOLDS_MAX * IDS)
 #define HOLD_MS 10u
 #define REMOTE_HOLD_MS 200u /* two engines may share one processor there */
 #define WINDOW 256u         /* tries between two tunings */
@@ -65,14 +66,14 @@ struct scribbler {
 	_Atomic uint64_t pushed;
 	_Atomic uint64_t done;
 	_Atomic uint32_t stop;
-	uint32_t ids[POOL_BLOCKS * 2][BLOCKS];
+	uint32_t ids[POOL_BLOCKS * 2][IDS];
 };
 
 struct producer {
 	struct engine engine;
 	struct arena *arena;
 	const struct f7_setup *setup;
-	uint32_t *ids; /* [TICKETS * 64][BLOCKS], by key */
+	uint32_t *ids; /* [TICKETS * 64][IDS], by key */
 	struct scribbler *scribbler;
 	uint64_t given; /* back from the scribbler */
 	uint32_t live;
@@ -85,7 +86,7 @@ static int is_slow;
 
 static uint32_t *ids_of(struct producer *producer, uint64_t key)
 {
-	return producer->ids + (key % KEYS) * BLOCKS;
+	return producer->ids + (key % KEYS) * IDS;
 }
 
 /* The bytes of a request that does not exist, by stores past the cache. */
@@ -105,10 +106,18 @@ static void stream_over(struct engine *engine, uint32_t id)
 #endif
 }
 
+/* How many ids a request has at P. */
+static uint32_t ids_count(const struct engine *engine)
+{
+	return BLOCKS + engine->shape.has_states;
+}
+
 static void overwrite(struct engine *engine, const uint32_t *ids, uint32_t mode)
 {
 	uint32_t index;
 
+	if (engine->shape.has_states)
+		engine_block_fill(engine, 1, ids[BLOCKS], 0xbad);
 	for (index = 0; index < BLOCKS; index++)
 		if (mode == F7_STREAMED)
 			stream_over(engine, ids[index]);
@@ -165,12 +174,13 @@ static void hold_ended(struct producer *producer, uint64_t key)
 	producer->live--;
 	if (producer->setup->mode != F7_THREAD) {
 		overwrite(&producer->engine, ids, producer->setup->mode);
-		engine_blocks_give(&producer->engine, ids, BLOCKS);
+		engine_blocks_give(&producer->engine, ids,
+				   ids_count(&producer->engine));
 		return;
 	}
 	pushed = atomic_load_explicit(&scribbler->pushed, memory_order_relaxed);
 	memcpy(scribbler->ids[pushed % (POOL_BLOCKS * 2)], ids,
-	       BLOCKS * sizeof(*ids));
+	       IDS * sizeof(*ids));
 	/* Pairs with the acquire in scribbler_main(). */
 	atomic_store_explicit(&scribbler->pushed, pushed + 1,
 			      memory_order_release);
@@ -187,7 +197,7 @@ static void blocks_back(struct producer *producer)
 		engine_blocks_give(
 			&producer->engine,
 			scribbler->ids[producer->given % (POOL_BLOCKS * 2)],
-			BLOCKS);
+			ids_count(&producer->engine));
 }
 
 /* NULL: host memory. */
@@ -216,9 +226,10 @@ static int engine_start(struct engine *engine, const char *id,
 						  setup->block_bytes :
 						  BLOCK_BYTES,
 			   .block_count = POOL_BLOCKS,
-			   .layer_count = 1,
-			   .group_count = 1,
-			   .block_tokens = 16 },
+			   .layer_count = 1 + setup->states,
+			   .group_count = 1 + setup->states,
+			   .block_tokens = 16,
+			   .has_states = setup->states },
 		.tp_size = 1,
 		.gpu = gpu_of(setup),
 	};
@@ -247,6 +258,11 @@ static void request_fill(struct kvpull_request *request, uint64_t seed)
 	memcpy(request->prompt_digest, &seed, sizeof(seed));
 }
 
+static uint64_t state_seed(uint64_t seed)
+{
+	return seed + BLOCKS * 4096u;
+}
+
 /* Makes another hold if there is room; its ticket goes to D. */
 static int hold_make(struct producer *producer, uint64_t seed)
 {
@@ -257,16 +273,20 @@ static int hold_make(struct producer *producer, uint64_t seed)
 	const uint64_t pushed =
 		atomic_load_explicit(&arena->pushed, memory_order_relaxed);
 	struct ticket *ticket = &arena->tickets[pushed % TICKETS];
-	const struct kvpull_blocks blocks = { .block_count = BLOCKS,
-					      .block_ids = ids };
+	const struct kvpull_blocks blocks[] = {
+		{ .block_count = BLOCKS, .block_ids = ids },
+		{ .first_index = BLOCKS - 1,
+		  .block_count = 1,
+		  .block_ids = ids + BLOCKS },
+	};
 	struct kvpull_request request;
 	struct kvpull_finish finish = {
 		.struct_size = sizeof(finish),
 		.key = key,
 		.computed_tokens = BLOCKS * 16,
-		.group_count = 1,
-		.groups = &blocks,
-		.group_bytes = sizeof(blocks),
+		.group_count = engine->shape.group_count,
+		.groups = blocks,
+		.group_bytes = sizeof(*blocks),
 		.ticket = ticket->text,
 		.ticket_capacity = sizeof(ticket->text),
 	};
@@ -276,10 +296,12 @@ static int hold_make(struct producer *producer, uint64_t seed)
 	if (pushed - atomic_load_explicit(&arena->popped,
 					  memory_order_acquire) ==
 		    TICKETS ||
-	    engine_blocks_take(engine, ids, BLOCKS))
+	    engine_blocks_take(engine, ids, ids_count(engine)))
 		return 0;
 	for (index = 0; index < BLOCKS; index++)
 		engine_block_fill(engine, 0, ids[index], seed + index * 4096u);
+	if (engine->shape.has_states)
+		engine_block_fill(engine, 1, ids[BLOCKS], state_seed(seed));
 	engine_blocks_written(engine);
 	request_fill(&request, seed);
 	request.key = key;
@@ -323,7 +345,7 @@ static void producer_main(const struct scenario *scenario, struct arena *arena,
 
 	producer.arena = arena;
 	producer.setup = setup;
-	producer.ids = calloc((size_t)KEYS * BLOCKS, sizeof(uint32_t));
+	producer.ids = calloc((size_t)KEYS * IDS, sizeof(uint32_t));
 	producer.scribbler = calloc(1, sizeof(*producer.scribbler));
 	if (!producer.ids || !producer.scribbler ||
 	    engine_start(&producer.engine, "producer", scenario, setup))
@@ -436,15 +458,20 @@ static int pull_command(struct consumer *consumer, const struct ticket *ticket,
 		consumer->engine.ops->scheduler;
 	struct kvpull_scheduler *scheduler = consumer->engine.scheduler;
 	const uint32_t first = first_of(ticket);
-	const struct kvpull_blocks blocks = { .first_index = first,
-					      .block_count = BLOCKS - first,
-					      .block_ids = ids };
+	const struct kvpull_blocks blocks[] = {
+		{ .first_index = first,
+		  .block_count = BLOCKS - first,
+		  .block_ids = ids },
+		{ .first_index = BLOCKS - 1,
+		  .block_count = 1,
+		  .block_ids = ids + BLOCKS - first },
+	};
 	struct kvpull_allocation allocation = {
 		.struct_size = sizeof(allocation),
 		.key = key,
-		.group_count = 1,
-		.groups = &blocks,
-		.group_bytes = sizeof(blocks),
+		.group_count = consumer->engine.shape.group_count,
+		.groups = blocks,
+		.group_bytes = sizeof(*blocks),
 	};
 	struct kvpull_request request;
 
@@ -486,11 +513,19 @@ static void outcome_count(struct consumer *consumer,
 		wrong += engine_block_wrong(&consumer->engine, 0,
 					    ids[index - first],
 					    ticket->seed + index * 4096u) != 0;
+	if (consumer->engine.shape.has_states &&
+	    engine_block_wrong(&consumer->engine, 1, ids[BLOCKS - first],
+			       state_seed(ticket->seed))) {
+		counts->states++;
+		wrong++;
+	}
 	counts->loaded++;
 	/* A library that does not check comes too late all the same. */
 	consumer->window_expired += wrong != 0;
 	counts->wrong[size] += wrong != 0;
-	counts->torn[size] += wrong && wrong < BLOCKS - first;
+	counts->torn[size] +=
+		wrong &&
+		wrong < BLOCKS - first + consumer->engine.shape.has_states;
 }
 
 /* Three of four tries are to come too late; far from that, in large steps. */
@@ -527,8 +562,8 @@ static void consumer_try(struct consumer *consumer, const struct ticket *ticket)
 	struct kvpull_finish finish = { .struct_size = sizeof(finish),
 					.key = key };
 	struct engine_event event = { 0 };
-	const uint32_t count = BLOCKS - first_of(ticket);
-	uint32_t ids[BLOCKS];
+	const uint32_t count = ids_count(engine) - first_of(ticket);
+	uint32_t ids[IDS];
 
 	if (engine_blocks_take(engine, ids, count) ||
 	    !moment_wait(consumer, ticket))

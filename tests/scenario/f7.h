@@ -23,6 +23,7 @@ struct f7_setup {
 	/* 1: blocks are a GPU's; D has queued zeros for its own before it pulls. */
 	uint32_t gpu;
 	uint32_t unmarked; /* 1: D says that it has queued nothing */
+	uint32_t states;   /* 1: a request has a slot of a state as well */
 };
 
 /* Every other pull is a small one: on one node the engine's thread copies it. */
@@ -38,6 +39,7 @@ struct f7_counts {
 	/* Pulls that were believed and had wrong bytes. */
 	uint64_t wrong[F7_SIZES];
 	uint64_t torn[F7_SIZES]; /* of these: overwritten while they were read */
+	uint64_t states; /* pulls that were believed and had a wrong state */
 };
 
 void f7_run(const struct scenario *scenario, const struct f7_setup *setup,

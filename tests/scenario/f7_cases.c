@@ -82,10 +82,25 @@ static void f7_streamed(const struct scenario *scenario)
 	race_run(scenario, F7_STREAMED);
 }
 
-static void mutant_run(const struct scenario *scenario, enum f7_mode mode)
+/* P writes the slot of a state again, as an engine does that goes on in it. */
+static void f7_states(const struct scenario *scenario)
 {
 	const struct f7_setup setup = {
-		.mode = mode,
+		.mode = F7_IN_POLL,
+		.tries = scenario->full ? FULL_TRIES / 4 : REMOTE_TRIES,
+		.limit_ns = (scenario->full ? 600 : 20 * patience()) *
+			    SCENARIO_NS_PER_S,
+		.states = 1,
+	};
+
+	race_judge(scenario, &setup);
+}
+
+static void mutant_run(const struct scenario *scenario, uint32_t states)
+{
+	const struct f7_setup setup = {
+		.mode = F7_IN_POLL,
+		.states = states,
 		.tries = scenario->full ? FULL_TRIES : 20 * QUICK_TRIES,
 		.limit_ns = (scenario->full ? 120 : 5 * patience()) *
 			    SCENARIO_NS_PER_S,
@@ -106,7 +121,11 @@ static void mutant_run(const struct scenario *scenario, enum f7_mode mode)
 		scenario_check(counts.torn[size] > 0 || !scenario->full,
 			       "no torn reads: the race is not tested");
 	}
-	scenario_say("; %llu tries", (unsigned long long)counts.tries);
+	scenario_check(!states || counts.states > 0,
+		       "no wrong state: its check is not tested");
+	scenario_say("; %llu states; %llu tries",
+		     (unsigned long long)counts.states,
+		     (unsigned long long)counts.tries);
 }
 
 static void f7_unchecked(const struct scenario *scenario)
@@ -114,7 +133,14 @@ static void f7_unchecked(const struct scenario *scenario)
 	/* Removes the check of both threads that copy. */
 	mutant_use("nocheck", "plugin/reads/judge.c",
 		   "s/return KVPULL_EEXPIRED/return 0/");
-	mutant_run(scenario, F7_IN_POLL);
+	mutant_run(scenario, 0);
+}
+
+static void f7_states_unchecked(const struct scenario *scenario)
+{
+	mutant_use("nocheck", "plugin/reads/judge.c",
+		   "s/return KVPULL_EEXPIRED/return 0/");
+	mutant_run(scenario, 1);
 }
 
 const struct scenario_case scenario_f7[] = {
@@ -128,5 +154,9 @@ const struct scenario_case scenario_f7[] = {
 	  f7_shares, 30, 330 },
 	{ "F7d", "a library without the check believes wrong bytes",
 	  f7_unchecked, 120, 300 },
+	{ "F7f", "no wrong state is believed when the poll writes its slot",
+	  f7_states, 30, 630 },
+	{ "F7g", "a library without the check believes wrong states",
+	  f7_states_unchecked, 120, 300 },
 	{ 0 },
 };
