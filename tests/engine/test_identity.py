@@ -156,6 +156,22 @@ def only_known_kinds_of_cache_are_taken() -> None:
             assert found == CONST[f"KVPULL_GROUP_{kinds[name]}"], name
         seen.add(name)
     assert seen > kinds.keys(), seen
+    # README has a row for each of them, which says the same.
+    rows = re.findall(r"^\| (`\w+Spec`.*) \| (run|refused)\b", _readme(), re.M)
+    said = {
+        name: verdict
+        for names, verdict in rows
+        for name in re.findall(r"\w+", names)
+    }
+    bases = {"AttentionSpec", "UniformTypeKVCacheSpecs"}
+    assert said == {
+        name: "run" if name in kinds else "refused" for name in seen - bases
+    }, said
+
+
+def _readme() -> str:
+    path = Path(__file__).parents[2] / "plugin/vllm/README.md"
+    return path.read_text()
 
 
 def _kinds(base: type) -> Iterator[type]:
@@ -594,8 +610,7 @@ def pictures_have_one_name_in_folders_of_any_name() -> None:
 @test
 def readme_lists_what_is_compared() -> None:
     """Each part of the configuration, each text of the model record."""
-    path = Path(__file__).parents[2] / "plugin/vllm/README.md"
-    section = path.read_text().split("## What P and D must agree on")[1]
+    section = _readme().split("## What P and D must agree on")[1]
     table = section.split("\n## ")[0]
     said = {*re.findall(r"`([^` ]+)`", table)}
     with tempfile.TemporaryDirectory() as folder:
