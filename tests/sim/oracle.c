@@ -73,6 +73,7 @@ void sim_oracle_held(struct sim_instance *instance,
 	};
 	memcpy(hold->digest, request->digest, sizeof(hold->digest));
 	memcpy(hold->ticket, ticket, ticket_bytes);
+	sim_story_add(world, ticket, ticket_bytes);
 	for (rank = 0; rank < instance->ranks; rank++) {
 		hold->tags[rank] = scratch.ticket.ranks[rank].tag;
 		hold->workers[rank] = scratch.ticket.ranks[rank].incarnation;

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one source of chance of a seed, and the stamps that blocks carry. */
+/*
+ * The one source of chance of a seed, the random numbers that the library asks
+ * for, the stamps that blocks carry, and the digest of a seed's story.
+ */
+#include <sodium.h>
+
 #include "tests/sim/sim.h"
+
+static uint64_t secrets_state;
 
 static uint64_t mix(uint64_t value)
 {
@@ -10,10 +17,56 @@ static uint64_t mix(uint64_t value)
 }
 
 /* splitmix64 */
+static uint64_t next(uint64_t *state)
+{
+	*state += UINT64_C(0x9e3779b97f4a7c15);
+	return mix(*state);
+}
+
 uint64_t sim_random(struct sim_world *world)
 {
-	world->state += UINT64_C(0x9e3779b97f4a7c15);
-	return mix(world->state);
+	return next(&world->state);
+}
+
+static uint32_t secret_next(void)
+{
+	return (uint32_t)next(&secrets_state);
+}
+
+static void secret_fill(void *const bytes, const size_t byte_count)
+{
+	uint8_t *to = bytes;
+	size_t at;
+
+	for (at = 0; at < byte_count; at++)
+		to[at] = (uint8_t)secret_next();
+}
+
+static const char *secrets_name(void)
+{
+	return "simulation";
+}
+
+void sim_secrets_begin(uint64_t seed)
+{
+	static struct randombytes_implementation secrets = {
+		.implementation_name = secrets_name,
+		.random = secret_next,
+		.buf = secret_fill,
+	};
+
+	secrets_state = ~seed;
+	(void)randombytes_set_implementation(&secrets);
+}
+
+void sim_story_add(struct sim_world *world, const void *bytes,
+		   size_t byte_count)
+{
+	const uint8_t *from = bytes;
+	size_t at;
+
+	for (at = 0; at < byte_count; at++)
+		world->story = mix(world->story * 257 + from[at] + 1);
 }
 
 uint64_t sim_below(struct sim_world *world, uint64_t bound)

@@ -40,6 +40,8 @@ void sim_trace(struct sim_world *world, const char *format, uint64_t a,
 	event->values[0] = a;
 	event->values[1] = b;
 	event->values[2] = c;
+	sim_story_add(world, &event->at_ns, sizeof(event->at_ns));
+	sim_story_add(world, event->values, sizeof(event->values));
 	if (world->verbose)
 		print_event(event);
 }

@@ -50,6 +50,14 @@ int sim_chance(struct sim_world *world, uint32_t per_mille);
 /* As sim_chance(), if this world knows that fault. */
 int sim_fault(struct sim_world *world, enum sim_fault fault,
 	      uint32_t per_mille);
+/*
+ * The library's secrets and nonces are of the seed, too: a ticket's text has
+ * them, so that what becomes of a damaged one does not vary.
+ */
+void sim_secrets_begin(uint64_t seed);
+/* Adds to world->story: events, and the bytes of tickets. */
+void sim_story_add(struct sim_world *world, const void *bytes,
+		   size_t byte_count);
 /* Return: the right value of word `word` of a block's head. */
 uint64_t sim_stamp(uint64_t content, uint32_t block, uint32_t row);
 
@@ -488,6 +496,7 @@ struct sim_world {
 	uint64_t key_capacity;
 	struct sim_event events[64];
 	uint64_t event_count;
+	uint64_t story; /* digest of all that happened */
 	struct sim_counts counts;
 	uint8_t scratch[SIM_STEP_BYTES];
 };
