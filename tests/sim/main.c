@@ -21,13 +21,14 @@
  * connection that was being closed to make room, a dead worker's first word that
  * reached the scheduler half of its successor, a connection that was cut twice
  * while a pull waited for another rank, a worker that was replaced in its grace
- * while its siblings were away or dead (three).
+ * while its siblings were away or dead (three), two successors in one poll, the
+ * first of which released what the second then claimed.
  */
 static const uint64_t failed_once[] = {
 	77000636,  915019843, 915010466,   915010903, 915011597,
 	915012522, 915015508, 915016375,   915016849, 915017415,
 	915027571, 5000873,   31337001631, 3000639,   91314584,
-	77101192,  77100058,  77103920,    35743,
+	77101192,  77100058,  77103920,    35743,     16078,
 };
 
 struct sim_world *sim_current;

@@ -18,11 +18,15 @@ static int was_free(const struct sim_proc *proc,
 	if (debt->paid > proc->poll_event || !sim_owes(claimer, rank))
 		return 1;
 	/*
-	 * All of it is of this poll. A rank that was dead or called at the
-	 * first word, which another rank said, owed nothing until its own claim.
+	 * All of it is of this poll, which takes in one rank's words after the
+	 * other's, whose order the book does not know. A rank that was dead or
+	 * called until another said the first word owed nothing until its own
+	 * claim; that other one may also have said its last word before it.
 	 */
 	if (claimer->first > proc->poll_event)
-		return !debt->waited && debt->claimed > claimer->first + 1;
+		return claimer->exempt >> rank & 1 &&
+		       (debt->claimed > claimer->first + 1 ||
+			claimer->released);
 	return (debt->claimed <= debt->paid ||
 		debt->claimed > proc->poll_event) &&
 	       (debt->waited <= debt->paid || debt->waited > proc->poll_event);

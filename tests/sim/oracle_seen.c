@@ -71,6 +71,20 @@ static int is_served(const struct sim_seen *seen, uint32_t rank)
 	       state == SIM_RANK_CALLED;
 }
 
+/* Return: ranks of the instance for which `is` holds. */
+static uint64_t ranks_that(int (*is)(const struct sim_seen *seen,
+				     uint32_t rank),
+			   const struct sim_seen *seen)
+{
+	uint64_t ranks = 0;
+	uint32_t rank;
+
+	for (rank = 0; rank < SIM_RANKS_MAX; rank++)
+		if (is(seen, rank))
+			ranks |= UINT64_C(1) << rank;
+	return ranks;
+}
+
 static int has_come(const struct sim_seen *seen)
 {
 	uint32_t rank;
@@ -105,16 +119,17 @@ static struct sim_claimer *claimer_add(struct sim_proc *proc,
 				       const struct sim_seen *seen,
 				       uint32_t speaker)
 {
-	const int is_first_life = !has_spoken(rank, seen);
 	struct sim_claimer claimer = { .instance_id = seen->instance_id,
 				       .life = seen->life,
 				       .first = ++proc->event_count,
 				       .known = ~seen->forgotten };
 	uint32_t at;
 
-	for (at = 0; is_first_life && at < seen->rank_count; at++)
-		if (at != speaker && !is_absent(seen, at) &&
-		    !(seen->absent >> at & 1))
+	claimer.exempt = seen->absent | ranks_that(is_absent, seen);
+	if (has_spoken(rank, seen))
+		claimer.exempt = UINT64_MAX;
+	for (at = 0; at < seen->rank_count; at++)
+		if (at != speaker && !(claimer.exempt >> at & 1))
 			claimer.debts[at].waited = claimer.first;
 	rank->claimers = sim_grown(rank->claimers, rank->claimer_count + 1,
 				   sizeof(claimer));
@@ -152,7 +167,7 @@ static void note_apply(struct sim_proc *proc, struct sim_conn *conn,
 	debt->spoke_ns = world->now_ns;
 	word_said(proc, rank);
 	if (note->kind == KVPULL_NOTE_RELEASE)
-		debt->paid = ++proc->event_count;
+		claimer->released = debt->paid = ++proc->event_count;
 	else if (debt->claimed <= debt->paid)
 		debt->claimed = ++proc->event_count;
 	sim_trace(world,
@@ -228,20 +243,6 @@ static int dies(const struct sim_proc *proc, const struct sim_seen *seen,
 	default:
 		return 0;
 	}
-}
-
-/* Return: ranks of the instance for which `is` holds. */
-static uint64_t ranks_that(int (*is)(const struct sim_seen *seen,
-				     uint32_t rank),
-			   const struct sim_seen *seen)
-{
-	uint64_t ranks = 0;
-	uint32_t rank;
-
-	for (rank = 0; rank < SIM_RANKS_MAX; rank++)
-		if (is(seen, rank))
-			ranks |= UINT64_C(1) << rank;
-	return ranks;
 }
 
 /* The sweep: ranks that die, and with the last of them the instance. */

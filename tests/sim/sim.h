@@ -332,6 +332,9 @@ struct sim_claimer {
 	uint64_t life;  /* of the instance, in the eyes of this process */
 	uint64_t first; /* its first word */
 	uint64_t known; /* ranks that the process cannot have forgotten then */
+	/* ranks that owe nothing for a first word of another rank */
+	uint64_t exempt;
+	uint64_t released; /* the last word that was a release */
 	struct sim_debt debts[SIM_RANKS_MAX];
 };
 

@@ -494,6 +494,40 @@ UNIT_TEST_WITH(instance_lives_while_a_successor_waits, setup_with_grace,
 	assert_int_equal(join_as(f, 0, SUCCESSOR).instance, r1.instance);
 }
 
+/*
+ * Simulation seed 16078: two successors are let in by one poll, which takes in
+ * all that the first of them said before it lets the other in.
+ */
+UNIT_TEST_WITH(successor_that_claims_after_its_siblings_release_finds_the_end,
+	       setup_with_grace, teardown)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+	uint32_t instance;
+
+	leave(f, r0);
+	leave(f, r1);
+	assert_int_equal(try_join(f, 0, 0xb0, &instance), KVPULL_EAGAIN);
+	assert_int_equal(try_join(f, 1, SUCCESSOR, &instance), KVPULL_EAGAIN);
+	poll_again(f);
+	take(f, 0, 1);
+	take(f, 1, 1);
+	(void)join_as(f, 0, 0xb0);
+	claim(f, r0, 0, 1);
+	claim(f, r0, 1, 1);
+	release(f, r0, 0, 1);
+	(void)join_as(f, 1, SUCCESSOR);
+	claim(f, r1, 0, 1);
+	claim(f, r1, 1, 1);
+	release(f, r0, 1, 1);
+	/* Of the one hold its claim came too late, the other waits for it. */
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+	expect_nothing(f);
+	release(f, r1, 1, 1);
+	expect_report(f, 1, 1, KVPULL_END_RELEASED);
+}
+
 static void call_lost(struct fixture *f, uint32_t rank, uint64_t worker)
 {
 	const struct kvpull_join join = { .instance_id = 1,
