@@ -396,7 +396,10 @@ TEST(pull_that_ends_without_its_entries_has_the_turn_no_more)
 	all_used(world);
 	world_claim(world, 901, 1);
 	world_pull(world, 21, 901, 0);
+	/* The first try is a newcomer's, and the second one takes the turn. */
 	world_pass(world, 5 * WORLD_MS);
+	world_pass(world, 5 * WORLD_MS);
+	assert_int_not_equal(world->worker->progress->room_turn, KVPULL_NONE);
 	world_command(world, KVPULL_COMMAND_ABORT, 21, 0);
 	world_pass(world, 5 * WORLD_MS);
 	world_reported(world, 21, KVPULL_POLL_FAILED, KVPULL_EABORTED);
@@ -416,6 +419,38 @@ TEST(pulls_have_their_turn_before_releases)
 	goes_to(world, 5, 9);
 	goes_to(world, 6, 11);
 	goes_to(world, 7, 10);
+}
+
+/*
+ * Two entries come free at once: the pull with the turn has one of them, and the
+ * next pull the other, though a claim without a pull is more urgent and few wait.
+ */
+TEST(urgent_claims_that_wait_leave_entries_to_pulls_that_wait)
+{
+	uint32_t first;
+	uint32_t second;
+
+	all_used(world);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 401);
+	world_pass(world, 5 * WORLD_MS);
+	claim_and_pull(world, 9, 1);
+	rounds_run(world, 10, 1);
+	assert_true(world_is_connected(world, "9-0"));
+	claim_and_pull(world, 10, 1);
+	claim_and_pull(world, 11, 1);
+	world->priority = -9;
+	world_claim(world, 1201, 1);
+	first = read_end(world, 5);
+	world_pass(world, 5 * WORLD_MS);
+	world_pass(world, 5 * WORLD_MS);
+	assert_true(world->peers[first].disconnected);
+	second = read_end(world, 6);
+	world_pass(world, WORLD_MS);
+	world_down(world, first);
+	world_down(world, second);
+	world_pass(world, 5 * WORLD_MS);
+	assert_string_equal(world->peers[first].address, "10-0");
+	assert_string_equal(world->peers[second].address, "11-0");
 }
 
 /* None is unused: until its deadline, or a lease for its release. */
@@ -479,6 +514,8 @@ TEST(pull_whose_way_cannot_tell_yet_has_no_turn)
 	world->read_code = 1;
 	world->reachable_code = KVPULL_EAGAIN;
 	claim_and_pull(world, 1, CROWD_RANKS);
+	/* A claim that lacks entries can take the turn from its second try on. */
+	world_pass(world, 5 * WORLD_MS);
 	world_pass(world, 5 * WORLD_MS);
 	world->reachable_code = 0;
 	claim_and_pull(world, 2, CROWD_RANKS);
