@@ -4,6 +4,7 @@
  * the device behind D's mark, P's entry behind them. Each case is a child.
  */
 #include "base/clock.h"
+#include "tests/lib/counts.h"
 #include "tests/lib/random.h"
 #include "tests/lib/unit.h"
 #include "tests/unit/device/engines.h"
@@ -469,6 +470,7 @@ static void import_refused(void)
 	MUST(said("cuMemImportFromShareableHandle: 101"));
 	/* Its memory would be refused again: it is not called again. */
 	MUST(said_in_time("is given up: EROUTE"));
+	MUST(worker_counts(worker_ops, d.worker).peer_connects == 1);
 	engines_close();
 }
 
