@@ -213,7 +213,7 @@ static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
 
 uint32_t fake_verbs_domains(const void *base)
 {
-	const struct ibv_pd *seen[FAKE_VERBS_DEVICES_MAX];
+	const struct ibv_pd *seen[FAKE_VERBS_DEVICES_MAX] = { NULL };
 	uint32_t count = 0;
 	uint32_t at;
 	uint32_t i;
