@@ -136,6 +136,7 @@ def make_mla(folder: Path, seed: int) -> None:
 
 # Recurrent layers beside attention, in sizes that vLLM's CPU kernels have.
 STATE_LAYERS, STATE_HEADS, STATE_DIM = 3, 2, 128
+SHARPNESS = 2  # of the attention beside these layers: 1 more is its scale
 
 
 def make_states(folder: Path, seed: int) -> None:
@@ -176,6 +177,10 @@ def make_states(folder: Path, seed: int) -> None:
         if tensor.dim() > 1 and tensor.is_floating_point():
             gain = 3 if "embed" not in name else HIDDEN**0.5
             tensor.normal_(0, gain * tensor[0].numel() ** -0.5)
+        elif name.endswith(("q_norm.weight", "k_norm.weight")):
+            # Qwen3-Next scales by 1 + weight. With 0, a query looks at all
+            # tokens alike, and answers hardly depend on what the KV is.
+            tensor.fill_(SHARPNESS)
     disable_progress_bar()
     made.bfloat16().save_pretrained(folder)
 

@@ -142,7 +142,7 @@ def groups(smoke: bool, nixl: Path | None) -> list[Group]:
         ("crowd", kinds.few_blocks, kinds.CROWDS),
         ("guesses", guesses.guesses, guesses.GUESSES),
         ("states", states.states, states.STATES),
-        ("recurrent", states.recurrent, states.STATES),
+        ("recurrent", states.recurrent, states.RECURRENT),
         ("guessing", guesses.guessing_crowd, kinds.CROWDS),
         *drafts.GROUPS,
         ("fleet", fleet.fleet, fleet.FLEET),

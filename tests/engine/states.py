@@ -2,7 +2,8 @@
 """Recurrent states: a model that keeps them beside attention is pulled whole.
 
 P computes a prompt up to its last token and holds the state after that; D loads
-it with all blocks of attention, and computes the last token itself.
+it with all blocks of attention, and computes the last token itself. A third
+engine spoils what it has pulled, as spoiled.py says: its tokens must differ.
 """
 
 from __future__ import annotations
@@ -25,27 +26,35 @@ LENGTHS = 7, 100, 288, 289, 290, 600, 1200, 1500, 2000
 ANSWER = 24
 TWICE = {"n": 2, "temperature": 1, "top_k": 1}
 CROWD, CROWD_PROMPTS = 200, 16
+# Tokens of the prompts that the controls pull.
+SPOILED_LENGTHS = 100, 600, 1500
 # Tokens of a step's chunk, at P and at D: neither is a whole number of blocks.
 CHUNKS = {"p": 1100, "d": 700}
 
 
 def _pair(folder: Path, made: str, options: dict[str, list[str]]) -> World:
-    """Return P and D, each with its options, of a model in a folder of ours."""
-    return World(
-        folder,
-        *(
+    """Return P, D and a D that spoils, each with its options, of a model."""
+    engines = []
+    for name, role, like in (
+        ("p", "kv_producer", "p"),
+        ("d", "kv_consumer", "d"),
+        ("spoiler", "kv_consumer", "d"),
+    ):
+        transfer = kvpull_config(folder, role, LEASE)
+        if name == "spoiler":
+            transfer["kv_connector_module_path"] = "spoiled"
+        engines.append(
             Engine(
-                name, folder, folder / made,
-                kvpull_config(folder, role, LEASE),
-                ["--max-num-seqs", str(2 * SLOTS), *options[name]],
+                name, folder, folder / made, transfer,
+                ["--max-num-seqs", str(2 * SLOTS), *options[like]],
             )
-            for name, role in (("p", "kv_producer"), ("d", "kv_consumer"))
-        ),
-    )  # fmt: skip
+        )  # fmt: skip
+    p, d, spoiler = engines
+    return World(folder, p, d, [spoiler])
 
 
 def states(folder: Path) -> World:
-    """Return a pair with recurrent layers, not started."""
+    """Return engines with recurrent layers, not started."""
     model.make_states(folder / "states", 1)
     return _pair(folder, "states", {
         name: [*OPTIONS, "--max-num-batched-tokens", str(tokens_a_step)]
@@ -54,7 +63,7 @@ def states(folder: Path) -> World:
 
 
 def recurrent(folder: Path) -> World:
-    """Return a pair whose layers all keep a state, not started.
+    """Return engines whose layers all keep a state, not started.
 
     vLLM's CPU code for it ends at a prompt of several chunks where there is a
     prefix cache. Without one a request has one slot, whatever its length.
@@ -105,6 +114,59 @@ def states_give_the_same_tokens(world: World) -> None:
     )
 
 
+def _spoiled(world: World, prompt: list[int], fault: str) -> list[list[int]]:
+    """Pull to the engine that spoils; return its tokens."""
+    (spoiler,) = world.others
+    for engine in (world.p, spoiler):
+        engine.reset_prefix_cache()
+    params = {**world.prefill(prompt), "spoiled": fault}
+    status, answer = spoiler.complete(
+        prompt, kv_transfer_params=params, max_tokens=ANSWER
+    )
+    assert status == 200, answer
+    return tokens(answer)
+
+
+def spoiled_states_give_other_tokens(world: World) -> None:
+    """The control: zeroed states, and states of a token less.
+
+    The engine gives the right tokens where it spoils nothing, and where it
+    writes a state over by the state of an earlier pull of the same tokens.
+    """
+    at_spoiler = Delta(world.others[0])
+    for length in SPOILED_LENGTHS:
+        prompt, right = _asked(world, length)
+        for fault, of, differs in (
+            ("", prompt, False),
+            ("states kept", prompt, False),
+            ("states of kept", prompt, False),
+            ("states kept", prompt[:-1], None),
+            ("states of kept", prompt, True),
+            ("states zeroed", prompt, True),
+        ):
+            found = _spoiled(world, of, fault)
+            said = f"{length}, {fault or 'no fault'}: {found}, {right}"
+            assert differs is None or (found != right) == differs, said
+    world.settled()
+    at_spoiler.check(
+        worker_pulls_done=6 * len(SPOILED_LENGTHS), worker_pulls_failed=0
+    )
+
+
+def spoiled_attention_gives_other_tokens(world: World) -> None:
+    """The control: blocks of attention zeroed, beside states that are right."""
+    at_spoiler = Delta(world.others[0])
+    for length in SPOILED_LENGTHS:
+        prompt, right = _asked(world, length)
+        found = _spoiled(world, prompt, "attention zeroed")
+        assert found != right, f"{length}: {found}"
+        assert _spoiled(world, prompt, "") == right, length
+    world.settled()
+    at_spoiler.check(
+        worker_pulls_done=2 * len(SPOILED_LENGTHS), worker_pulls_failed=0
+    )
+
+
 def _judge(world: World, first: Counter[bool]) -> None:
     """Judge first tokens of requests that were computed beside others.
 
@@ -145,7 +207,9 @@ def crowds_with_states_are_right(world: World) -> None:
     _judge(world, first)
 
 
-STATES: list[Scenario] = [
+RECURRENT: list[Scenario] = [
     states_give_the_same_tokens,
+    spoiled_states_give_other_tokens,
     crowds_with_states_are_right,
 ]
+STATES: list[Scenario] = [*RECURRENT, spoiled_attention_gives_other_tokens]
