@@ -117,8 +117,11 @@ static int strip_add(struct kvpull_device_rows *rows,
 	const struct kvpull_device_memory *const memory =
 		memory_of(rows, job, strip->region_index);
 	const uint32_t *const ids = job->read->remote_ids + run->at;
-	const uint64_t offset = job->regions[strip->region_index].offset;
+	uint64_t offset;
 
+	if (!memory)
+		return KVPULL_EPROTO;
+	offset = job->regions[strip->region_index].offset;
 	if (!is_mapped(memory, offset, run, ids))
 		return KVPULL_EPROTO;
 	rows->strips[rows->strip_count++] = (struct kvpull_device_strip){
