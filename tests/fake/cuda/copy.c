@@ -108,20 +108,28 @@ int fake_batch_13(uint64_t *targets, uint64_t *sources, size_t *bytes,
 
 /* ---- kernels ---- */
 
-struct gpu_module {
-	char *text;
-};
-
-struct gpu_function {
+struct gpu_kernel {
 	const char *name;
 	size_t argument_bytes[3];
 };
 
-static struct gpu_function kernels[] = {
+static const struct gpu_kernel kernels[] = {
 	{ "gather", { sizeof(struct gather_job), 8, 8 } },
 	{ "stamp", { 8, 8, 8 } },
 	{ "compare",
 	  { sizeof(struct gather_job), 8, sizeof(struct gather_expected) } },
+};
+
+#define KERNELS (sizeof(kernels) / sizeof(*kernels))
+
+struct gpu_function {
+	const struct gpu_module *module;
+	const struct gpu_kernel *kernel;
+};
+
+struct gpu_module {
+	char *text;
+	struct gpu_function functions[KERNELS]; /* as kernels[] */
 };
 
 /* Arguments of a launch, as they lie in an entry. */
@@ -146,6 +154,7 @@ struct compare_arguments {
 int cuModuleLoadData(struct gpu_module **module, const void *image)
 {
 	struct gpu_module *made;
+	size_t at;
 
 	FAKE_READY();
 	/* PTX 7.0 is the newest that drivers of 11.0 take. */
@@ -156,6 +165,9 @@ int cuModuleLoadData(struct gpu_module **module, const void *image)
 		made->text = strdup(image);
 	if (!made || !made->text)
 		return GPU_EOUT_OF_MEMORY;
+	for (at = 0; at < KERNELS; at++)
+		made->functions[at] =
+			(struct gpu_function){ made, &kernels[at] };
 	fake.modules++;
 	*module = made;
 	return GPU_OK;
@@ -164,8 +176,8 @@ int cuModuleLoadData(struct gpu_module **module, const void *image)
 int cuModuleUnload(struct gpu_module *module)
 {
 	FAKE_READY();
-	if (fake_is_launched())
-		fake_wrong("a module is unloaded under a kernel");
+	if (fake_is_launched(module))
+		fake_wrong("a module is unloaded under a kernel of its");
 	free(module->text);
 	free(module);
 	fake.modules--;
@@ -185,9 +197,9 @@ int cuModuleGetFunction(struct gpu_function **function,
 		if (!strncmp(entry, name, bytes) && entry[bytes] == '(')
 			break;
 	}
-	for (at = 0; entry && at < sizeof(kernels) / sizeof(*kernels); at++)
+	for (at = 0; entry && at < KERNELS; at++)
 		if (!strcmp(kernels[at].name, name)) {
-			*function = &kernels[at];
+			*function = &module->functions[at];
 			return GPU_OK;
 		}
 	return GPU_ENOT_FOUND;
@@ -215,14 +227,19 @@ int cuLaunchKernel(struct gpu_function *function, uint32_t grid_x,
 			   GATHER_LANES, block_x);
 	for (i = 0; i < 3; i++) {
 		memcpy(entry.arguments + used, arguments[i],
-		       function->argument_bytes[i]);
-		used += function->argument_bytes[i];
+		       function->kernel->argument_bytes[i]);
+		used += function->kernel->argument_bytes[i];
 	}
 	fake_kernel_spans(&entry);
 	/* A statistic, which orders nothing: relaxed. */
 	(void)atomic_fetch_add_explicit(&fake.launches, 1,
 					memory_order_relaxed);
 	return fake_queue(stream, &entry);
+}
+
+int fake_is_of(const struct fake_entry *entry, const struct gpu_module *module)
+{
+	return entry->kind == FAKE_LAUNCH && entry->function->module == module;
 }
 
 uint64_t fake_launches(void)
@@ -278,7 +295,7 @@ static int job_uses(const struct gather_arguments *gathered, uint64_t address,
 int fake_kernel_uses(const struct fake_entry *entry, uint64_t address,
 		     uint64_t bytes)
 {
-	if (entry->function != &kernels[0])
+	if (entry->function->kernel != &kernels[0])
 		return 0;
 	thread_be(1);
 	return job_uses((const void *)entry->arguments, address, bytes);
@@ -297,7 +314,7 @@ static uint64_t job_sum(const struct fake_entry *entry)
 	uint64_t sum = UINT64_C(0xcbf29ce484222325);
 	uint64_t unit;
 
-	if (entry->function != &kernels[0] ||
+	if (entry->function->kernel != &kernels[0] ||
 	    !fake_is_host((uint64_t)(uintptr_t)gathered->job.source_ids))
 		return 0;
 	thread_be(1);
@@ -318,7 +335,7 @@ void fake_kernel_spans(struct fake_entry *entry)
 	const struct gather_job *job = (void *)entry->arguments;
 
 	(void)pthread_mutex_lock(&fake.lock);
-	if (entry->function == &kernels[1]) {
+	if (entry->function->kernel == &kernels[1]) {
 		entry->spans[0] = (struct fake_span){
 			stamped->address, stamped->pieces * GATHER_PIECE_BYTES
 		};
@@ -345,9 +362,9 @@ static void thread_run(const struct fake_entry *entry)
 	const struct stamp_arguments *stamped = arguments;
 	const struct compare_arguments *compared = arguments;
 
-	if (entry->function == &kernels[0])
+	if (entry->function->kernel == &kernels[0])
 		gather(gathered->job, gathered->first, gathered->end);
-	else if (entry->function == &kernels[1])
+	else if (entry->function->kernel == &kernels[1])
 		stamp(stamped->address, stamped->pieces, stamped->seed);
 	else
 		compare(compared->job, compared->end, compared->expected);

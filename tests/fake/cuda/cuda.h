@@ -214,8 +214,11 @@ int fake_queue(struct gpu_stream *stream, const struct fake_entry *entry);
 /* With the lock held: is it memory of the host's that is pinned? */
 int fake_is_host(uint64_t address);
 
-/* Without the lock: is a kernel queued, or running? */
-int fake_is_launched(void);
+/* Is it a launch of a kernel of that module? */
+int fake_is_of(const struct fake_entry *entry, const struct gpu_module *module);
+
+/* Without the lock: is a kernel of that module queued, or running? */
+int fake_is_launched(const struct gpu_module *module);
 
 /*
  * Run a kernel, with the lock held, but between its blocks. 0, or the code that

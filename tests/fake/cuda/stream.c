@@ -192,7 +192,7 @@ int fake_is_used(uint64_t address, uint64_t bytes)
 	return 0;
 }
 
-int fake_is_launched(void)
+int fake_is_launched(const struct gpu_module *module)
 {
 	const struct gpu_stream *stream;
 	int is_launched = 0;
@@ -201,9 +201,8 @@ int fake_is_launched(void)
 	lock();
 	for (stream = fake.streams; stream; stream = stream->next)
 		for (at = stream->head; at < stream->tail; at++)
-			is_launched |=
-				stream->queue[at % FAKE_QUEUE_MAX].kind ==
-				FAKE_LAUNCH;
+			is_launched |= fake_is_of(
+				&stream->queue[at % FAKE_QUEUE_MAX], module);
 	return unlock(is_launched);
 }
 

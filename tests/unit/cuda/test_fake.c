@@ -275,9 +275,23 @@ static void kernel_without_context(void)
 	kernel_end();
 }
 
+/* As where two workers of a process are in one context. */
+static void other_module_unloaded(void)
+{
+	struct gpu_module *other;
+
+	(void)setenv("FAKE_CUDA_LATE_US", LATE_US, 1);
+	kernel_begin();
+	must(cuModuleLoadData(&other, ".version 7.0\n.entry gather("));
+	must(two_launched());
+	must(cuModuleUnload(other));
+	kernel_end();
+}
+
 UNIT_TEST(kernel_copies_rows_in_the_current_context)
 {
 	assert_int_equal(end_of(kernel_copies), 0);
+	assert_int_equal(end_of(other_module_unloaded), 0);
 	assert_int_equal(end_of(kernel_without_context), 0);
 }
 

@@ -117,7 +117,7 @@ void world_done(struct world *world, uint32_t index, int code)
 	world_poll(world, 1);
 }
 
-void world_lost(struct world *world, uint32_t peer, int code)
+void world_lost_queue(struct world *world, uint32_t peer, int code)
 {
 	uint32_t index;
 
@@ -127,6 +127,11 @@ void world_lost(struct world *world, uint32_t peer, int code)
 			world_done_queue(world, index, code);
 	world_event(world, KVPULL_EVENT_PEER_DOWN, peer)->code = code;
 	world->peers[peer].used = world->peers[peer].attached = 0;
+}
+
+void world_lost(struct world *world, uint32_t peer, int code)
+{
+	world_lost_queue(world, peer, code);
 	world_poll(world, 1);
 }
 

@@ -28,7 +28,11 @@ void world_done_queue(struct world *world, uint32_t index, int code);
 /* End the open read, or check, of this index. */
 void world_done(struct world *world, uint32_t index, int code);
 
-/* Ends the peer's reads, then its connection, all with this code. */
+/*
+ * Ends the peer's reads, then its connection, all with this code. The worker hears
+ * what was queued at the next poll.
+ */
+void world_lost_queue(struct world *world, uint32_t peer, int code);
 void world_lost(struct world *world, uint32_t peer, int code);
 void world_down(struct world *world, uint32_t peer);
 
