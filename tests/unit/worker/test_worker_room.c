@@ -453,6 +453,31 @@ TEST(urgent_claims_that_wait_leave_entries_to_pulls_that_wait)
 	assert_string_equal(world->peers[second].address, "11-0");
 }
 
+/*
+ * Two entries come free in the run in which a claim and its release come. The first
+ * one ends the turn of 9, and the second is for 11, which the next run tries.
+ */
+TEST(release_that_comes_between_two_turns_takes_no_entry_of_a_pull)
+{
+	uint32_t peers[2];
+
+	all_used(world);
+	claim_and_pull(world, 9, 1);
+	world_poll(world, 2);
+	claim_and_pull(world, 11, 1);
+	world_pass(world, 5 * WORLD_MS);
+	peers[0] = read_end(world, 5);
+	peers[1] = read_end(world, 6);
+	world_claim(world, 1001, 1);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 1001);
+	world_lost_queue(world, peers[1], KVPULL_EPEER);
+	world_down(world, peers[0]);
+	world_pass(world, 5 * WORLD_MS);
+	world_pass(world, 5 * WORLD_MS);
+	assert_string_equal(world->peers[peers[0]].address, "9-0");
+	assert_string_equal(world->peers[peers[1]].address, "11-0");
+}
+
 /* None is unused: until its deadline, or a lease for its release. */
 TEST(pull_without_room_for_its_peer_waits)
 {
