@@ -254,7 +254,7 @@ static uint32_t right_of_written(int is_marked)
 	uint32_t right;
 	uint32_t at;
 
-	late("5000");
+	late("50000");
 	engines_open(AUTO);
 	for (at = 0; at < COUNT; at++)
 		block_put_later(&p, at, 1 + at);
