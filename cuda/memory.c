@@ -187,6 +187,21 @@ int kvpull_cuda_alloc(struct kvpull_device *device, uint64_t bytes,
 	return error;
 }
 
+/* Leave the driver after a call that made a descriptor, which is handed on. */
+static int fd_leave(struct kvpull_cuda *cuda, int mode, const char *call,
+		    int error, int made, int *fd)
+{
+	const int code = kvpull_cuda_check(cuda, call, error, KVPULL_CUDA_CALL);
+
+	kvpull_cuda_leave(cuda, mode);
+	if (code)
+		return code;
+	/* A program that the engine starts would keep the memory by it. */
+	(void)fcntl(made, F_SETFD, FD_CLOEXEC);
+	*fd = made;
+	return 0;
+}
+
 int kvpull_cuda_export_fd(struct kvpull_device *device,
 			  const struct kvpull_device_memory *memory, int *fd)
 {
@@ -202,15 +217,8 @@ int kvpull_cuda_export_fd(struct kvpull_device *device,
 		return code;
 	code = cuda->calls.cuMemExportToShareableHandle(
 		&exported, memory->handle, GPU_HANDLE_POSIX_FD, 0);
-	code = kvpull_cuda_check(cuda, "cuMemExportToShareableHandle", code,
-				 KVPULL_CUDA_CALL);
-	kvpull_cuda_leave(cuda, mode);
-	if (code)
-		return code;
-	/* A program that the engine starts would keep the memory by it. */
-	(void)fcntl(exported, F_SETFD, FD_CLOEXEC);
-	*fd = exported;
-	return 0;
+	return fd_leave(cuda, mode, "cuMemExportToShareableHandle", code,
+			exported, fd);
 }
 
 int kvpull_cuda_dmabuf(struct kvpull_device *device,
@@ -226,14 +234,8 @@ int kvpull_cuda_dmabuf(struct kvpull_device *device,
 		return code;
 	code = cuda->calls.cuMemGetHandleForAddressRange(
 		&exported, memory->address, memory->bytes, GPU_RANGE_DMABUF, 0);
-	code = kvpull_cuda_check(cuda, "cuMemGetHandleForAddressRange", code,
-				 KVPULL_CUDA_CALL);
-	kvpull_cuda_leave(cuda, mode);
-	if (code)
-		return code;
-	(void)fcntl(exported, F_SETFD, FD_CLOEXEC);
-	*fd = exported;
-	return 0;
+	return fd_leave(cuda, mode, "cuMemGetHandleForAddressRange", code,
+			exported, fd);
 }
 
 /* ---- memory of others ---- */
