@@ -76,9 +76,11 @@ grep -ohE '`[a-z][a-z0-9]*_[a-z0-9_]+(\(\))?`' tools/pages/*.md | tr -d '`()' | 
 	done
 # Keys: variables of the environment, and the second column of tuning.md. A
 # Service called kvpull sets KVPULL_PORT.
+grep -ohE '^#define KVPULL_[A-Z_]+' include/kvpull/*.h | sed 's/.* //' >"$work/constants"
 sed -n 's/^\tX(\([a-z_]*\), .*/\1/p' plugin/config/keys.h | sort -u >"$work/keys"
 {
-	grep -ohE '\bKVPULL_[A-Z_]+\b' tools/pages/*.md examples/*.md | sed 's/^KVPULL_//' | tr '[:upper:]' '[:lower:]'
+	grep -ohE '\bKVPULL_[A-Z_]+\b' tools/pages/*.md examples/*.md | grep -vxF -f "$work/constants" |
+		sed 's/^KVPULL_//' | tr '[:upper:]' '[:lower:]'
 	awk -F ' *[|] *' 'NF == 5 { print $3 }' tools/pages/tuning.md | grep -oE '`[a-z]+(_[a-z_]+)?`' | tr -d '`'
 } | sort -u >"$work/used"
 [ -s "$work/keys" ] || miss "keys.h has no row"
