@@ -88,7 +88,7 @@ struct node_params {
 	uint32_t tp_size;
 	uint32_t pp_size; /* 0: 1 */
 	uint32_t foreign;
-	uint32_t gpu;      /* blocks of a GPU's; not with split */
+	uint32_t gpu;      /* blocks of a GPU's, as with scenario->device */
 	uint32_t device;   /* memory that no device exported */
 	uint32_t scribble; /* P: overwrite what came back */
 	uint32_t spin;     /* 1: never sleep */

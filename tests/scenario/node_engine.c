@@ -570,6 +570,11 @@ static void turn(struct server *server, struct pollfd *fds, uint32_t count)
 		releases_watch(server);
 }
 
+static int has_gpu(const struct node_params *params)
+{
+	return params->gpu || params->scenario->device;
+}
+
 static int server_open(struct server *server, struct kvpull_host *host)
 {
 	const struct node_params *params = server->params;
@@ -580,7 +585,8 @@ static int server_open(struct server *server, struct kvpull_host *host)
 		.shape = params->shape,
 		.tp_size = params->tp_size,
 		.pp_size = params->pp_size,
-		.gpu = params->gpu ? gpu_open() : NULL,
+		/* The ranks' processes open the GPU where there are any. */
+		.gpu = has_gpu(params) && !params->split ? gpu_open() : NULL,
 		.foreign = params->foreign,
 		.device = params->device,
 		.weights = params->weights,
@@ -595,13 +601,14 @@ static int server_open(struct server *server, struct kvpull_host *host)
 		       "{\"socket_dir\":\"%s\"%s%s%s}",
 		       params->socket_dir ? params->socket_dir :
 					    params->scenario->folder,
-		       params->gpu ? ",\"device\":\"auto\"" : "",
+		       has_gpu(params) ? ",\"device\":\"auto\"" : "",
 		       params->config[0] ? "," : "", params->config);
 	open.config_json = server->config;
 	if (!open.ops)
 		return KVPULL_ECONFIG;
 	if (params->split) {
-		code = ranks_open(&server->ranks, &open, server->control);
+		code = ranks_open(&server->ranks, &open, server->control,
+				  has_gpu(params));
 		if (code)
 			return code;
 		open.part = ENGINE_SCHEDULER;
@@ -663,7 +670,7 @@ void node_engine_main(const struct node_params *params, int control)
 	engine_close(&server.engine);
 	if (params->split)
 		ranks_close(&server.ranks);
-	if (params->gpu)
+	if (server.engine.gpu)
 		gpu_close();
 	_exit(0);
 }

@@ -2,6 +2,7 @@
 /* See ranks.h. One request and one reply at a time on each socket. */
 #include "tests/scenario/ranks.h"
 #include "tests/lib/counts.h"
+#include "tests/scenario/gpu.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -70,6 +71,7 @@ static void serve_one(struct engine *engine, uint32_t rank,
 	case RANK_FILL:
 		engine_block_fill(engine, message->group, message->id,
 				  message->seed);
+		engine_blocks_written(engine);
 		break;
 	case RANK_WRONG:
 		message->seed = engine_block_wrong(engine, message->group,
@@ -97,6 +99,7 @@ static void rank_main(const struct ranks *ranks, uint32_t rank, int socket)
 	params.part = ENGINE_RANK;
 	params.rank = rank;
 	params.carrier = NULL;
+	params.gpu = ranks->has_gpu ? gpu_open() : NULL;
 	message.code = engine_open(&engine, &params);
 	/* The word that it serves, or not. */
 	while (send(socket, &message, message_bytes(&message), MSG_NOSIGNAL) >
@@ -107,6 +110,8 @@ static void rank_main(const struct ranks *ranks, uint32_t rank, int socket)
 		serve_one(&engine, rank, &message);
 	}
 	engine_close(&engine);
+	if (params.gpu)
+		gpu_close();
 	_exit(0);
 }
 
@@ -253,7 +258,7 @@ static uint32_t ranks_of(const struct engine_params *params)
 }
 
 int ranks_open(struct ranks *ranks, const struct engine_params *params,
-	       int inherited)
+	       int inherited, int has_gpu)
 {
 	int code = 0;
 	uint32_t rank;
@@ -267,6 +272,7 @@ int ranks_open(struct ranks *ranks, const struct engine_params *params,
 			     .fill = carry_fill,
 			     .wrong = carry_wrong },
 		.inherited = inherited,
+		.has_gpu = has_gpu,
 	};
 	for (rank = 0; !code && rank < ranks_of(params); rank++)
 		code = ranks_start(ranks, rank);

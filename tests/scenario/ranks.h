@@ -18,11 +18,12 @@ struct ranks {
 	pid_t pids[ENGINE_RANKS_MAX];
 	int sockets[ENGINE_RANKS_MAX]; /* -1: dead */
 	int inherited; /* a descriptor that a rank must not keep */
+	int has_gpu;   /* each opens one of its own */
 };
 
 /* Start all; the carrier is then for engine_open(). 0 or an error. */
 int ranks_open(struct ranks *ranks, const struct engine_params *params,
-	       int inherited);
+	       int inherited, int has_gpu);
 void ranks_close(struct ranks *ranks);
 void ranks_kill(struct ranks *ranks, uint32_t rank);
 int ranks_start(struct ranks *ranks, uint32_t rank);

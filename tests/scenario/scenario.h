@@ -25,6 +25,7 @@ struct scenario {
 	const char *folder; /* of this case; sockets go here */
 	uint32_t full;      /* 1: full counts */
 	uint32_t verbose;   /* 1: the library's log goes to stderr */
+	uint32_t device; /* 1: engines of node.h have their blocks on a GPU */
 };
 
 struct scenario_case {
