@@ -329,14 +329,13 @@ static const struct {
 	const char *names;
 	const char *why;
 } left_out[] = {
-	{ "F1c,F8b",
+	{ "F1c,F8b,X1d,X4b,X4f",
 	  "the memory is the engine's own, which no driver exports" },
-	{ "F4", "what is rejected before admission reads no block" },
 	{ "F5,F7,F14", "it opens its engines itself, in host memory" },
 	{ "F17", "it is on a device without this option" },
-	{ "L1,S1", "its counts, and the words of its logs, are host memory's" },
-	{ "X1,X2,X4", "it is of sockets, tickets and rights, not of memory" },
+	{ "X2i", "the region is a dmabuf of the engine's own" },
 	{ "X3", "a file's bytes are read into host memory alone" },
+	{ "X4g", "the fake driver cannot do without a thread of its own" },
 };
 
 /* Says why a case has no meaning on a device's memory; NULL: it has one. */

@@ -165,10 +165,10 @@ static void x2_version(const struct scenario *scenario)
 		   "{ .name = \"colour\", .type = KVPULL_FIELD_U32, .size = 4, "
 		   ".since = 2, .id = 1, .is_required = 1, "
 		   ".offset = offsetof(struct kvpull_hello, pid) },/;"
-		   "s/^.*FIELD_OF(TEXT, struct kvpull_welcome, engine_id.*/&\\n"
+		   "/struct kvpull_welcome, pp_size, .id = 3/{n;s/$/\\n"
 		   "{ .name = \"colour\", .type = KVPULL_FIELD_U32, .size = 4, "
-		   ".since = 2, .id = 1, .is_required = 1, "
-		   ".offset = offsetof(struct kvpull_welcome, tp_size) },/");
+		   ".since = 2, .id = 4, .is_required = 1, "
+		   ".offset = offsetof(struct kvpull_welcome, tp_size) },/;}");
 	start(scenario, &other, "newer", "");
 	node_prefill(&p, &message, BLOCKS, 1);
 	held = message.key;
