@@ -19,6 +19,7 @@
 #include "kvpull/connector.h"
 #include "tests/lib/counts.h"
 #include "tests/lib/folder.h"
+#include "tests/lib/lines.h"
 #include "tests/lib/unit.h"
 
 #define BLOCKS 64u
@@ -71,16 +72,9 @@ struct pair {
 	struct side p, d;
 };
 
-static void log_line(void *context, uint32_t level, const char *message)
-{
-	(void)context;
-	if (level <= KVPULL_LOG_WARN && getenv("KVPULL_TEST_LOG"))
-		printf("%u %s\n", level, message);
-}
-
 static const struct kvpull_host host = {
 	.struct_size = sizeof(host),
-	.log = log_line,
+	.log = lines_keep,
 };
 
 static struct kvpull_model model = {

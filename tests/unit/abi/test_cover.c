@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kvpull/connector.h"
+#include "tests/lib/lines.h"
 #include "tests/lib/unit.h"
 
 #define BLOCKS 8u
@@ -26,28 +27,18 @@ static const struct kvpull_model model = { .struct_size = sizeof(model),
 					   .head_count = 1,
 					   .head_bytes = HEAD_BYTES / TOKENS };
 
-static char warned[4096]; /* lines since it was emptied */
 static uint8_t memory[1 << 16];
-
-static void log_line(void *context, uint32_t level, const char *message)
-{
-	const size_t used = strlen(warned);
-
-	(void)context;
-	if (level == KVPULL_LOG_WARN)
-		(void)snprintf(warned + used, sizeof(warned) - used, "%s; ",
-			       message);
-}
 
 static void expect_warning(const char *words)
 {
-	if (!strstr(warned, words))
-		fail_msg("\"%s\" is not in: %s", words, warned);
-	warned[0] = '\0';
+	if (!lines_said(words))
+		fail_msg("\"%s\" is not in: %s", words, lines.all);
+	lines_forget();
 }
 
 static const struct kvpull_host host = { .struct_size = sizeof(host),
-					 .log = log_line };
+					 .log = lines_keep,
+					 .log_level = KVPULL_LOG_WARN };
 
 static struct kvpull_open_params open_params(const char *engine_id,
 					     uint32_t group_count)

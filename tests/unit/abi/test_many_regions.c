@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "kvpull/connector.h"
+#include "tests/lib/lines.h"
 #include "tests/lib/unit.h"
 
 #define DESCRIPTORS 1024u
@@ -36,7 +37,7 @@ struct side {
 	uint32_t mappings; /* that they lie in, as many in each */
 	uint8_t *memory[KVPULL_REGIONS_MAX];
 	uint32_t kinds;
-	char warning[256];
+	struct lines lines;
 };
 
 static const struct kvpull_connector_ops *ops;
@@ -46,15 +47,6 @@ static uint8_t *region_of(const struct side *side, uint32_t i)
 	const uint32_t in_each = side->regions / side->mappings;
 
 	return side->memory[i / in_each] + (size_t)(i % in_each) * REGION_BYTES;
-}
-
-static void log_take(void *context, uint32_t level, const char *message)
-{
-	struct side *side = context;
-
-	if (level <= KVPULL_LOG_WARN)
-		(void)snprintf(side->warning, sizeof(side->warning), "%s",
-			       message);
 }
 
 static void regions_register(struct side *side)
@@ -109,8 +101,8 @@ static void scheduler_and_worker_open(struct side *side, const char *id,
 		.head_bytes = 2 * BLOCK_BYTES / 16, /* K and V */
 	};
 	const struct kvpull_host host = { .struct_size = sizeof(host),
-					  .context = side,
-					  .log = log_take };
+					  .context = &side->lines,
+					  .log = lines_keep };
 	char config[160];
 	const struct kvpull_open_params params = {
 		.struct_size = sizeof(params),
@@ -300,7 +292,7 @@ static void pair_run(struct side *p, struct side *d, const char *dir)
 	(void)close(pipes[0]);
 	assert_true(ticket_bytes > 0);
 	pull_begin(d, ticket, (size_t)ticket_bytes);
-	for (i = 0; i < TURNS_MAX && !d->kinds && !d->warning[0]; i++) {
+	for (i = 0; i < TURNS_MAX && !d->kinds && !d->lines.bad[0]; i++) {
 		turn(d);
 		(void)nanosleep(&nap, NULL); /* its thread's time, and P's */
 	}
@@ -312,7 +304,7 @@ static void block_is_read(const struct side *d)
 {
 	uint32_t i;
 
-	assert_string_equal(d->warning, "");
+	assert_string_equal(d->lines.bad, "");
 	assert_int_equal(d->kinds, 1u << KVPULL_POLL_LOADED);
 	for (i = 0; i < 2 * d->regions; i++) {
 		const uint8_t *got = region_of(d, i / 2) +
@@ -356,7 +348,7 @@ UNIT_TEST(mappings_beyond_the_descriptors_are_named)
 	pair_run(&p, &d, *state);
 	assert_int_equal(d.kinds, 0);
 	assert_string_equal(
-		d.warning,
+		d.lines.bad,
 		"a producer's descriptors: Too many open files: every descriptor of this process is in use: raise ulimit -n; it is tried again");
 	side_close(&d);
 }
@@ -374,7 +366,7 @@ UNIT_TEST(memory_beyond_the_descriptors_is_named)
 	assert_int_equal(code, KVPULL_ENOMEM);
 	assert_in_range(count, DESCRIPTORS - 64, DESCRIPTORS);
 	assert_non_null(strstr(
-		side.warning,
+		side.lines.bad,
 		"Too many open files: every descriptor of this process is in use: raise ulimit -n"));
 	side_close(&side);
 }

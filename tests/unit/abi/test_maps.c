@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/lib/lines.h"
 #include "tests/lib/maps.h"
 #include "tests/unit/abi/world.h"
 
@@ -39,20 +40,11 @@ static int memory_try(struct kvpull_worker *worker, char *line)
 	return code == KVPULL_ENOMEM && strstr(line, LIMIT);
 }
 
-static char said[512];
-
-static void line_take(void *context, uint32_t level, const char *message)
-{
-	(void)context;
-	if (level == KVPULL_LOG_ERROR)
-		(void)snprintf(said, sizeof(said), "%s", message);
-}
-
 /* Return 0: each opening names the limit; 77: it cannot be tried; else which does not. */
 static int openings_look(void)
 {
 	static const struct kvpull_host host = { .struct_size = sizeof(host),
-						 .log = line_take };
+						 .log = lines_keep };
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	struct kvpull_open_params params = open_params("engine");
 	struct kvpull_worker *worker;
@@ -63,7 +55,7 @@ static int openings_look(void)
 		return 1;
 	if (!maps_exhaust(&maps, 0))
 		return 77;
-	if (!memory_try(worker, said))
+	if (!memory_try(worker, lines.of[KVPULL_LOG_ERROR]))
 		return 2;
 	if (worker_try(&detail) != KVPULL_ENOMEM ||
 	    !strstr(detail.message, LIMIT))

@@ -5,22 +5,8 @@
 #include <string.h>
 
 #include "tests/lib/counts.h"
+#include "tests/lib/lines.h"
 #include "tests/unit/abi/world.h"
-
-static uint32_t lines[KVPULL_LOG_DEBUG + 1];
-static char link_warning[512];
-/* Warnings about leftovers of other workers in the folder. */
-static uint32_t link_warnings;
-
-static void log_line(void *context, uint32_t level, const char *message)
-{
-	(void)context;
-	lines[level]++;
-	if (level != KVPULL_LOG_WARN || !strstr(message, "enableServiceLinks"))
-		return;
-	link_warnings++;
-	(void)snprintf(link_warning, sizeof(link_warning), "%s", message);
-}
 
 UNIT_TEST(both_halves_refuse_an_engine_id_that_no_ticket_may_have)
 {
@@ -554,12 +540,12 @@ static void worker_lines(uint32_t host_level, const char *config_json)
 {
 	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
 	const struct kvpull_host host = { .struct_size = sizeof(host),
-					  .log = log_line,
+					  .log = lines_keep,
 					  .log_level = host_level };
 	struct kvpull_open_params params = open_params("engine");
 	struct kvpull_worker *worker;
 
-	memset(lines, 0, sizeof(lines));
+	lines_forget();
 	params.host = &host;
 	params.config_json = config_json;
 	assert_int_equal(ops->worker->open(&params, &worker, NULL), 0);
@@ -569,28 +555,31 @@ static void worker_lines(uint32_t host_level, const char *config_json)
 UNIT_TEST(key_log_level_goes_before_the_engines_own)
 {
 	worker_lines(KVPULL_LOG_INFO, "{}");
-	assert_true(lines[KVPULL_LOG_INFO] > 0);
-	assert_int_equal(lines[KVPULL_LOG_DEBUG], 0);
+	assert_true(lines.counts[KVPULL_LOG_INFO] > 0);
+	assert_int_equal(lines.counts[KVPULL_LOG_DEBUG], 0);
 	worker_lines(KVPULL_LOG_INFO, "{\"log_level\":\"warn\"}");
-	assert_int_equal(lines[KVPULL_LOG_INFO], 0);
+	assert_int_equal(lines.counts[KVPULL_LOG_INFO], 0);
 	worker_lines(KVPULL_LOG_WARN, "{\"log_level\":\"info\"}");
-	assert_true(lines[KVPULL_LOG_INFO] > 0);
+	assert_true(lines.counts[KVPULL_LOG_INFO] > 0);
 	worker_lines(KVPULL_LOG_WARN, "{}");
-	assert_int_equal(lines[KVPULL_LOG_INFO], 0);
+	assert_int_equal(lines.counts[KVPULL_LOG_INFO], 0);
 	worker_lines(0, "{}");
-	assert_true(lines[KVPULL_LOG_INFO] > 0);
+	assert_true(lines.counts[KVPULL_LOG_INFO] > 0);
 }
 
 UNIT_TEST(links_to_a_service_are_told_once_an_open)
 {
+	const char *said;
+
 	assert_int_equal(setenv("KVPULL_PORT", "tcp://10.96.0.7:80", 1), 0);
 	assert_int_equal(setenv("KVPULL_SERVICE_HOST", "10.96.0.7", 1), 0);
-	link_warnings = 0;
 	worker_lines(KVPULL_LOG_WARN, "{\"route\":\"shm\"}");
 	assert_int_equal(unsetenv("KVPULL_PORT"), 0);
 	assert_int_equal(unsetenv("KVPULL_SERVICE_HOST"), 0);
-	assert_int_equal(link_warnings, 1);
-	assert_non_null(strstr(link_warning, "2 variables"));
+	said = strstr(lines.all, "enableServiceLinks");
+	assert_non_null(said);
+	assert_null(strstr(said + 1, "enableServiceLinks"));
+	assert_true(lines_said("2 variables"));
 }
 
 /* A stream is not waited for, and a thread is alone with what it does. */

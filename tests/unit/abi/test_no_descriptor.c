@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "kvpull/reader.h"
+#include "tests/lib/lines.h"
 #include "tests/unit/abi/world.h"
 
 #define NEVER UINT32_MAX
@@ -122,20 +123,11 @@ UNIT_TEST(event_fd_without_a_descriptor_or_watch_can_be_tried_again)
 
 /* ---- a reader ---- */
 
-static char said[512];
-
-static void line_take(void *context, uint32_t level, const char *line)
-{
-	(void)context;
-	if (level == KVPULL_LOG_ERROR)
-		(void)snprintf(said, sizeof(said), "%s", line);
-}
-
 static int reader_open(struct kvpull_reader **reader,
 		       struct kvpull_error_detail *detail)
 {
 	static const struct kvpull_host host = { .struct_size = sizeof(host),
-						 .log = line_take };
+						 .log = lines_keep };
 	const struct kvpull_model model = { .struct_size = sizeof(model),
 					    .model = "m",
 					    .weights = "w",
@@ -190,14 +182,16 @@ UNIT_TEST(readers_event_fd_without_a_descriptor_or_watch_can_be_tried_again)
 	fds = fds_open();
 	for (refused_call = 0; fd < 0; refused_call++) {
 		calls = 0;
-		said[0] = '\0';
+		lines_forget();
 		fd = ops->event_fd(reader);
 		assert_int_equal(fd<0, calls> refused_call);
-		assert_int_equal(fd < 0, said[0] != '\0');
+		assert_int_equal(fd < 0, lines.of[KVPULL_LOG_ERROR][0] != '\0');
 		if (fd >= 0)
 			continue;
 		assert_int_equal(fd, KVPULL_EDEVICE);
-		assert_int_equal(strncmp(said, "event_fd: ", 10), 0);
+		assert_int_equal(
+			strncmp(lines.of[KVPULL_LOG_ERROR], "event_fd: ", 10),
+			0);
 		assert_int_equal(fds_open(), fds);
 	}
 	assert_true(refused_call > 4);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "tests/lib/lines.h"
 #include "tests/lib/unit.h"
 
 #define CHUNKS 8u
@@ -17,7 +18,7 @@
 static const struct kvpull_reader_ops *ops;
 static char folder[64];
 static char config[256];
-static char said[2][2048]; /* warnings of owner and reader */
+static struct lines heard[2]; /* of owner and reader */
 
 static struct kvpull_reader *owner;
 static struct kvpull_reader *reader;
@@ -25,16 +26,6 @@ static struct kvpull_memory memory;
 static uint8_t blocks[CHUNKS][CHUNK_BYTES];
 static uint32_t peer;
 static uint32_t local;
-
-static void log_line(void *context, uint32_t level, const char *message)
-{
-	char *text = context;
-	const size_t used = strlen(text);
-
-	if (level == KVPULL_LOG_WARN)
-		(void)snprintf(text + used, sizeof(said[0]) - used, "%s\n",
-			       message);
-}
 
 static struct kvpull_model model_of(const char *weights)
 {
@@ -64,8 +55,9 @@ static struct kvpull_reader *open_one(uint32_t who, const char *weights)
 	const struct kvpull_model model = model_of(weights);
 	const struct kvpull_reader_naming naming = naming_of(&model);
 	const struct kvpull_host host = { .struct_size = sizeof(host),
-					  .context = said[who],
-					  .log = log_line };
+					  .context = &heard[who],
+					  .log = lines_keep,
+					  .log_level = KVPULL_LOG_WARN };
 	const struct kvpull_reader_params params = {
 		.struct_size = sizeof(params),
 		.host = &host,
@@ -76,7 +68,7 @@ static struct kvpull_reader *open_one(uint32_t who, const char *weights)
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	struct kvpull_reader *opened = NULL;
 
-	said[who][0] = '\0';
+	heard[who] = (struct lines){ 0 };
 	if (ops->open(&params, &opened, &detail))
 		fail_msg("open: %s", detail.message);
 	return opened;
@@ -337,7 +329,7 @@ UNIT_TEST_WITH(after_unshare_nothing_is_believed_and_nobody_let_in, setup,
 	while (ops->peer_add(reader, address, &peer))
 		(void)turn(&record);
 	assert_int_equal(settle(), KVPULL_EPEER);
-	assert_non_null(strstr(said[1], "share is ended there"));
+	assert_non_null(strstr(heard[1].all, "share is ended there"));
 	assert_int_equal(ops->unshare(owner), KVPULL_EINVAL);
 	assert_int_equal(put_under(0, 1, 1, 1), KVPULL_EINVAL);
 }
@@ -406,9 +398,10 @@ UNIT_TEST_WITH(another_namespace_is_refused_by_name_on_both_sides, setup,
 	connect_to_owner("w2");
 	assert_int_equal(settle(), KVPULL_EREJECTED);
 	assert_non_null(strstr(
-		said[0],
+		heard[0].all,
 		"reader refused: weights is w1 here and w2 there (EREJECTED)"));
-	assert_non_null(strstr(said[1], "weights is w1 there and w2 here"));
+	assert_non_null(
+		strstr(heard[1].all, "weights is w1 there and w2 here"));
 	params.peer = peer;
 	params.key_count = 1;
 	params.keys = &key;

@@ -38,8 +38,8 @@ static void without_driver(void)
 {
 	log_begin();
 	MUST(device_open() == KVPULL_EUNSUPPORTED);
-	MUST(world.lines == 1);
-	MUST(strstr(world.line, "cuda: no driver on this host: libcuda.so.1"));
+	MUST(lines.bad_count == 1);
+	MUST(strstr(lines.bad, "cuda: no driver on this host: libcuda.so.1"));
 	kvpull_arena_fini(&world.arena);
 }
 
@@ -60,8 +60,8 @@ static void old_driver(void)
 	fake_load();
 	log_begin();
 	MUST(device_open() == KVPULL_EUNSUPPORTED);
-	MUST(world.lines == 1);
-	MUST(strstr(world.line, "has no cuDeviceGetUuid of version 11040"));
+	MUST(lines.bad_count == 1);
+	MUST(strstr(lines.bad, "has no cuDeviceGetUuid of version 11040"));
 	MUST(!world.fake_calls());
 	kvpull_arena_fini(&world.arena);
 }
@@ -77,8 +77,8 @@ static void no_such_device(void)
 	log_begin();
 	MUST(kvpull_cuda_open(&world.arena, &world.log, 1, &world.device) ==
 	     KVPULL_EUNSUPPORTED);
-	MUST(world.lines == 1);
-	MUST(strstr(world.line, "device 1: cuDeviceGet: 101 "));
+	MUST(lines.bad_count == 1);
+	MUST(strstr(lines.bad, "device 1: cuDeviceGet: 101 "));
 	kvpull_arena_fini(&world.arena);
 }
 
@@ -93,8 +93,8 @@ static void no_descriptors(void)
 	fake_load();
 	log_begin();
 	MUST(device_open() == KVPULL_EUNSUPPORTED);
-	MUST(world.lines == 1);
-	MUST(strstr(world.line, "device 0 cannot share its memory"));
+	MUST(lines.bad_count == 1);
+	MUST(strstr(lines.bad, "device 0 cannot share its memory"));
 	kvpull_arena_fini(&world.arena);
 }
 
@@ -119,7 +119,7 @@ static void zeroed(void)
 	MUST(!memory.address);
 	/* No memory is no error. */
 	world.ops->unmap(world.device, &memory);
-	MUST(!world.lines);
+	MUST(!lines.bad_count);
 	world_close();
 }
 
@@ -225,7 +225,7 @@ static void consumer(int socket)
 	world.ops->event_close(world.device, event);
 	world.ops->unmap(world.device, &foreign);
 	world.ops->unmap(world.device, &own);
-	MUST(!world.lines);
+	MUST(!lines.bad_count);
 	world_close();
 }
 
@@ -284,7 +284,8 @@ static void for_stores(void)
 	MUST(!world.ops->import_fd(world.device, fd, BYTES, world.device->uuid,
 				   &foreign));
 	MUST(foreign.access == KVPULL_DEVICE_READ_WRITE);
-	MUST(world.lines == 1 && strstr(world.line, "mapped for stores, too"));
+	MUST(lines.bad_count == 1 &&
+	     strstr(lines.bad, "mapped for stores, too"));
 	(void)close(fd);
 	world.ops->unmap(world.device, &foreign);
 	world.ops->unmap(world.device, &own);
@@ -345,14 +346,14 @@ static void false_claims(void)
 				  &foreign) == KVPULL_EPROTO);
 	MUST(world.ops->import_fd(device, -1, BYTES, device->uuid, &foreign) ==
 	     KVPULL_EINVAL);
-	MUST(!world.lines);
+	MUST(!lines.bad_count);
 	MUST(world.ops->import_fd(device, fd, 2 * BYTES, device->uuid,
 				  &foreign) == KVPULL_EROUTE);
-	MUST(world.lines == 1 && strstr(world.line, "cuMemMap: 1 "));
+	MUST(lines.bad_count == 1 && strstr(lines.bad, "cuMemMap: 1 "));
 	MUST(world.ops->import_fd(device, null, BYTES, device->uuid,
 				  &foreign) == KVPULL_EROUTE);
-	MUST(world.lines == 2);
-	MUST(strstr(world.line, "cuMemImportFromShareableHandle: 1 "));
+	MUST(lines.bad_count == 2);
+	MUST(strstr(lines.bad, "cuMemImportFromShareableHandle: 1 "));
 	MUST(foreign.address == 1);
 	(void)close(fd);
 	(void)close(null);
@@ -382,7 +383,7 @@ static void bounds(void)
 	MUST(world.ops->copy(world.device, &pieces) == KVPULL_EINVAL);
 	pieces.count = PIECES + 1;
 	MUST(world.ops->copy(world.device, &pieces) == KVPULL_EINVAL);
-	MUST(world.fake_calls() == calls && !world.lines);
+	MUST(world.fake_calls() == calls && !lines.bad_count);
 	world_close();
 }
 
@@ -449,7 +450,7 @@ static void captured(void)
 	MUST(world.ops->query(world.device, event) == 1);
 	world.ops->unmap(world.device, &memory);
 	(void)world.fake_capture(world.stream, 0);
-	MUST(!world.lines);
+	MUST(!lines.bad_count);
 	/* The engine's thread is as strict as it was. */
 	MUST(!world.calls->cuThreadExchangeStreamCaptureMode(&mode));
 	MUST(mode == 0);
@@ -528,7 +529,7 @@ static void forked(void)
 		const uint64_t calls = world.fake_calls();
 
 		all_calls_are(KVPULL_EDEVICE, &memory, event);
-		MUST(world.fake_calls() == calls && !world.lines);
+		MUST(world.fake_calls() == calls && !lines.bad_count);
 		_exit(0);
 	}
 	MUST(wait(&status) > 0 && !status);
@@ -556,10 +557,10 @@ static void lost(void)
 	/* Beyond what is mapped: the caller has to know better. */
 	MUST(!copy_one(memory.address + BYTES - 32, memory.address, 64));
 	MUST(copies_end(event) == KVPULL_EDEVICE);
-	MUST(world.lines == 1 && strstr(world.line, "device 0 is lost"));
+	MUST(lines.bad_count == 1 && strstr(lines.bad, "device 0 is lost"));
 	calls = world.fake_calls();
 	all_calls_are(KVPULL_EDEVICE, &memory, event);
-	MUST(world.fake_calls() == calls && world.lines == 1);
+	MUST(world.fake_calls() == calls && lines.bad_count == 1);
 	/* The event of a lost device is never destroyed: no look for leaks. */
 	_exit(0);
 }

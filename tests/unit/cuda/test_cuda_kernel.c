@@ -52,7 +52,8 @@ static void same_gpu(void)
 {
 	copies_open(NULL);
 	MUST(copies.foreign.gathers == 1);
-	MUST(world.infos == 1 && strstr(world.info, "by a kernel of 4 blocks"));
+	MUST(lines.counts[KVPULL_LOG_INFO] == 1 &&
+	     strstr(lines.of[KVPULL_LOG_INFO], "by a kernel of 4 blocks"));
 	copies_close();
 }
 
@@ -73,9 +74,9 @@ static void without_kernel(void)
 {
 	copies_open(NULL);
 	MUST(!copies.foreign.gathers);
-	MUST(!world.lines && world.infos == 1);
-	MUST(strstr(world.info, "copies by the driver's calls"));
-	MUST(strstr(world.info, getenv("WANTED")));
+	MUST(!lines.bad_count && lines.counts[KVPULL_LOG_INFO] == 1);
+	MUST(strstr(lines.of[KVPULL_LOG_INFO], "copies by the driver's calls"));
+	MUST(strstr(lines.of[KVPULL_LOG_INFO], getenv("WANTED")));
 	MUST(gather_one(copies.own.address + 64, copies.foreign.address, 64) ==
 	     KVPULL_EINVAL);
 	MUST(!copy_one(copies.own.address + 64, copies.foreign.address, 64));
@@ -162,7 +163,7 @@ static void gathered(void)
 	MUST(world.fake_launches() == 2);
 	MUST(!copies_end(copies.event));
 	rows_compared();
-	MUST(!world.lines);
+	MUST(!lines.bad_count);
 	copies_close();
 }
 
@@ -188,7 +189,7 @@ static void bounds(void)
 	MUST(rows_gathered(KVPULL_DEVICE_SLOTS) == KVPULL_EINVAL);
 	MUST(gather_one(copies.own.address + 8, copies.foreign.address, 64) ==
 	     KVPULL_EINVAL);
-	MUST(world.fake_calls() == calls && !world.lines);
+	MUST(world.fake_calls() == calls && !lines.bad_count);
 	copies_close();
 }
 
@@ -201,7 +202,7 @@ static void refused(void)
 {
 	copies_open(NULL);
 	MUST(rows_gathered(0) == KVPULL_EREAD);
-	MUST(world.lines == 1 && strstr(world.line, "cuLaunchKernel: "));
+	MUST(lines.bad_count == 1 && strstr(lines.bad, "cuLaunchKernel: "));
 	MUST(!world.ops->is_lost(world.device));
 	copies_close();
 }
@@ -227,7 +228,7 @@ static void beyond_memory(void)
 	MUST(copies_end(copies.event) == KVPULL_EDEVICE);
 	MUST(gather_one(copies.own.address, copies.foreign.address + 64, 64) ==
 	     KVPULL_EDEVICE);
-	MUST(world.lines == 1 && strstr(world.line, "device 0 is lost"));
+	MUST(lines.bad_count == 1 && strstr(lines.bad, "device 0 is lost"));
 	_exit(0);
 }
 

@@ -15,7 +15,7 @@ static void without_nic(void)
 	(void)setenv("FAKE_CUDA_RDMA", "1", 1);
 	world_open();
 	memory = memory_of(BYTES);
-	MUST(!world.lines);
+	MUST(!lines.bad_count);
 	world.ops->unmap(world.device, &memory);
 	world_close();
 }
@@ -38,7 +38,7 @@ static void by_dmabuf(void)
 	memory = memory_of(BYTES);
 	bytes_put(memory.address + 8192, wanted, sizeof(wanted));
 	MUST(!world.ops->dmabuf(world.device, &memory, &fd));
-	MUST(!world.lines);
+	MUST(!lines.bad_count);
 	MUST(fcntl(fd, F_GETFD) & FD_CLOEXEC);
 	MUST(pread(fd, bytes, sizeof(bytes), 4096 + 8192) == sizeof(bytes));
 	MUST(!memcmp(bytes, wanted, sizeof(wanted)));
@@ -96,8 +96,8 @@ static void no_dmabuf(void)
 	memory = memory_of(BYTES);
 	MUST(world.ops->dmabuf(world.device, &memory, &fd) ==
 	     KVPULL_EUNSUPPORTED);
-	MUST(world.lines == 1 &&
-	     strstr(world.line, "cuMemGetHandleForAddressRange"));
+	MUST(lines.bad_count == 1 &&
+	     strstr(lines.bad, "cuMemGetHandleForAddressRange"));
 	MUST(fd == -1);
 	world.ops->unmap(world.device, &memory);
 	world_close();

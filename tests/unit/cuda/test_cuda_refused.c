@@ -92,7 +92,7 @@ static int is_left(void)
 	size_t at;
 
 	for (at = 0; at < sizeof(calls) / sizeof(*calls); at++)
-		if (strstr(world.line, calls[at]))
+		if (strstr(lines.bad, calls[at]))
 			return 1;
 	/* Nothing is left in a process that ends. */
 	return refused.code == GPU_EDEINITIALIZED;
@@ -120,7 +120,7 @@ static void error_is_of_its_call(int code)
 	size_t at;
 
 	for (at = 0; at < sizeof(rows) / sizeof(*rows); at++)
-		if (strstr(world.line, rows[at].call))
+		if (strstr(lines.bad, rows[at].call))
 			MUST(code == rows[at].code);
 }
 
@@ -137,12 +137,12 @@ static void error_judged(int code)
 	MUST(is_allowed);
 	if (refused.code == GPU_ENOT_SUPPORTED)
 		error_is_of_its_call(code);
-	MUST(world.lines <= 1);
+	MUST(lines.bad_count <= 1);
 	/* A process that ends is no news; any other error is one line. */
 	if (refused.code == GPU_EDEINITIALIZED)
-		MUST(!world.lines || strstr(world.line, "does not start"));
+		MUST(!lines.bad_count || strstr(lines.bad, "does not start"));
 	else
-		MUST(world.lines || !code);
+		MUST(lines.bad_count || !code);
 }
 
 /* A refusal ends nothing of the kernel's: copies are made without it. */
@@ -154,7 +154,7 @@ static int is_without_kernel(void)
 	size_t at;
 
 	for (at = 0; at < sizeof(calls) / sizeof(*calls); at++)
-		if (strstr(world.info, calls[at]))
+		if (strstr(lines.of[KVPULL_LOG_INFO], calls[at]))
 			return 1;
 	return 0;
 }
@@ -175,12 +175,13 @@ static void refused_once(void)
 	code = all_used();
 	calls = world.fake_calls();
 	if (calls < refused.number) {
-		MUST(!code && !world.lines);
+		MUST(!code && !lines.bad_count);
 		exit(NOT_REACHED);
 	}
 	error_judged(code);
 	if (is_without_kernel())
-		MUST(!code && !world.lines && world.infos == 1);
+		MUST(!code && !lines.bad_count &&
+		     lines.counts[KVPULL_LOG_INFO] == 1);
 	/* Beyond a code that ends the device there is no call. */
 	if (refused.code == GPU_EDEINITIALIZED ||
 	    refused.code == GPU_EILLEGAL_ADDRESS)

@@ -59,22 +59,10 @@ void fake_load(void)
 	world.fds = fds_open();
 }
 
-static void line_keep(void *context, uint32_t level, const char *message)
-{
-	(void)context;
-	if (level == KVPULL_LOG_INFO) {
-		world.infos++;
-		(void)snprintf(world.info, sizeof(world.info), "%s", message);
-		return;
-	}
-	world.lines++;
-	(void)snprintf(world.line, sizeof(world.line), "%s", message);
-}
-
 void log_begin(void)
 {
-	world.log = (struct kvpull_log){ .write = line_keep,
-					 .level = KVPULL_LOG_INFO };
+	lines_forget();
+	world.log = lines_from(KVPULL_LOG_INFO);
 	kvpull_arena_init(&world.arena, &world.log);
 }
 

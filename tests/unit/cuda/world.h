@@ -16,13 +16,14 @@
 #include "base/arena.h"
 #include "cuda/context.h"
 #include "cuda/cuda.h"
+#include "tests/lib/lines.h"
 
 /* In a child of a test: cmocka's own would go on in it. */
 #define MUST(condition)                                                        \
 	do {                                                                   \
 		if (!(condition)) {                                            \
 			(void)printf("%s:%d: %s; last line: %s\n", __FILE__,   \
-				     __LINE__, #condition, world.line);        \
+				     __LINE__, #condition, lines.bad);         \
 			(void)fflush(stdout);                                  \
 			_exit(1);                                              \
 		}                                                              \
@@ -51,11 +52,7 @@ struct world {
 	uint64_t (*fake_calls)(void);
 	uint64_t (*fake_launches)(void);
 	WORLD_CALLS(WORLD_MEMBER)
-	uint32_t fds;   /* that were open before */
-	uint32_t lines; /* of level warn and worse */
-	uint32_t infos;
-	char line[KVPULL_LOG_LINE_BYTES];
-	char info[KVPULL_LOG_LINE_BYTES];
+	uint32_t fds; /* that were open before */
 };
 
 extern struct world world;
@@ -66,7 +63,7 @@ int end_of(void (*run)(void));
 /* The fake is this process's libcuda.so.1. */
 void fake_load(void);
 
-/* A log of lines, counted: those of level info apart from worse ones. */
+/* A log of level info and worse ones, to `lines`, which is empty again. */
 void log_begin(void);
 int device_open(void);
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/device/engines.h"
 
-#include <pthread.h>
-
 #include "base/clock.h"
 #include "tests/lib/folder.h"
 #include "tests/lib/patience.h"
@@ -21,35 +19,6 @@ static const struct kvpull_scheduler_ops *scheduler_ops;
 static struct kvpull_cuda_calls calls;
 static struct gpu_event *noted; /* behind what the engines have queued */
 static char folder[64];
-
-static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER;
-static char lines[65536]; /* of level warn and worse, joined by newlines */
-
-/* Both engines' progress threads log here, and so does the test's thread. */
-static void line_keep(void *context, uint32_t level, const char *line)
-{
-	size_t used;
-
-	(void)context;
-	if (level > KVPULL_LOG_WARN)
-		return;
-	(void)pthread_mutex_lock(&lines_lock);
-	used = strlen(lines);
-	world.lines++;
-	(void)snprintf(world.line, sizeof(world.line), "%s", line);
-	(void)snprintf(lines + used, sizeof(lines) - used, "%s\n", line);
-	(void)pthread_mutex_unlock(&lines_lock);
-}
-
-int said(const char *text)
-{
-	int found;
-
-	(void)pthread_mutex_lock(&lines_lock);
-	found = strstr(lines, text) != NULL;
-	(void)pthread_mutex_unlock(&lines_lock);
-	return found;
-}
 
 void engines_begin(void)
 {
@@ -73,7 +42,8 @@ int engine_open(struct engine *engine, const char *keys)
 {
 	static const struct kvpull_group group = { .block_tokens = TOKENS };
 	static const struct kvpull_host host = { .struct_size = sizeof(host),
-						 .log = line_keep };
+						 .log = lines_keep,
+						 .log_level = KVPULL_LOG_WARN };
 	static const struct kvpull_model model = {
 		.struct_size = sizeof(model),
 		.model = "tiny",
@@ -418,11 +388,11 @@ int said_in_time(const char *text)
 {
 	const uint64_t by_ns = kvpull_clock_ns() + SAID_NS * patience();
 
-	while (!said(text) && kvpull_clock_ns() < by_ns) {
+	while (!lines_said(text) && kvpull_clock_ns() < by_ns) {
 		d.kind = 0; /* it polls until an end was told */
 		turns(1);
 	}
-	return said(text);
+	return lines_said(text);
 }
 
 uint32_t pull_end(void)

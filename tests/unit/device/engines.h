@@ -32,9 +32,7 @@ extern struct engine d;
 extern struct kvpull_error_detail detail;
 extern const struct kvpull_worker_ops *worker_ops;
 
-/* 1: a warning or an error has been logged with that text. */
-int said(const char *text);
-/* Both run until it has been, for some seconds at most. */
+/* Both run until a warning or an error has that text, for some seconds at most. */
 int said_in_time(const char *text);
 /* The driver, the engines' stream and context, and a folder. */
 void engines_begin(void);

@@ -154,7 +154,7 @@ static void pulled(void)
 		MUST(!end_await(KVPULL_DEVICE_COPY).code);
 	(void)end_await(KVPULL_DEVICE_UNMAP);
 	target_compared((size_t)JOBS * BLOCKS * BLOCK_BYTES);
-	MUST(!world.lines);
+	MUST(!lines.bad_count);
 	pulls_close();
 }
 
@@ -272,7 +272,7 @@ static void captured(void)
 	MUST(!end_await(KVPULL_DEVICE_COPY).code);
 	(void)end_await(KVPULL_DEVICE_UNMAP);
 	(void)world.fake_capture(world.stream, 0);
-	MUST(!world.lines);
+	MUST(!lines.bad_count);
 	pulls_close();
 }
 
@@ -292,7 +292,7 @@ static void foreign(void)
 	job_order(0);
 	MUST(end_await(KVPULL_DEVICE_IMPORT).code == KVPULL_EROUTE);
 	MUST(end_await(KVPULL_DEVICE_COPY).code == KVPULL_EROUTE);
-	MUST(world.lines == 1);
+	MUST(lines.bad_count == 1);
 	kvpull_device_thread_unmap(pulls.thread, 0);
 	(void)end_await(KVPULL_DEVICE_UNMAP);
 	/* The device works on. */
@@ -322,7 +322,7 @@ static void lost(void)
 	job_order(1);
 	MUST(end_await(KVPULL_DEVICE_COPY).code == KVPULL_EDEVICE);
 	MUST(end_await(KVPULL_DEVICE_COPY).code == KVPULL_EDEVICE);
-	MUST(world.lines == 1 && strstr(world.line, "device 0 is lost"));
+	MUST(lines.bad_count == 1 && strstr(lines.bad, "device 0 is lost"));
 	calls = world.fake_calls();
 	job_order(0);
 	MUST(end_await(KVPULL_DEVICE_COPY).code == KVPULL_EDEVICE);
@@ -330,7 +330,7 @@ static void lost(void)
 	(void)end_await(KVPULL_DEVICE_UNMAP);
 	MUST(kvpull_device_thread_close(pulls.thread,
 					kvpull_clock_close_by()) == 1);
-	MUST(world.fake_calls() == calls && world.lines == 1);
+	MUST(world.fake_calls() == calls && lines.bad_count == 1);
 	_exit(0);
 }
 

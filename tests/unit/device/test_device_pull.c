@@ -82,7 +82,7 @@ static void pulled_with(const char *keys)
 	step(&mark);
 	MUST(pull_end() == KVPULL_POLL_LOADED);
 	MUST(block_is(&d, FIRST, 99));
-	MUST(!world.lines);
+	MUST(!lines.bad_count);
 	MUST(worker_ops->peers(d.worker, &peer, 1, sizeof(peer)) == 1);
 	MUST(!strcmp(peer.why, "device: the same GPU"));
 	engines_close();
@@ -190,7 +190,7 @@ static void unmarked(void)
 	step(NULL);
 	MUST(pull_end() == KVPULL_POLL_FAILED);
 	MUST(d.reason == KVPULL_EINVAL);
-	MUST(said("call engine_mark() before each step()"));
+	MUST(lines_said("call engine_mark() before each step()"));
 	MUST(blocks_right(1) == COUNT);
 	begin(3);
 	step(&mark);
@@ -220,7 +220,7 @@ static void captured(void)
 	step(&mark);
 	MUST(pull_end() == KVPULL_POLL_LOADED);
 	MUST(blocks_right(1) == COUNT);
-	MUST(!world.lines);
+	MUST(!lines.bad_count);
 	engines_close();
 }
 
@@ -467,7 +467,7 @@ static void import_refused(void)
 	step(&nothing);
 	MUST(pull_end() == KVPULL_POLL_FAILED);
 	MUST(d.reason == KVPULL_EROUTE);
-	MUST(said("cuMemImportFromShareableHandle: 101"));
+	MUST(lines_said("cuMemImportFromShareableHandle: 101"));
 	/* Its memory would be refused again: it is not called again. */
 	MUST(said_in_time("is given up: EROUTE"));
 	MUST(worker_counts(worker_ops, d.worker).peer_connects == 1);
@@ -502,7 +502,7 @@ static void lost(void)
 	for (at = 0; at < 1000 && p.sent < 3; at++)
 		turn_of_p();
 	MUST(p.sent == 3);
-	MUST(said("the device is lost: all holds and pulls end"));
+	MUST(lines_said("the device is lost: all holds and pulls end"));
 	/* The process keeps what the device has, and the fake counts it. */
 	_exit(0);
 }
@@ -524,7 +524,7 @@ static void unlike(uint32_t kind_of_p, uint32_t kind_of_d, const char *line)
 	step(&nothing);
 	MUST(pull_end() == KVPULL_POLL_FAILED);
 	MUST(d.reason == KVPULL_EUNSUPPORTED);
-	MUST(said(line));
+	MUST(lines_said(line));
 	engines_close();
 }
 

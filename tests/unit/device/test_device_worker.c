@@ -15,26 +15,15 @@
 
 static struct kvpull_worker *worker;
 static struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
-static char warning[KVPULL_LOG_LINE_BYTES]; /* the last one */
-static uint32_t warnings;
 static uint32_t device_kind = KVPULL_DEVICE_CUDA;
 static int device_index;
 static struct kvpull_memory memory; /* the last one that was taken */
-
-static void line_count(void *context, uint32_t level, const char *line)
-{
-	(void)context;
-	if (level > KVPULL_LOG_WARN)
-		return;
-	warnings++;
-	(void)snprintf(warning, sizeof(warning), "%s", line);
-}
 
 static int open_with(const char *keys)
 {
 	static const struct kvpull_group group = { .block_tokens = 16 };
 	static const struct kvpull_host host = { .struct_size = sizeof(host),
-						 .log = line_count };
+						 .log = lines_keep };
 	static const struct kvpull_model model = {
 		.struct_size = sizeof(model),
 		.model = "tiny",
@@ -63,7 +52,7 @@ static int open_with(const char *keys)
 		config, sizeof(config),
 		"{\"route\":\"shm\",\"copy_threads\":0,\"status\":\"off\"%s}",
 		keys);
-	warnings = 0;
+	lines_forget();
 	return kvpull_connector_v1()->worker->open(&params, &worker, &detail);
 }
 
@@ -137,7 +126,7 @@ static void off(void)
 	MUST(!world.fake_calls());
 	MUST(is_alone());
 	worker_close();
-	MUST(!warnings);
+	MUST(!lines.bad_count);
 }
 
 UNIT_TEST(worker_that_wants_no_device_loads_no_driver_and_starts_no_thread)
@@ -153,7 +142,7 @@ static void used(const char *keys)
 	MUST(world.fake_calls());
 	/* The driver's own threads have the name of whoever started them. */
 	MUST(threads_called("kvpull-device"));
-	MUST(!warnings);
+	MUST(!lines.bad_count);
 	worker_close();
 	MUST(is_alone());
 	MUST(fds_open() == world.fds);
@@ -184,9 +173,9 @@ static void missing(void)
 	refuse("cuInit 100");
 	MUST(!open_with(",\"device\":\"auto\""));
 	MUST(is_alone());
-	MUST(warnings == 1);
+	MUST(lines.bad_count == 1);
 	MUST(strstr(
-		warning,
+		lines.bad,
 		"device=auto, and there is none: cuda: the driver does not start: 100"));
 	worker_close();
 	MUST(fds_open() == world.fds);
@@ -202,16 +191,16 @@ static void required(void)
 	refuse("cuInit 100");
 	MUST(open_with(",\"device\":\"required\"") == KVPULL_EUNSUPPORTED);
 	MUST(detail.code == KVPULL_EUNSUPPORTED);
-	MUST(warnings == 1);
-	MUST(strstr(warning,
+	MUST(lines.bad_count == 1);
+	MUST(strstr(lines.bad,
 		    "device=required: cuda: the driver does not start"));
-	MUST(strstr(warning, "or set device=auto"));
-	MUST(!strncmp(detail.message, warning, sizeof(detail.message) - 1));
+	MUST(strstr(lines.bad, "or set device=auto"));
+	MUST(!strncmp(detail.message, lines.bad, sizeof(detail.message) - 1));
 	MUST(fds_open() == world.fds);
 	/* A host that wants errors alone hears of it, too. */
 	MUST(open_with(",\"device\":\"required\",\"log_level\":\"error\"") ==
 	     KVPULL_EUNSUPPORTED);
-	MUST(warnings == 1);
+	MUST(lines.bad_count == 1);
 	MUST(strstr(detail.message, "device=required: cuda: "));
 }
 
@@ -225,10 +214,10 @@ static void full(void)
 {
 	refuse("cuDevicePrimaryCtxRetain 2");
 	MUST(open_with(",\"device\":\"required\"") == KVPULL_ENOMEM);
-	MUST(warnings == 1);
-	MUST(strstr(warning, "device=required: cuda: "));
+	MUST(lines.bad_count == 1);
+	MUST(strstr(lines.bad, "device=required: cuda: "));
 	MUST(!open_with(",\"device\":\"auto\""));
-	MUST(warnings == 1);
+	MUST(lines.bad_count == 1);
 	worker_close();
 	MUST(fds_open() == world.fds);
 }
@@ -243,10 +232,10 @@ static void closing(void)
 {
 	refuse("cuDevicePrimaryCtxRelease 2");
 	MUST(!open_with(",\"device\":\"required\""));
-	MUST(!warnings);
+	MUST(!lines.bad_count);
 	worker_close();
-	MUST(warnings == 1);
-	MUST(!strncmp(warning, "cuda: ", 6));
+	MUST(lines.bad_count == 1);
+	MUST(!strncmp(lines.bad, "cuda: ", 6));
 	_exit(0);
 }
 
@@ -262,7 +251,7 @@ static void unnamed(void)
 	fake_load();
 	device_kind = KVPULL_DEVICE_NONE;
 	MUST(!open_with(",\"device\":\"auto\""));
-	MUST(!world.fake_calls() && is_alone() && !warnings);
+	MUST(!world.fake_calls() && is_alone() && !lines.bad_count);
 	worker_close();
 	MUST(open_with(",\"device\":\"required\"") == KVPULL_ECONFIG);
 	MUST(!strcmp(detail.field, "device"));
@@ -305,18 +294,18 @@ static void lacking(void)
 	fake_load();
 	MUST(!open_with(""));
 	MUST(taken(1, KVPULL_MEMORY_DEVICE) == KVPULL_EUNSUPPORTED);
-	MUST(strstr(warning, "the key device is off: set device=auto"));
+	MUST(strstr(lines.bad, "the key device is off: set device=auto"));
 	worker_close();
 	device_kind = KVPULL_DEVICE_NONE;
 	MUST(!open_with(",\"device\":\"auto\""));
 	MUST(taken(1, KVPULL_MEMORY_DEVICE) == KVPULL_EUNSUPPORTED);
-	MUST(strstr(warning, "set device_kind"));
+	MUST(strstr(lines.bad, "set device_kind"));
 	worker_close();
 	device_kind = KVPULL_DEVICE_CUDA;
 	refuse("cuDeviceGet 101");
 	MUST(!open_with(",\"device\":\"auto\""));
 	MUST(taken(1, KVPULL_MEMORY_DEVICE) == KVPULL_EUNSUPPORTED);
-	MUST(strstr(warning, "its driver did not open"));
+	MUST(strstr(lines.bad, "its driver did not open"));
 	worker_close();
 }
 
@@ -347,7 +336,7 @@ static void taken_and_given_back(void)
 	MUST(given_back() == KVPULL_EINVAL);
 	MUST(!taken(3u << 20, KVPULL_MEMORY_DEVICE));
 	MUST(memory.bytes == 4u << 20);
-	MUST(!warnings);
+	MUST(!lines.bad_count);
 	/* What was never registered is given back, too. */
 	worker_close();
 	MUST(fds_open() == world.fds);
@@ -363,7 +352,7 @@ static void unexported(void)
 	refuse("cuMemExportToShareableHandle 2");
 	MUST(!open_with(",\"device\":\"auto\""));
 	MUST(taken(1, KVPULL_MEMORY_DEVICE) == KVPULL_ENOMEM);
-	MUST(warnings == 1);
+	MUST(lines.bad_count == 1);
 	worker_close();
 	MUST(fds_open() == world.fds);
 }

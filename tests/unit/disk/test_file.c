@@ -10,28 +10,11 @@
 #include <unistd.h>
 
 #include "shm/file.h"
+#include "tests/lib/lines.h"
 #include "tests/lib/unit.h"
 #include "tests/unit/disk/sandbox.h"
 
 #define FILE_BYTES 20000u
-
-struct line {
-	char text[KVPULL_LOG_LINE_BYTES];
-	uint32_t level;
-};
-
-static void note(void *context, uint32_t level, const char *text)
-{
-	struct line *line = context;
-
-	line->level = level;
-	(void)snprintf(line->text, sizeof(line->text), "%s", text);
-}
-
-static struct line last;
-static const struct kvpull_log file_log = { .write = note,
-					    .context = &last,
-					    .level = KVPULL_LOG_INFO };
 
 /* As an engine makes it; FILE_BYTES long. */
 static int file_make(void)
@@ -204,7 +187,7 @@ static int take(struct kvpull_file *file, int fd, uint64_t offset,
 		uint64_t bytes)
 {
 	*file = (struct kvpull_file){ .bytes = bytes, .offset = offset };
-	return kvpull_file_open(file, fd, KVPULL_FILE_DIRECT_AUTO, &file_log);
+	return kvpull_file_open(file, fd, KVPULL_FILE_DIRECT_AUTO, &lines_log);
 }
 
 UNIT_TEST(file_is_taken_and_its_descriptor_duplicated)
@@ -240,11 +223,11 @@ UNIT_TEST(direct_reads_can_be_switched_off)
 	struct kvpull_file file = { .bytes = FILE_BYTES };
 
 	assert_int_equal(kvpull_file_open(&file, handed, KVPULL_FILE_DIRECT_NO,
-					  &file_log),
+					  &lines_log),
 			 0);
 	assert_int_equal(file.direct_fd, -1);
 	assert_int_equal(file.align, 1);
-	assert_non_null(strstr(last.text, "without O_DIRECT"));
+	assert_non_null(strstr(lines.last, "without O_DIRECT"));
 	kvpull_file_close(&file);
 	(void)close(handed);
 	(void)close(fd);
@@ -276,7 +259,7 @@ static void open_refuses(int fd, uint64_t offset, uint64_t bytes)
 	assert_int_equal(take(&file, fd, offset, bytes), KVPULL_EPROTO);
 	assert_memory_equal(&file, &none, sizeof(file));
 	/* A peer can cause it: so it is one of the lines that are counted. */
-	assert_int_equal(last.level, KVPULL_LOG_WARN);
+	assert_int_equal(lines.level, KVPULL_LOG_WARN);
 	kvpull_file_close(&file);
 	assert_int_equal(fds_open(), before);
 	(void)close(fd);
@@ -340,7 +323,7 @@ static int no_second_descriptor_child(int handed)
 	    setrlimit(RLIMIT_NOFILE, &one_more))
 		return SANDBOX_SKIP;
 	if (kvpull_file_open(&file, handed, KVPULL_FILE_DIRECT_STRICT,
-			     &file_log) != KVPULL_EUNSUPPORTED)
+			     &lines_log) != KVPULL_EUNSUPPORTED)
 		return 1;
 	/* The descriptor that it took is free again. */
 	return file.bytes || fcntl(handed, F_DUPFD_CLOEXEC, 0) != next;

@@ -81,8 +81,8 @@ UNIT_TEST(piece_is_read_again_where_its_error_passes)
 		assert_int_equal(reads - (row->error == EINTR ? 3 : 0),
 				 row->reads);
 		assert_int_equal(failures, 0);
-		assert_int_equal(world.warnings, row->said[0] != '\0');
-		assert_string_equal(world.warning, row->said);
+		assert_int_equal(lines.bad_count, row->said[0] != '\0');
+		assert_string_equal(lines.bad, row->said);
 		if (!row->code)
 			verify(&world, &world.read[0]);
 		pieces_are_back(&world);

@@ -153,8 +153,8 @@ UNIT_TEST(close_leaves_a_read_that_hangs)
 	kvpull_files_close(&world.files, kvpull_clock_close_by());
 	assert_int_equal(atomic_load_explicit(&inside, memory_order_acquire),
 			 1);
-	assert_int_equal(world.warnings, 1);
-	assert_non_null(strstr(world.warning, "stay mapped"));
+	assert_int_equal(lines.bad_count, 1);
+	assert_non_null(strstr(lines.bad, "stay mapped"));
 	assert_int_equal(msync(bounce, KVPULL_FILE_BOUNCE_BYTES, MS_ASYNC), 0);
 	/* The disk goes on after all: into its own buffer, and no further. */
 	left = fds_open();
@@ -183,7 +183,7 @@ UNIT_TEST(close_drops_what_a_slow_disk_did_not_read)
 	kvpull_files_close(&world.files, kvpull_clock_close_by());
 	ends_late = 0;
 	assert_int_equal(atomic_load_explicit(&calls, memory_order_relaxed), 1);
-	assert_int_equal(world.warnings, 0);
+	assert_int_equal(lines.bad_count, 0);
 	/* Nor its own copy of the eventfd. */
 	assert_int_equal(fds_open(), with_reads - KVPULL_FILE_DEPTH - 1);
 	kvpull_arena_fini(&world.arena);
@@ -253,8 +253,7 @@ UNIT_TEST(caller_without_io_uring_is_refused_by_name)
 					      KVPULL_FILE_THREAD_NO,
 					      world.wake_fd),
 			 KVPULL_EUNSUPPORTED);
-	assert_non_null(
-		strstr(world.warning, "progress caller needs io_uring"));
+	assert_non_null(strstr(lines.bad, "progress caller needs io_uring"));
 	assert_int_equal(files.is_prepared, 0);
 	kvpull_files_close(&files, kvpull_clock_close_by());
 	kvpull_arena_fini(&arena);

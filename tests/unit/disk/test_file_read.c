@@ -62,7 +62,7 @@ static void rows_read(struct world *world)
 				 world->regions[1].direct_fd >= 0);
 	}
 	pieces_are_back(world);
-	assert_int_equal(world->warnings, 0);
+	assert_int_equal(lines.bad_count, 0);
 }
 
 UNIT_TEST(rows_of_any_place_and_size_come_right)
@@ -177,8 +177,8 @@ static void truncated_read(struct world *world)
 	start(world, 0);
 	poll_until(world, 1);
 	only_one_ended(world, 0, KVPULL_EREAD);
-	assert_int_equal(world->warnings, 1);
-	assert_non_null(strstr(world->warning, "the file ends"));
+	assert_int_equal(lines.bad_count, 1);
+	assert_non_null(strstr(lines.bad, "the file ends"));
 	pieces_are_back(world);
 	only_one_ended(world, 0, KVPULL_EREAD);
 	/* Bytes before the file's end can still be read. */
@@ -204,7 +204,7 @@ static void cut_read(struct world *world)
 	start(world, 0);
 	poll_until(world, 1);
 	only_one_ended(world, 0, KVPULL_EREAD);
-	assert_int_equal(world->warnings, 1);
+	assert_int_equal(lines.bad_count, 1);
 	pieces_are_back(world);
 }
 
@@ -228,7 +228,7 @@ static void error_read(struct world *world)
 	world->regions[1].fd = fd;
 	(void)close(bad);
 	only_one_ended(world, 0, KVPULL_EREAD);
-	assert_int_equal(world->warnings, 1);
+	assert_int_equal(lines.bad_count, 1);
 }
 
 UNIT_TEST(device_that_fails_fails_the_read_once)
@@ -249,7 +249,7 @@ static void short_read(struct world *world)
 	poll_until(world, 1);
 	only_one_ended(world, 0, 0);
 	verify(world, &world->read[0]);
-	assert_int_equal(world->warnings, 0);
+	assert_int_equal(lines.bad_count, 0);
 	pieces_are_back(world);
 }
 
@@ -273,7 +273,7 @@ UNIT_TEST(refused_direct_reads_go_through_the_page_cache)
 		verify(&world, &world.read[0]);
 		/* tmpfs takes any slice. */
 		assert_in_range(world.regions[1].align, 1, 2);
-		assert_int_equal(world.warnings, 0);
+		assert_int_equal(lines.bad_count, 0);
 		pieces_are_back(&world);
 	}
 	world_end(&world);

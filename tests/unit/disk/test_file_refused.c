@@ -6,6 +6,7 @@
 #include <sys/file.h>
 
 #include "shm/file.h"
+#include "tests/lib/lines.h"
 #include "tests/unit/disk/kernel.h"
 
 #define FILE_BYTES 20000u
@@ -16,25 +17,10 @@ struct row {
 	const char *why;
 };
 
-static struct {
-	uint32_t warnings;
-	char said[KVPULL_LOG_LINE_BYTES];
-} lines;
-
-static void hear(void *context, uint32_t level, const char *line)
-{
-	(void)context;
-	lines.warnings += level <= KVPULL_LOG_WARN;
-	(void)snprintf(lines.said, sizeof(lines.said), "%s", line);
-}
-
-static const struct kvpull_log file_log = { .write = hear,
-					    .level = KVPULL_LOG_INFO };
-
 static int up(void **state)
 {
 	(void)state;
-	memset(&lines, 0, sizeof(lines));
+	lines_forget();
 	memset(&direct, 0, sizeof(direct));
 	return 0;
 }
@@ -231,15 +217,15 @@ TEST(file_of_a_peer_that_cannot_be_taken_leaves_nothing)
 	for (at = 0; at < sizeof(takes) / sizeof(takes[0]); at++) {
 		struct kvpull_file file = { .bytes = FILE_BYTES };
 
-		memset(&lines, 0, sizeof(lines));
+		lines_forget();
 		refuse(takes[at].refused.call, takes[at].refused.skip,
 		       takes[at].refused.error);
 		assert_int_equal(kvpull_file_open(&file, handed,
 						  KVPULL_FILE_DIRECT_AUTO,
-						  &file_log),
+						  &lines_log),
 				 takes[at].code);
 		assert_int_equal(refuse_end(), 1);
-		assert_string_equal(lines.said, takes[at].why);
+		assert_string_equal(lines.last, takes[at].why);
 		assert_memory_equal(&file, &none, sizeof(file));
 		assert_int_equal(fds_open(), fds);
 	}
@@ -271,7 +257,7 @@ TEST(direct_reads_have_the_alignment_that_the_kernel_says)
 		assert_int_equal(kvpull_file_align(fd, 0), align);
 		assert_int_equal(kvpull_file_open(&file, handed,
 						  KVPULL_FILE_DIRECT_AUTO,
-						  &file_log),
+						  &lines_log),
 				 0);
 		assert_int_equal(file.direct_fd >= 0, align > 0);
 		assert_int_equal(file.align, align ? align : 1);
@@ -281,7 +267,7 @@ TEST(direct_reads_have_the_alignment_that_the_kernel_says)
 			align ? "a peer's file is read with O_DIRECT, aligned to %u" :
 				"a peer's file is read without O_DIRECT",
 			align);
-		assert_string_equal(lines.said, said);
+		assert_string_equal(lines.last, said);
 		kvpull_file_close(&file);
 		assert_int_equal(fds_open(), fds);
 	}
@@ -324,7 +310,8 @@ TEST(file_that_its_owner_writes_direct_is_read_direct_or_not_at_all)
 
 	direct_fake(1, 512, 512);
 	assert_int_equal(kvpull_file_open(&file, handed,
-					  KVPULL_FILE_DIRECT_STRICT, &file_log),
+					  KVPULL_FILE_DIRECT_STRICT,
+					  &lines_log),
 			 0);
 	assert_int_equal(file.is_strict, 1);
 	assert_true(file.direct_fd >= 0);
@@ -333,19 +320,21 @@ TEST(file_that_its_owner_writes_direct_is_read_direct_or_not_at_all)
 	direct_fake(1, 0, 0);
 	file.bytes = FILE_BYTES;
 	assert_int_equal(kvpull_file_open(&file, handed,
-					  KVPULL_FILE_DIRECT_STRICT, &file_log),
+					  KVPULL_FILE_DIRECT_STRICT,
+					  &lines_log),
 			 KVPULL_EUNSUPPORTED);
 	assert_string_equal(
-		lines.said,
+		lines.last,
 		"a peer's file cannot be opened with O_DIRECT, as its owner writes it");
-	assert_int_equal(lines.warnings, 1);
+	assert_int_equal(lines.bad_count, 1);
 	assert_memory_equal(&file, &none, sizeof(file));
 	assert_int_equal(fds_open(), fds);
 	direct_fake(1, 512, 512);
 	file.bytes = FILE_BYTES;
 	refuse("reopen", 0, EMFILE);
 	assert_int_equal(kvpull_file_open(&file, handed,
-					  KVPULL_FILE_DIRECT_STRICT, &file_log),
+					  KVPULL_FILE_DIRECT_STRICT,
+					  &lines_log),
 			 KVPULL_EUNSUPPORTED);
 	assert_int_equal(refuse_end(), 1);
 	assert_int_equal(fds_open(), fds);
@@ -353,7 +342,8 @@ TEST(file_that_its_owner_writes_direct_is_read_direct_or_not_at_all)
 	direct_end();
 	file.bytes = FILE_BYTES;
 	assert_int_equal(kvpull_file_open(&file, handed,
-					  KVPULL_FILE_DIRECT_STRICT, &file_log),
+					  KVPULL_FILE_DIRECT_STRICT,
+					  &lines_log),
 			 0);
 	assert_int_equal(file.is_strict, 0);
 	assert_int_equal(file.direct_fd, -1);

@@ -207,7 +207,7 @@ TEST(file_of_slots_that_cannot_be_made_leaves_nothing)
 		nothing_is_left(&slots, fds, mapped);
 		assert_int_equal(slots_open(&slots, SLOT_BYTES, &why), 0);
 		assert_string_equal(
-			lines.info,
+			lines.of[KVPULL_LOG_INFO],
 			"4 slots of 16384 bytes in /tmp, with O_DIRECT");
 		slots_close(&slots);
 	}
@@ -286,7 +286,7 @@ TEST(slots_are_multiples_of_what_direct_writes_ask_for)
 	assert_string_equal(why, "its file does not go without O_DIRECT");
 	assert_int_equal(slots_open(&slots, 4096 + 1, &why), 0);
 	assert_int_equal(slots.align, 1);
-	assert_string_equal(lines.info,
+	assert_string_equal(lines.of[KVPULL_LOG_INFO],
 			    "4 slots of 4097 bytes in /tmp, without O_DIRECT");
 	slots_close(&slots);
 	/* The largest slot that one write takes, and one that is larger. */
@@ -438,7 +438,7 @@ TEST(ring_of_an_older_kernel_has_fewer_flags)
 	assert_int_equal(refuse_end(), 1);
 	assert_int_equal(uring.is_fixed, 0);
 	assert_string_equal(
-		lines.info,
+		lines.of[KVPULL_LOG_INFO],
 		"io_uring: 8192 bytes of buffers not registered: Cannot allocate memory: memlock must hold all of it: raise ulimit -l");
 	assert_int_equal(kvpull_uring_close(&uring, kvpull_clock_close_by()),
 			 0);
@@ -477,7 +477,7 @@ static int reads_to_plain_memory(int is_refused)
 	kvpull_files_close(&files, kvpull_clock_close_by());
 	kvpull_arena_fini(&arena);
 	(void)close(wake_fd);
-	return !strcmp(lines.info, "io_uring reads to plain memory");
+	return !strcmp(lines.last, "io_uring reads to plain memory");
 }
 
 TEST(buffers_that_are_not_registered_are_read_to_all_the_same)

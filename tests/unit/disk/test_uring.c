@@ -18,6 +18,7 @@
 
 #include "shm/uring.h"
 #include "shm/wait.h"
+#include "tests/lib/lines.h"
 #include "tests/lib/unit.h"
 #include "tests/lib/uring.h"
 #include "tests/unit/disk/sandbox.h"
@@ -29,8 +30,6 @@
 struct bench {
 	struct kvpull_uring uring;
 	struct kvpull_log log;
-	uint32_t warnings;
-	char line[KVPULL_LOG_LINE_BYTES];
 	uint8_t *buffer;
 	int wake_fd;
 	int file;
@@ -38,22 +37,13 @@ struct bench {
 	uint32_t reserved;
 };
 
-static void note(void *context, uint32_t level, const char *line)
-{
-	struct bench *bench = context;
-
-	bench->warnings += level <= KVPULL_LOG_WARN;
-	(void)snprintf(bench->line, sizeof(bench->line), "%s", line);
-}
-
 static void bench_begin(struct bench *bench)
 {
 	uint32_t i;
 
 	memset(bench, 0, sizeof(*bench));
-	bench->log = (struct kvpull_log){ .write = note,
-					  .context = bench,
-					  .level = KVPULL_LOG_INFO };
+	lines_forget();
+	bench->log = lines_from(KVPULL_LOG_INFO);
 	bench->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	bench->file = memfd_create("test-uring", MFD_CLOEXEC);
 	bench->buffer = mmap(NULL, BUFFER_BYTES, PROT_READ | PROT_WRITE,
@@ -81,7 +71,7 @@ static int bench_open(struct bench *bench, enum kvpull_uring_mode mode)
 					   bench->wake_fd, &bench->log);
 
 	if (code && mode != KVPULL_URING_NO)
-		print_message("refused: %s\n", bench->line);
+		print_message("refused: %s\n", lines.last);
 	return code;
 }
 
@@ -161,7 +151,7 @@ static void reads_come_back_with(enum kvpull_uring_mode mode)
 	assert_int_equal(bench_read_all(&bench), 1);
 	assert_int_equal(
 		kvpull_uring_close(&bench.uring, kvpull_clock_close_by()), 0);
-	assert_int_equal(bench.warnings, 0);
+	assert_int_equal(lines.bad_count, 0);
 	bench_end(&bench);
 }
 
@@ -182,7 +172,7 @@ UNIT_TEST(switched_off_is_said_without_a_warning)
 	bench_begin(&bench);
 	assert_int_equal(bench_open(&bench, KVPULL_URING_NO),
 			 KVPULL_EUNSUPPORTED);
-	assert_int_equal(bench.warnings, 0);
+	assert_int_equal(lines.bad_count, 0);
 	assert_int_equal(kvpull_uring_arm(&bench.uring), 0);
 	assert_int_equal(
 		kvpull_uring_close(&bench.uring, kvpull_clock_close_by()), 0);
@@ -359,7 +349,7 @@ static int refused_child(int error)
 		return SANDBOX_SKIP;
 	if (bench_open(&bench, KVPULL_URING_ANY_THREAD) != KVPULL_EUNSUPPORTED)
 		return 1;
-	if (bench.warnings != 1 || !strstr(bench.line, strerror(error)))
+	if (lines.bad_count != 1 || !strstr(lines.last, strerror(error)))
 		return 2;
 	return kvpull_uring_close(&bench.uring, kvpull_clock_close_by()) ? 3 :
 									   0;
@@ -417,7 +407,7 @@ static int no_memlock_child(int memlock)
 			       1 :
 			       0;
 	return code == KVPULL_EUNSUPPORTED &&
-			       strstr(bench.line, strerror(ENOMEM)) ?
+			       strstr(lines.last, strerror(ENOMEM)) ?
 		       0 :
 		       2;
 }

@@ -9,16 +9,6 @@ int io_uring_submit(struct io_uring *ring)
 	return kernel_is_busy ? -EBUSY : io_uring_submit_and_wait(ring, 0);
 }
 
-void note(void *context, uint32_t level, const char *line)
-{
-	struct world *world = context;
-
-	if (level > KVPULL_LOG_WARN)
-		return;
-	world->warnings++;
-	(void)snprintf(world->warning, sizeof(world->warning), "%s", line);
-}
-
 void *pages(size_t bytes)
 {
 	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -87,9 +77,8 @@ int world_begin(struct world *world, enum way way)
 	memset(world, 0, sizeof(*world));
 	world->way = way;
 	world->random = 88172645463325252u;
-	world->log = (struct kvpull_log){ .write = note,
-					  .context = world,
-					  .level = KVPULL_LOG_WARN };
+	lines_forget();
+	world->log = lines_from(KVPULL_LOG_WARN);
 	world->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	file_make(world);
 	world->local = pages(LOCAL_BYTES);

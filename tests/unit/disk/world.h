@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "shm/file_read.h"
+#include "tests/lib/lines.h"
 #include "tests/lib/random.h"
 #include "tests/lib/unit.h"
 
@@ -40,8 +41,6 @@ enum way {
 
 struct world {
 	struct kvpull_log log;
-	uint32_t warnings;
-	char warning[KVPULL_LOG_LINE_BYTES];
 	enum way way;
 	struct kvpull_arena arena;
 	struct kvpull_files files;
@@ -62,7 +61,6 @@ struct world {
 	struct kvpull_file_read *ended[READS_MAX * 2];
 };
 
-void note(void *context, uint32_t level, const char *line);
 void *pages(size_t bytes);
 
 /* Region 1 is the file, from `offset` on; region 0 is memory. */

@@ -13,9 +13,9 @@ TEST(unclaimed_hold_ends_at_its_lease)
 	poll_at(f, START + LEASE);
 	expect_report(f, 2, 1, KVPULL_END_EXPIRED);
 	assert_int_equal(counts_of(f).expired, 1);
-	assert_int_equal(f->line_count, 1);
-	assert_non_null(strstr(f->line, "lease"));
-	assert_non_null(strstr(f->line, "nobody"));
+	assert_int_equal(lines.counts[KVPULL_LOG_DEBUG], 1);
+	assert_non_null(strstr(lines.last, "lease"));
+	assert_non_null(strstr(lines.last, "nobody"));
 	expect_fresh(f);
 }
 
@@ -32,7 +32,7 @@ TEST(claimed_hold_ends_a_lease_after_the_last_sign)
 	expect_nothing(f);
 	poll_at(f, START + 2000 + LEASE);
 	expect_report(f, 2, 1, KVPULL_END_EXPIRED);
-	assert_non_null(strstr(f->line, "0xa1"));
+	assert_non_null(strstr(lines.last, "0xa1"));
 }
 
 /*
@@ -57,7 +57,7 @@ TEST(rank_that_never_claims_is_waited_for_a_lease)
 	expect_nothing(f);
 	poll_at(f, START + 1000 + LEASE);
 	expect_report(f, 0, 1, KVPULL_END_EXPIRED);
-	assert_non_null(strstr(f->line, "released 1 of 2 owing 0"));
+	assert_non_null(strstr(lines.last, "released 1 of 2 owing 0"));
 }
 
 TEST(rank_that_claimed_is_waited_for_while_it_beats)
@@ -148,7 +148,7 @@ TEST(heartbeats_do_not_move_hold_max)
 	}
 	poll_at(f, START + HOLD_MAX);
 	expect_report(f, 0, 1, KVPULL_END_EXPIRED);
-	assert_non_null(strstr(f->line, "hold_max"));
+	assert_non_null(strstr(lines.last, "hold_max"));
 }
 
 TEST(stall_moves_leases_and_not_hold_max)

@@ -5,15 +5,6 @@
 
 __attribute__((weak)) uint32_t world_has_marks = 0;
 
-static void log_keep(void *context, uint32_t level, const char *message)
-{
-	struct fixture *f = (struct fixture *)context;
-
-	assert_int_equal(level, KVPULL_LOG_DEBUG);
-	(void)snprintf(f->line, sizeof(f->line), "%s", message);
-	f->line_count++;
-}
-
 int setup_grace(void **state, uint64_t grace_ns)
 {
 	static struct fixture f;
@@ -22,9 +13,8 @@ int setup_grace(void **state, uint64_t grace_ns)
 	f.now_ns = START;
 	f.side.thread = &f.thread;
 	f.side.events = f.events;
-	f.log = (struct kvpull_log){ .write = log_keep,
-				     .context = &f,
-				     .level = KVPULL_LOG_DEBUG };
+	lines_forget();
+	f.log = lines_log;
 	f.params = (struct kvpull_hold_params){ .log = &f.log,
 						.entries = f.entries,
 						.incarnation = INCARNATION,

@@ -11,6 +11,7 @@
 #include "plugin/hold/hold.h"
 #include "plugin/hold/instance.h"
 #include "tests/lib/inside.h"
+#include "tests/lib/lines.h"
 #include "tests/lib/unit.h"
 
 #define SLOTS 8u
@@ -38,8 +39,6 @@ struct fixture {
 	struct kvpull_holds *holds;
 	uint64_t now_ns;
 	uint64_t digest; /* of the fresh table */
-	char line[KVPULL_LOG_LINE_BYTES];
-	uint32_t line_count;
 };
 
 int setup_grace(void **state, uint64_t grace_ns);

@@ -6,6 +6,7 @@
 #include "cuda/cuda.h"
 #include "plugin/route/route.h"
 #include "shm/shm.h"
+#include "tests/lib/lines.h"
 #include "tests/lib/unit.h"
 #include "verbs/verbs.h"
 
@@ -61,26 +62,16 @@ int __wrap_kvpull_verbs_open(const struct kvpull_verbs_params *params,
 	return verbs_code;
 }
 
-static char said[512];
 static uint32_t rank;
 static uint32_t disk_thread;
 static uint32_t device_kind;
 
-static void line_keep(void *context, uint32_t level, const char *line)
-{
-	(void)context;
-	if (level == KVPULL_LOG_ERROR)
-		(void)snprintf(said, sizeof(said), "%s", line);
-}
-
 static int open_of(const char *route, const char *keys,
 		   struct kvpull_routes *routes)
 {
-	static const struct kvpull_log log = { .write = line_keep,
-					       .level = KVPULL_LOG_ERROR };
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	const struct kvpull_route_params params = {
-		.log = &log,
+		.log = &lines_log,
 		.config = &config,
 		.rank = rank,
 		.disk_thread = disk_thread,
@@ -95,7 +86,7 @@ static int open_of(const char *route, const char *keys,
 	(void)snprintf(json, sizeof(json), "{\"route\":\"%s\"%s}", route, keys);
 	if (kvpull_config_load(&config, json, &detail))
 		fail_msg("%s: %s", json, detail.message);
-	said[0] = '\0';
+	lines_forget();
 	shm_asked = verbs_asked = 0;
 	return kvpull_routes_open(routes, &params);
 }
@@ -248,7 +239,7 @@ UNIT_TEST(port_is_that_of_the_local_rank_and_there_is_one)
 		KVPULL_ECONFIG);
 	assert_int_equal(verbs_asked, 0);
 	assert_string_equal(
-		said,
+		lines.last,
 		"verbs: verbs_listen_port 65534 and local rank 2 make port 65536: the largest is 65535");
 	rank = 0;
 }

@@ -5,9 +5,8 @@
  * the host's.
  */
 #include "plugin/route/route.h"
+#include "tests/lib/lines.h"
 #include "tests/unit/verbs/world.h"
-
-static char last_line[KVPULL_LOG_LINE_BYTES];
 
 int __wrap_kvpull_fabric_load(struct kvpull_fabric *fabric,
 			      const struct kvpull_log *log, uint32_t level);
@@ -19,13 +18,6 @@ int __wrap_kvpull_fabric_load(struct kvpull_fabric *fabric,
 	(void)level;
 	*fabric = *fake_verbs_fabric();
 	return 0;
-}
-
-static void line_keep(void *context, uint32_t level, const char *line)
-{
-	(void)context;
-	if (level <= KVPULL_LOG_ERROR)
-		(void)snprintf(last_line, sizeof(last_line), "%s", line);
 }
 
 /* The routes of a worker of this rank. */
@@ -43,9 +35,8 @@ static int rank_open(struct world_side *side, struct kvpull_routes *routes,
 		.rank = rank,
 	};
 
-	last_line[0] = '\0';
-	side->log = (struct kvpull_log){ .write = line_keep,
-					 .level = KVPULL_LOG_ERROR };
+	lines_forget();
+	side->log = lines_log;
 	assert_int_equal(kvpull_config_load(&config, json, &detail), 0);
 	kvpull_arena_init(&side->arena, &side->log);
 	side->memory = kvpull_arena_take(&side->arena, 1, WORLD_BYTES);
@@ -110,7 +101,7 @@ UNIT_TEST(port_beyond_the_largest_is_refused)
 	assert_int_equal(rank_open(&world.p, &routes,
 				   VERBS "\"verbs_listen_port\": 65535}", 1),
 			 KVPULL_ECONFIG);
-	assert_non_null(strstr(last_line, "port 65536"));
+	assert_non_null(strstr(lines.of[KVPULL_LOG_ERROR], "port 65536"));
 	kvpull_routes_close(&routes, kvpull_clock_close_by());
 	kvpull_arena_fini(&world.p.arena);
 }

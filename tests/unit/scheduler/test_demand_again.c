@@ -67,7 +67,7 @@ UNIT_TEST(pull_of_no_blocks_is_refused)
 						    &allocation, world->now_ns),
 			 KVPULL_EINVAL);
 	assert_string_equal(
-		world->warning,
+		world->lines.of[KVPULL_LOG_WARN],
 		"request request-b key 1: allocated() has blocks for tokens that matched_tokens() did not offer, or none for those that it did");
 	assert_int_equal(world_allocate(world, 1, 0, 4), 0);
 	world_close(world);
@@ -96,7 +96,7 @@ UNIT_TEST(allocation_of_more_groups_than_there_can_be_is_refused)
 							    world->now_ns),
 				 KVPULL_EINVAL);
 		assert_non_null(strstr(
-			world->warning,
+			world->lines.of[KVPULL_LOG_WARN],
 			allocation.group_count == KVPULL_GROUPS_MAX ?
 				": allocated() names 8 groups, and open() named 1" :
 				": allocated() names groups or blocks, and gives none"));
@@ -147,7 +147,7 @@ UNIT_TEST(ticket_of_other_groups_fails_its_pull_alone)
 						    &allocation, world->now_ns),
 			 KVPULL_ETRUNCATED);
 	assert_string_equal(
-		world->warning,
+		world->lines.of[KVPULL_LOG_WARN],
 		"request request-b key 1 cannot be pulled: its ticket lacks the blocks asked for (ETRUNCATED)");
 	world_settle(world);
 	seen = world_last(world, KVPULL_COMMAND_PULL);
@@ -179,10 +179,11 @@ UNIT_TEST(newer_ticket_is_refused_by_the_name_of_its_field)
 		line, sizeof(line),
 		"ticket of %zu bytes refused: another version than ours, %u (by tint)",
 		ticket.bytes, KVPULL_WIRE_VERSION);
-	assert_string_equal(world->warning, line);
+	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], line);
 	memcpy(ticket.text, "kvp9.", 5);
 	assert_int_equal(world_want(world, 2, &ticket, 1), KVPULL_ENOTICKET);
-	assert_non_null(strstr(world->warning, "(by its text)"));
+	assert_non_null(
+		strstr(world->lines.of[KVPULL_LOG_WARN], "(by its text)"));
 	assert_int_equal(world_counts(world).bad_tickets, 2);
 	world_close(world);
 }
@@ -207,7 +208,7 @@ UNIT_TEST(request_of_which_nothing_was_computed_is_not_held)
 				 world->scheduler, &finish, world->now_ns),
 			 KVPULL_FINISH_FREE);
 	assert_int_equal(finish.ticket_bytes, 0);
-	assert_string_equal(world->warning, "");
+	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], "");
 	assert_int_equal(world_counts(world).holds_live, 0);
 	world_close(world);
 }
@@ -235,7 +236,7 @@ UNIT_TEST(ticket_that_the_log_has_no_room_for_leaves_nothing)
 	capacity = room_leave(world, 1);
 	assert_int_equal(world_want(world, 1, &ticket, 1), KVPULL_EFULL);
 	assert_string_equal(
-		world->warning,
+		world->lines.of[KVPULL_LOG_WARN],
 		"no room for the ticket of request request-b: tickets_max 16 or step_log_mib 1 is reached");
 	assert_int_equal(
 		kvpull_scheduler_request_rejected(world->scheduler, ticket.text,
@@ -345,7 +346,7 @@ UNIT_TEST(earlier_clock_ends_nothing)
 	assert_int_equal(
 		kvpull_scheduler_has_pending(world->scheduler, world->now_ns),
 		KVPULL_PENDING_HOLDS);
-	assert_int_equal(world->errors_logged, 0);
+	assert_int_equal(world->lines.counts[KVPULL_LOG_ERROR], 0);
 	world_enter(world, 3, 50, 2);
 	assert_int_equal(world_finish(world, 3, KVPULL_FINISH_LENGTH, &second),
 			 KVPULL_FINISH_FREE);

@@ -399,12 +399,14 @@ UNIT_TEST(groups_that_the_engine_has_not_are_its_mistake)
 	assert_int_equal(kvpull_scheduler_allocated(world->scheduler,
 						    &allocation, world->now_ns),
 			 KVPULL_EINVAL);
-	assert_non_null(strstr(world->warning, "names 2 groups"));
+	assert_non_null(
+		strstr(world->lines.of[KVPULL_LOG_WARN], "names 2 groups"));
 	allocation.group_count = 0;
 	assert_int_equal(kvpull_scheduler_allocated(world->scheduler,
 						    &allocation, world->now_ns),
 			 KVPULL_EINVAL);
-	assert_non_null(strstr(world->warning, "names 0 groups"));
+	assert_non_null(
+		strstr(world->lines.of[KVPULL_LOG_WARN], "names 0 groups"));
 	allocation.group_count = 1;
 	assert_int_equal(kvpull_scheduler_allocated(world->scheduler,
 						    &allocation, world->now_ns),
@@ -423,7 +425,8 @@ UNIT_TEST(blocks_that_were_not_offered_are_said)
 
 	assert_int_equal(want(world, 1, &ticket, 64), 0);
 	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_EINVAL);
-	assert_non_null(strstr(world->warning, "did not offer"));
+	assert_non_null(
+		strstr(world->lines.of[KVPULL_LOG_WARN], "did not offer"));
 	world_close(world);
 }
 

@@ -428,9 +428,9 @@ UNIT_TEST(silent_rank_is_named_once)
 	assert_int_equal(
 		kvpull_scheduler_has_pending(world->scheduler, world->now_ns),
 		KVPULL_ERANK);
-	assert_int_equal(world->errors_logged, 1);
-	assert_non_null(strstr(world->last_error, "rank 1"));
-	assert_non_null(strstr(world->last_error, "request-a"));
+	assert_int_equal(world->lines.counts[KVPULL_LOG_ERROR], 1);
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_ERROR], "rank 1"));
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_ERROR], "request-a"));
 	world_hold_ended(world, 1, 1, KVPULL_END_EXPIRED);
 	world_settle(world);
 	assert_true(kvpull_scheduler_has_pending(world->scheduler,
@@ -458,7 +458,7 @@ UNIT_TEST(silence_of_an_old_hold_is_seen_behind_newer_ones)
 	assert_int_equal(
 		kvpull_scheduler_has_pending(world->scheduler, world->now_ns),
 		KVPULL_ERANK);
-	assert_non_null(strstr(world->last_error, "key 1 "));
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_ERROR], "key 1 "));
 	world_close(world);
 }
 

@@ -222,7 +222,8 @@ UNIT_TEST(blocks_that_are_taken_after_a_change_load_nothing)
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
 	change(world, 0);
 	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_EMISMATCH);
-	assert_non_null(strstr(world->warning, "weights or its adapter"));
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
+			       "weights or its adapter"));
 	world_step(world);
 	assert_int_equal(world_last(world, KVPULL_COMMAND_PULL)->command.reason,
 			 KVPULL_EMISMATCH);

@@ -39,7 +39,7 @@ UNIT_TEST(rank_speaks_for_itself_alone)
 		assert_int_equal(known_worker(world, 0), 700);
 		assert_int_equal(known_worker(world, 1), 701);
 	}
-	assert_string_equal(world->warning, "");
+	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], "");
 	assert_int_equal(world_counts(world).unknown_keys, 0);
 	world_close(world);
 }
@@ -83,7 +83,7 @@ UNIT_TEST(worker_is_not_known_by_the_rank_of_another_one)
 	stranger_says(world, 900, &info);
 	assert_int_equal(known_worker(world, 0), 900);
 	assert_string_equal(
-		world->warning,
+		world->lines.of[KVPULL_LOG_WARN],
 		"rank 0 has another worker: the old one's holds are ended and its pulls failed");
 	world_close(world);
 }

@@ -3,26 +3,6 @@
 #include "plugin/scheduler/scheduler_state.h"
 #include "tests/unit/scheduler/world.h"
 
-static char last_warning[KVPULL_LOG_LINE_BYTES];
-
-static void warning_keep(void *context, uint32_t level, const char *line)
-{
-	(void)context;
-	if (level == KVPULL_LOG_WARN)
-		(void)snprintf(last_warning, sizeof(last_warning), "%s", line);
-}
-
-/* A world that keeps its last warning. */
-static struct world *opened(const struct kvpull_config *config)
-{
-	struct world *world = world_open(config, 1, 9);
-
-	world->scheduler->own_log.write = warning_keep;
-	world->scheduler->own_log.level = KVPULL_LOG_WARN;
-	last_warning[0] = '\0';
-	return world;
-}
-
 UNIT_TEST(refused_pull_names_its_limit)
 {
 	struct kvpull_config config = world_config();
@@ -30,12 +10,12 @@ UNIT_TEST(refused_pull_names_its_limit)
 	struct world *world;
 
 	config.pull_blocks_max = 3;
-	world = opened(&config);
+	world = world_open(&config, 1, 9);
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
 	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_EFULL);
 	assert_string_equal(
-		last_warning,
+		world->lines.of[KVPULL_LOG_WARN],
 		"request request-b key 1 cannot be pulled: 4 blocks, pull_blocks_max is 3 (EFULL)");
 	world_close(world);
 }
@@ -48,7 +28,7 @@ UNIT_TEST(pull_that_leaves_out_a_block_is_refused)
 {
 	const struct kvpull_config config = world_config();
 	const struct world_ticket ticket = world_make_ticket(7);
-	struct world *world = opened(&config);
+	struct world *world = world_open(&config, 1, 9);
 	struct kvpull_blocks group = { .block_ids = world_local_blocks };
 	const struct kvpull_allocation allocation = {
 		.key = 1,
@@ -65,12 +45,12 @@ UNIT_TEST(pull_that_leaves_out_a_block_is_refused)
 		for (count = 1; count < 4 && first + count <= 4; count++) {
 			group.first_index = first;
 			group.block_count = count;
-			last_warning[0] = '\0';
+			world->lines.of[KVPULL_LOG_WARN][0] = '\0';
 			assert_int_equal(kvpull_scheduler_allocated(
 						 world->scheduler, &allocation,
 						 world->now_ns),
 					 KVPULL_EINVAL);
-			assert_non_null(strstr(last_warning,
+			assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
 					       "than those of its tokens"));
 		}
 	assert_int_equal(world_allocate(world, 1, 0, 4), 0);
@@ -84,19 +64,17 @@ UNIT_TEST(nothing_is_pulled_for_ranks_that_stay_unknown)
 	const struct world_ticket ticket = world_make_ticket(7);
 	struct world *world = world_open_silent(&config, 2, 9);
 
-	world->scheduler->own_log.write = warning_keep;
-	world->scheduler->own_log.level = KVPULL_LOG_WARN;
-	last_warning[0] = '\0';
 	world_tell_rank(world, 1);
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	assert_int_equal(world_want(world, 2, &ticket, 1), 0);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_WAIT);
 	world->now_ns += WORLD_LEASE_NS - 1;
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_WAIT);
-	assert_string_equal(last_warning, "");
+	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], "");
 	world->now_ns++;
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_NOTHING);
-	assert_non_null(strstr(last_warning, "1 of 2 ranks are unknown"));
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
+			       "1 of 2 ranks are unknown"));
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_WAIT);
 	world_tell_rank(world, 0);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_NOTHING);
@@ -110,18 +88,15 @@ UNIT_TEST(hold_that_waits_for_a_rank_is_told)
 	struct world *world = world_open_silent(&config, 2, 9);
 	struct world_ticket own;
 
-	world->scheduler->own_log.write = warning_keep;
-	world->scheduler->own_log.level = KVPULL_LOG_WARN;
-	last_warning[0] = '\0';
 	world_tell_rank(world, 1);
 	assert_int_equal(world_hold(world, 1, &own), KVPULL_FINISH_FREE);
 	assert_string_equal(
-		last_warning,
+		world->lines.of[KVPULL_LOG_WARN],
 		"request request-a key 1 is not held: 1 of 2 ranks are unknown: their workers registered no regions, or rank_info() was not told");
 	/* A line a second at most. */
-	last_warning[0] = '\0';
+	world->lines.of[KVPULL_LOG_WARN][0] = '\0';
 	assert_int_equal(world_hold(world, 2, &own), KVPULL_FINISH_FREE);
-	assert_string_equal(last_warning, "");
+	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], "");
 	world_tell_rank(world, 0);
 	assert_int_equal(world_hold(world, 3, &own), KVPULL_FINISH_HELD);
 	world_close(world);
@@ -132,14 +107,15 @@ static void digest_shown(const struct world_ticket *ticket, uint8_t byte,
 			 const char *words)
 {
 	const struct kvpull_config config = world_config();
-	struct world *world = opened(&config);
+	struct world *world = world_open(&config, 1, 9);
 
 	assert_int_equal(world_want(world, 1, ticket, byte), 0);
-	last_warning[0] = '\0';
+	world->lines.of[KVPULL_LOG_WARN][0] = '\0';
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_NOTHING);
 	assert_int_equal(world_counts(world).mismatches, 1);
-	if (!strstr(last_warning, words))
-		fail_msg("\"%s\" is not in: %s", words, last_warning);
+	if (!strstr(world->lines.of[KVPULL_LOG_WARN], words))
+		fail_msg("\"%s\" is not in: %s", words,
+			 world->lines.of[KVPULL_LOG_WARN]);
 	world_close(world);
 }
 
@@ -175,7 +151,7 @@ UNIT_TEST(refused_pull_names_the_log)
 	uint64_t key = 1;
 
 	config.max_holds = 131072;
-	world = opened(&config);
+	world = world_open(&config, 1, 9);
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
 	do {
@@ -185,7 +161,7 @@ UNIT_TEST(refused_pull_names_the_log)
 			 KVPULL_FINISH_HELD &&
 		 key < 131072);
 	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_EFULL);
-	assert_non_null(strstr(last_warning,
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
 			       "cannot be pulled: step_log_mib 1 is reached"));
 	world_close(world);
 }
@@ -200,7 +176,7 @@ UNIT_TEST(refused_hold_names_the_log)
 	uint32_t texts;
 
 	config.max_holds = 131072;
-	world = opened(&config);
+	world = world_open(&config, 1, 9);
 	do {
 		key++;
 		world_enter(world, key, 0, 1);
@@ -210,7 +186,7 @@ UNIT_TEST(refused_hold_names_the_log)
 	assert_true(key < 131072);
 	assert_int_equal(own.bytes, 0);
 	assert_non_null(strstr(
-		last_warning,
+		world->lines.of[KVPULL_LOG_WARN],
 		" is not held: step_log_mib 1 is reached: raise it, or look for a rank that takes no steps or whose results are not taken"));
 	/* A request that is not held keeps no text, either. */
 	texts = kvpull_index_pool_used(&world->scheduler->texts.pool);
@@ -226,13 +202,14 @@ UNIT_TEST(refused_pull_tells_of_its_ticket)
 {
 	const struct kvpull_config config = world_config();
 	const struct world_ticket ticket = world_make_short_ticket(7, 1);
-	struct world *world = opened(&config);
+	struct world *world = world_open(&config, 1, 9);
 
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
 	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_ETRUNCATED);
-	assert_non_null(strstr(
-		last_warning, "its ticket lacks the blocks asked for (ETRUNC"));
+	assert_non_null(
+		strstr(world->lines.of[KVPULL_LOG_WARN],
+		       "its ticket lacks the blocks asked for (ETRUNC"));
 	world_close(world);
 }
 
@@ -253,24 +230,25 @@ UNIT_TEST(label_is_one_line_of_a_log)
 
 	memset(request.prompt_digest, 1, sizeof(request.prompt_digest));
 	config.pull_blocks_max = 3;
-	world = opened(&config);
+	world = world_open(&config, 1, 9);
 	assert_int_equal(kvpull_scheduler_request_new(world->scheduler,
 						      &request, world->now_ns),
 			 0);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
 	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_EFULL);
-	assert_non_null(strstr(last_warning, "a?error: all is lost?[2J key 1"));
-	assert_null(strchr(last_warning, '\n'));
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
+			       "a?error: all is lost?[2J key 1"));
+	assert_null(strchr(world->lines.of[KVPULL_LOG_WARN], '\n'));
 	world_close(world);
 }
 
 static void refuses(const struct kvpull_config *config,
 		    const struct world_ticket *ticket, const char *why)
 {
-	struct world *world = opened(config);
+	struct world *world = world_open(config, 1, 9);
 
 	assert_int_equal(world_want(world, 1, ticket, 1), KVPULL_ENOTICKET);
-	assert_non_null(strstr(last_warning, why));
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN], why));
 	world_close(world);
 }
 
@@ -284,7 +262,7 @@ UNIT_TEST(refused_ticket_is_damaged_or_of_another_key)
 	struct world *producer;
 
 	keyed.key_set = 1;
-	producer = opened(&keyed);
+	producer = world_open(&keyed, 1, 9);
 	assert_int_equal(world_hold(producer, 1, &theirs), KVPULL_FINISH_HELD);
 	world_close(producer);
 	damaged.text[damaged.bytes / 2] ^= 1;
@@ -372,9 +350,9 @@ static int is_said(struct world *world, uint64_t key, const char *limit)
 {
 	struct world_ticket ticket;
 
-	last_warning[0] = '\0';
+	world->lines.of[KVPULL_LOG_WARN][0] = '\0';
 	assert_int_equal(world_hold(world, key, &ticket), KVPULL_FINISH_FREE);
-	return strstr(last_warning, limit) != NULL;
+	return strstr(world->lines.of[KVPULL_LOG_WARN], limit) != NULL;
 }
 
 UNIT_TEST(full_table_says_so_once_a_second)
@@ -384,7 +362,7 @@ UNIT_TEST(full_table_says_so_once_a_second)
 	struct world *world;
 
 	config.max_holds = 1;
-	world = opened(&config);
+	world = world_open(&config, 1, 9);
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
 	assert_true(is_said(world, 2, "max_holds"));
 	assert_false(is_said(world, 3, "max_holds"));
@@ -401,13 +379,14 @@ static int ticket_is_said(struct world *world, uint64_t key, int rejected)
 {
 	const struct world_ticket ticket = world_make_ticket(key);
 
-	last_warning[0] = '\0';
+	world->lines.of[KVPULL_LOG_WARN][0] = '\0';
 	assert_int_equal(rejected ? kvpull_scheduler_request_rejected(
 					    world->scheduler, ticket.text,
 					    ticket.bytes, world->now_ns) :
 				    world_want(world, key, &ticket, 1),
 			 KVPULL_EFULL);
-	return strncmp(last_warning, "no room for the ticket", 22) == 0;
+	return strncmp(world->lines.of[KVPULL_LOG_WARN],
+		       "no room for the ticket", 22) == 0;
 }
 
 UNIT_TEST(full_tables_of_a_consumer_say_so_once_a_second)
@@ -418,22 +397,24 @@ UNIT_TEST(full_tables_of_a_consumer_say_so_once_a_second)
 
 	config.tickets_max = 1;
 	config.requests_max = 4;
-	world = opened(&config);
+	world = world_open(&config, 1, 9);
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	assert_true(ticket_is_said(world, 2, 0));
 	assert_false(ticket_is_said(world, 3, 1));
 	world->now_ns += KVPULL_NS_PER_S;
 	assert_true(ticket_is_said(world, 3, 1));
-	assert_non_null(strstr(last_warning, "tickets_max 1"));
+	assert_non_null(
+		strstr(world->lines.of[KVPULL_LOG_WARN], "tickets_max 1"));
 	assert_false(ticket_is_said(world, 4, 0));
 	/* Requests: 1, 2 and 4 are known, though without a ticket. */
 	assert_false(ticket_is_said(world, 5, 0));
 	ticket = world_make_ticket(6);
 	assert_int_equal(world_want(world, 6, &ticket, 1), KVPULL_EFULL);
-	assert_non_null(strstr(last_warning, "requests_max 4"));
-	last_warning[0] = '\0';
+	assert_non_null(
+		strstr(world->lines.of[KVPULL_LOG_WARN], "requests_max 4"));
+	world->lines.of[KVPULL_LOG_WARN][0] = '\0';
 	assert_int_equal(world_want(world, 7, &ticket, 1), KVPULL_EFULL);
-	assert_string_equal(last_warning, "");
+	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], "");
 	world_close(world);
 }
 
@@ -441,7 +422,7 @@ UNIT_TEST(full_tables_of_a_consumer_say_so_once_a_second)
 UNIT_TEST(request_with_an_unknown_flag_is_refused)
 {
 	const struct kvpull_config config = world_config();
-	struct world *world = opened(&config);
+	struct world *world = world_open(&config, 1, 9);
 	struct kvpull_request request = { .key = 1,
 					  .flags = UINT32_C(1) << 31 };
 
@@ -463,25 +444,25 @@ UNIT_TEST(request_with_an_unknown_flag_is_refused)
 UNIT_TEST(key_that_is_held_is_no_new_request)
 {
 	const struct kvpull_config config = world_config();
-	struct world *world = opened(&config);
+	struct world *world = world_open(&config, 1, 9);
 	struct world_ticket ticket;
 
 	assert_int_equal(world_hold(world, 7, &ticket), KVPULL_FINISH_HELD);
 	world_enter(world, 7, 0, 1);
 	assert_string_equal(
-		last_warning,
+		world->lines.of[KVPULL_LOG_WARN],
 		"request request-a is neither held nor pulled: its key 7 is still that of a hold: use a key again after its SENT");
-	last_warning[0] = '\0';
+	world->lines.of[KVPULL_LOG_WARN][0] = '\0';
 	world_enter(world, 7, 0, 1);
-	assert_string_equal(last_warning, "");
+	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], "");
 	world->now_ns += 1000 * KVPULL_NS_PER_MS;
 	world_enter(world, 7, 0, 1);
-	assert_string_not_equal(last_warning, "");
-	last_warning[0] = '\0';
+	assert_string_not_equal(world->lines.of[KVPULL_LOG_WARN], "");
+	world->lines.of[KVPULL_LOG_WARN][0] = '\0';
 	/* A request that is known is no mistake. */
 	world->now_ns += 1000 * KVPULL_NS_PER_MS;
 	world_enter(world, 8, 0, 1);
 	world_enter(world, 8, 0, 1);
-	assert_string_equal(last_warning, "");
+	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], "");
 	world_close(world);
 }

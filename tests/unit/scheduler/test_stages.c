@@ -66,12 +66,13 @@ UNIT_TEST(layer_without_a_rank_is_refused_by_name)
 	info.stage.layer_first = 7;
 	assert_int_equal(told(world, &info), KVPULL_EINVAL);
 	assert_non_null(strstr(
-		world->last_error,
+		world->lines.of[KVPULL_LOG_ERROR],
 		"rank 4 is refused: layers that no rank has: rank 2 of 6 has layers 3 to 5, and rank 4 has 7 to 8"));
 	info.stage.layer_first = 6;
 	info.stage.layer_end = 8;
 	assert_int_equal(told(world, &info), KVPULL_EINVAL);
-	assert_non_null(strstr(world->last_error, "the layers behind them"));
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_ERROR],
+			       "the layers behind them"));
 	info = rank_of(world, 5);
 	assert_int_equal(told(world, &info), 0);
 	assert_int_equal(kvpull_scheduler_ranks_missing(world->scheduler), 1);
@@ -92,12 +93,13 @@ UNIT_TEST(layer_of_two_stages_is_refused_by_name)
 	info.stage.layer_end = 4;
 	assert_int_equal(told(world, &info), KVPULL_EINVAL);
 	assert_non_null(strstr(
-		world->last_error,
+		world->lines.of[KVPULL_LOG_ERROR],
 		"rank 0 is refused: layers that two stages have: rank 0 of 6 has layers 0 to 3, and rank 2 has 3 to 5"));
 	info = rank_of(world, 3);
 	info.stage.layer_end = 7;
 	assert_int_equal(told(world, &info), KVPULL_EINVAL);
-	assert_non_null(strstr(world->last_error, "ranks of one stage"));
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_ERROR],
+			       "ranks of one stage"));
 	world_close(world);
 }
 
@@ -142,7 +144,7 @@ UNIT_TEST(rank_of_another_number_of_stages_is_refused)
 	info.stage.pp_size = 2;
 	assert_int_equal(told(world, &info), KVPULL_EINVAL);
 	assert_non_null(strstr(
-		world->last_error,
+		world->lines.of[KVPULL_LOG_ERROR],
 		"rank 0 of 6 in 2 stages refused: ours are 6 in 3, or its model record differs"));
 	world_close(world);
 }

@@ -4,20 +4,6 @@
 __attribute__((weak)) uint32_t world_groups = 1;
 __attribute__((weak)) uint32_t world_group_kinds[KVPULL_GROUPS_MAX];
 
-void world_log(void *context, uint32_t level, const char *message)
-{
-	struct world *world = (struct world *)context;
-
-	if (level == KVPULL_LOG_WARN)
-		(void)snprintf(world->warning, sizeof(world->warning), "%s",
-			       message);
-	if (level != KVPULL_LOG_ERROR)
-		return;
-	world->errors_logged++;
-	(void)snprintf(world->last_error, sizeof(world->last_error), "%s",
-		       message);
-}
-
 struct kvpull_config world_config(void)
 {
 	return (struct kvpull_config){
@@ -110,9 +96,8 @@ struct world *world_open_stages(const struct kvpull_config *config,
 	world->rank_count = rank_count;
 	world->pp_size = world->compat.layer_count = pp_size;
 	world->now_ns = KVPULL_NS_PER_S;
-	world->log = (struct kvpull_log){ .write = world_log,
-					  .context = world,
-					  .level = KVPULL_LOG_WARN };
+	world->log = lines_from(KVPULL_LOG_WARN);
+	world->log.context = &world->lines;
 	world->compat.group_count = world_groups;
 	for (group = 0; group < world_groups; group++)
 		world->compat.groups[group] = (struct kvpull_group){

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "plugin/scheduler/scheduler.h"
 #include "tests/lib/inside.h"
+#include "tests/lib/lines.h"
 #include "tests/lib/unit.h"
 
 #define WORLD_RANKS_MAX 6u
@@ -56,13 +57,11 @@ struct world {
 	uint32_t pp_size;
 	uint32_t seen_count;
 	uint32_t blind; /* 1: nothing is written down */
-	uint32_t errors_logged;
-	char last_error[KVPULL_LOG_LINE_BYTES];
 	struct kvpull_step_scratch scratch;
 	struct world_rank ranks[WORLD_RANKS_MAX];
 	struct world_seen seen[WORLD_SEEN_MAX];
 	uint8_t bytes[WORLD_BYTES];
-	char warning[512]; /* the last one */
+	struct lines lines;
 };
 
 struct world_ticket {
@@ -70,7 +69,6 @@ struct world_ticket {
 	size_t bytes;
 };
 
-void world_log(void *context, uint32_t level, const char *message);
 struct kvpull_config world_config(void);
 struct kvpull_rank_info world_rank_info(const struct world *world,
 					uint32_t rank);

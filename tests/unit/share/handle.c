@@ -19,16 +19,6 @@ int clock_gettime(clockid_t id, struct timespec *now)
 	return 0;
 }
 
-static void log_line(void *context, uint32_t level, const char *message)
-{
-	char *text = context;
-	const size_t used = strlen(text);
-	const size_t room = sizeof(((struct handle_world *)NULL)->said[0]);
-
-	if (level == KVPULL_LOG_WARN)
-		(void)snprintf(text + used, room - used, "%s\n", message);
-}
-
 void handle_begin(struct handle_world *world, const char *more)
 {
 	memset(world, 0, sizeof(*world));
@@ -80,8 +70,9 @@ struct kvpull_reader *handle_open(struct handle_world *world, uint32_t who,
 	const struct kvpull_reader_naming naming =
 		handle_naming(&model, weights);
 	const struct kvpull_host host = { .struct_size = sizeof(host),
-					  .context = world->said[who],
-					  .log = log_line };
+					  .context = &world->heard[who],
+					  .log = lines_keep,
+					  .log_level = KVPULL_LOG_WARN };
 	const struct kvpull_reader_params params = {
 		.struct_size = sizeof(params),
 		.host = &host,
@@ -92,7 +83,7 @@ struct kvpull_reader *handle_open(struct handle_world *world, uint32_t who,
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	struct kvpull_reader *opened = NULL;
 
-	world->said[who][0] = '\0';
+	world->heard[who] = (struct lines){ 0 };
 	if (world->ops->open(&params, &opened, &detail))
 		fail_msg("open: %s", detail.message);
 	return opened;

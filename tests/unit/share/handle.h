@@ -31,7 +31,7 @@ struct handle_world {
 	struct world world; /* the folder; p: the false owner's route */
 	const struct kvpull_reader_ops *ops;
 	char config[256];
-	char said[2][8192]; /* warnings of owner and reader */
+	struct lines heard[2]; /* of owner and reader */
 	struct kvpull_reader *owner;
 	struct kvpull_reader *reader;
 	struct kvpull_memory memory;

@@ -379,7 +379,7 @@ UNIT_TEST_WITH(a_refusal_at_any_time_is_final_and_named, setup, teardown)
 	world.caller = false_event(&world, KVPULL_EVENT_CALLER_UP).index;
 	false_refuse(&world, KVPULL_EAUTH);
 	expect_gone(KVPULL_EAUTH);
-	assert_non_null(strstr(world.said[1], "mood is bad there"));
+	assert_non_null(strstr(world.heard[1].all, "mood is bad there"));
 	(void)false_event(&world, KVPULL_EVENT_CALLER_DOWN);
 	handle_add(&world, "shm:false");
 	false_challenge(&world);
@@ -457,7 +457,7 @@ UNIT_TEST_WITH(an_owner_without_room_is_called_until_it_has_some, setup,
 	refused_for_long(KVPULL_EAGAIN);
 	false_connect(&world);
 	/* The reader logs the first refusal in a row, and no other. */
-	said = strstr(world.said[1], "mood is bad there");
+	said = strstr(world.heard[1].all, "mood is bad there");
 	assert_non_null(said);
 	assert_null(strstr(said + 1, "mood is bad there"));
 }
@@ -561,7 +561,7 @@ UNIT_TEST_WITH(an_owner_of_another_user_is_told_nothing, setup, teardown)
 			   handle_link(&world)->peer.route, &event,
 			   kvpull_clock_ns());
 	expect_gone(KVPULL_EAUTH);
-	assert_non_null(strstr(world.said[1], "is not asked: its user"));
+	assert_non_null(strstr(world.heard[1].all, "is not asked: its user"));
 	(void)false_event(&world, KVPULL_EVENT_CALLER_UP);
 	/* No hello came. */
 	(void)false_event(&world, KVPULL_EVENT_CALLER_DOWN);

@@ -266,7 +266,8 @@ UNIT_TEST_WITH(who_says_hello_again_is_let_go, setup, teardown)
 		assert_int_equal(world.owner->callers.in_count, 0);
 		(void)next_event(KVPULL_EVENT_PEER_DOWN);
 	}
-	assert_non_null(strstr(world.said[0], " is closed: after its welcome"));
+	assert_non_null(
+		strstr(world.heard[0].all, " is closed: after its welcome"));
 	newcomer_is_served();
 }
 
@@ -285,7 +286,7 @@ UNIT_TEST_WITH(a_caller_of_another_user_is_let_in_nowhere, setup, teardown)
 			     kvpull_clock_ns());
 	assert_int_equal(refused_with(), KVPULL_EAUTH);
 	assert_int_equal(world.owner->callers.in_count, 0);
-	assert_non_null(strstr(world.said[0], "reader refused: uid"));
+	assert_non_null(strstr(world.heard[0].all, "reader refused: uid"));
 	(void)peer;
 }
 
@@ -328,7 +329,7 @@ UNIT_TEST_WITH(a_full_owner_says_so_once_a_second, setup_for_one, teardown)
 	const uint64_t began_ns = kvpull_clock_ns();
 	const char *said;
 	uint64_t seconds;
-	uint32_t lines = 0;
+	uint32_t count = 0;
 	uint32_t peer;
 	uint32_t turn;
 
@@ -339,11 +340,11 @@ UNIT_TEST_WITH(a_full_owner_says_so_once_a_second, setup_for_one, teardown)
 		say(peer, bytes, hello_make());
 		assert_int_equal(refused_with(), KVPULL_EFULL);
 	}
-	for (said = world.said[0];
+	for (said = world.heard[0].all;
 	     (said = strstr(said, "reader refused: consumers_max")); said++)
-		lines++;
+		count++;
 	seconds = (kvpull_clock_ns() - began_ns) / KVPULL_NS_PER_S;
-	assert_in_range(lines, 1, seconds + 1);
+	assert_in_range(count, 1, seconds + 1);
 }
 
 UNIT_TEST_WITH(a_reader_that_refuses_us_is_let_go, setup, teardown)
@@ -358,7 +359,8 @@ UNIT_TEST_WITH(a_reader_that_refuses_us_is_let_go, setup, teardown)
 	owner_turns(200);
 	assert_int_equal(world.owner->callers.in_count, 0);
 	(void)next_event(KVPULL_EVENT_PEER_DOWN);
-	assert_non_null(strstr(world.said[0], "refused us: mood is bad there"));
+	assert_non_null(
+		strstr(world.heard[0].all, "refused us: mood is bad there"));
 }
 
 UNIT_TEST_WITH(callers_that_never_say_hello_end_by_themselves, setup_hasty,
@@ -466,7 +468,7 @@ UNIT_TEST_WITH(readers_are_let_go_when_the_share_ends, setup, teardown)
 	/* The readers call again, and get the reason. */
 	handle_until(&world, KVPULL_PEER_GONE);
 	assert_int_equal(handle_settle(&world), KVPULL_EPEER);
-	assert_non_null(strstr(world.said[1], "share is ended there"));
+	assert_non_null(strstr(world.heard[1].all, "share is ended there"));
 	/* And so is who was asked before. */
 	say(asked, bytes, hello_make());
 	assert_true(refused_with() < 0);

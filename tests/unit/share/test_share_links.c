@@ -301,12 +301,12 @@ UNIT_TEST_WITH(an_address_that_no_owner_gives_is_refused, setup, teardown)
 	uint32_t i;
 
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		world.said[1][0] = '\0';
+		world.heard[1] = (struct lines){ 0 };
 		assert_int_equal(
 			world.ops->peer_add(world.reader, bad[i], &peer),
 			KVPULL_EINVAL);
-		assert_non_null(strstr(world.said[1], "is refused"));
-		assert_null(strpbrk(world.said[1], "\x1b"));
+		assert_non_null(strstr(world.heard[1].all, "is refused"));
+		assert_null(strpbrk(world.heard[1].all, "\x1b"));
 	}
 }
 

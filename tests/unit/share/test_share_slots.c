@@ -328,7 +328,7 @@ static void expect_full(void)
 	(void)handle_fill(&world, 0, 1);
 	disk_becomes("/dev/full");
 	assert_int_equal(spill(0, 1), KVPULL_EREAD);
-	assert_non_null(strstr(world.said[0], "No space left"));
+	assert_non_null(strstr(world.heard[0].all, "No space left"));
 	assert_int_equal(codes[0], KVPULL_EREAD);
 	/* The key is in memory, and its slot is free. */
 	assert_int_equal(probe(1, places, &record), 1);

@@ -50,13 +50,6 @@ int __wrap_kvpull_fabric_load(struct kvpull_fabric *fabric,
 	return 0;
 }
 
-static void log_line(void *context, uint32_t level, const char *message)
-{
-	(void)context;
-	if (level <= KVPULL_LOG_INFO && getenv("KVPULL_TEST_LOG"))
-		printf("%u %s\n", level, message);
-}
-
 static struct kvpull_reader *open_one(const char *engine_id)
 {
 	const struct kvpull_model model = { .struct_size = sizeof(model),
@@ -68,7 +61,7 @@ static struct kvpull_reader *open_one(const char *engine_id)
 		.struct_size = sizeof(naming), .model = &model, .hash = "sha256"
 	};
 	const struct kvpull_host host = { .struct_size = sizeof(host),
-					  .log = log_line };
+					  .log = lines_keep };
 	char config[256];
 	const struct kvpull_reader_params params = {
 		.struct_size = sizeof(params),

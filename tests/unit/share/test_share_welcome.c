@@ -116,8 +116,8 @@ UNIT_TEST_WITH(welcome_of_a_kind_of_later_versions_is_refused_by_version, setup,
 					   &world.world.ring),
 			 0);
 	assert_int_equal(handle_settle(&world), KVPULL_EVERSION);
-	assert_non_null(
-		strstr(world.said[1], "wire version (by message kind) is "));
+	assert_non_null(strstr(world.heard[1].all,
+			       "wire version (by message kind) is "));
 	event = false_event(&world, KVPULL_EVENT_CALLER_MESSAGE);
 	assert_int_equal(kvpull_handshake_get_refusal(
 				 event.data, event.data_bytes, &refusal),

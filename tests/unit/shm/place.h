@@ -18,19 +18,7 @@ struct place {
 	struct kvpull_folder folder;
 	struct kvpull_log log;
 	uint32_t fds_at_start;
-	uint32_t lines;
-	uint32_t level;
-	char said[KVPULL_LOG_LINE_BYTES];
 };
-
-static inline void place_hear(void *context, uint32_t level, const char *line)
-{
-	struct place *place = context;
-
-	place->lines++;
-	place->level = level;
-	(void)snprintf(place->said, sizeof(place->said), "%s", line);
-}
 
 static inline void place_begin(struct place *place)
 {
@@ -39,9 +27,8 @@ static inline void place_begin(struct place *place)
 	(void)snprintf(place->path, sizeof(place->path),
 		       "/tmp/kvpull-test-XXXXXX");
 	assert_non_null(mkdtemp(place->path));
-	place->log = (struct kvpull_log){ .write = place_hear,
-					  .context = place,
-					  .level = KVPULL_LOG_WARN };
+	lines_forget();
+	place->log = lines_from(KVPULL_LOG_WARN);
 	place->folder = (struct kvpull_folder){ .path = place->path, .fd = -1 };
 	assert_int_equal(kvpull_folder_open(&place->folder, &place->log), 0);
 }
@@ -55,17 +42,16 @@ static inline void place_end(struct place *place)
 }
 
 /* A call with that row's refusal returned `code`: it and its line are right. */
-static inline void row_check(struct place *place, const struct row *row,
-			     int code, uint32_t level)
+static inline void row_check(const struct row *row, int code, uint32_t level)
 {
 	assert_int_equal(refuse_end(), 1);
 	assert_int_equal(code, row->code);
-	assert_int_equal(place->lines, row->said[0] ? 1 : 0);
+	assert_int_equal(lines.bad_count, row->said[0] ? 1 : 0);
 	if (row->said[0]) {
-		assert_non_null(strstr(place->said, row->said));
-		assert_int_equal(place->level, level);
+		assert_non_null(strstr(lines.bad, row->said));
+		assert_int_equal(lines.level, level);
 	}
-	place->lines = 0;
+	lines_forget();
 }
 
 #endif /* KVPULL_TESTS_UNIT_SHM_PLACE */

@@ -13,6 +13,7 @@
 
 #include "kvpull/connector.h"
 #include "shm/copy_choice.h"
+#include "tests/lib/lines.h"
 #include "tests/lib/unit.h"
 
 #define STRANGER 12345u
@@ -22,23 +23,7 @@ struct world {
 	char path[96];
 	struct kvpull_folder folder;
 	struct kvpull_log log;
-	char line[KVPULL_LOG_LINE_BYTES];   /* the last one */
-	char choice[KVPULL_LOG_LINE_BYTES]; /* what was chosen */
-	uint32_t info, warnings, errors;
 };
-
-static void line_take(void *context, uint32_t level, const char *message)
-{
-	struct world *world = context;
-
-	(void)snprintf(world->line, sizeof(world->line), "%s", message);
-	if (!strncmp(message, "copy routines:", 14))
-		(void)snprintf(world->choice, sizeof(world->choice), "%s",
-			       message);
-	world->info += level == KVPULL_LOG_INFO;
-	world->warnings += level == KVPULL_LOG_WARN;
-	world->errors += level == KVPULL_LOG_ERROR;
-}
 
 static int up(void **state)
 {
@@ -46,9 +31,8 @@ static int up(void **state)
 
 	world = (struct world){ .dir = "/tmp/kvpull-test-XXXXXX",
 				.folder = { .path = world.dir, .fd = -1 },
-				.log = { .write = line_take,
-					 .context = &world,
-					 .level = KVPULL_LOG_INFO } };
+				.log = lines_from(KVPULL_LOG_INFO) };
+	lines_forget();
 	/* The mode is then the one that a test gives its file. */
 	(void)umask(022);
 	if (!mkdtemp(world.dir))
@@ -95,10 +79,10 @@ static struct kvpull_copy_choices choose(struct world *world)
 	const struct kvpull_copy_params params = { .folder = &world->folder };
 	struct kvpull_copy_choices choices;
 
-	world->info = world->warnings = world->errors = 0;
+	lines_forget();
 	assert_int_equal(kvpull_copy_choose(&params, &choices, &world->log), 0);
-	assert_int_equal(world->info, 1);
-	assert_int_equal(world->errors, 0);
+	assert_int_equal(lines.counts[KVPULL_LOG_INFO], 1);
+	assert_int_equal(lines.counts[KVPULL_LOG_ERROR], 0);
 	return choices;
 }
 
@@ -108,8 +92,8 @@ static void is_remembered(struct world *world)
 	const struct kvpull_copy_choices choices = choose(world);
 
 	assert_memory_equal(&choices, &wanted, sizeof(wanted));
-	assert_int_equal(world->warnings, 0);
-	assert_non_null(strstr(world->line, "remembered"));
+	assert_int_equal(lines.counts[KVPULL_LOG_WARN], 0);
+	assert_non_null(strstr(lines.last, "remembered"));
 }
 
 /* A log line has the path and this reason, and then the default is used. */
@@ -117,16 +101,16 @@ static void is_ignored(struct world *world, const char *why)
 {
 	struct kvpull_copy_choices choices = unusual();
 
-	world->warnings = 0;
+	lines_forget();
 	assert_int_equal(
 		kvpull_copy_choice_load(&world->folder, &choices, &world->log),
 		KVPULL_EROUTE);
-	assert_int_equal(world->warnings, 1);
-	if (!strstr(world->line, why) || !strstr(world->line, world->path))
-		fail_msg("\"%s\" does not say \"%s\"", world->line, why);
+	assert_int_equal(lines.counts[KVPULL_LOG_WARN], 1);
+	if (!strstr(lines.last, why) || !strstr(lines.last, world->path))
+		fail_msg("\"%s\" does not say \"%s\"", lines.last, why);
 	(void)choose(world);
-	assert_int_equal(world->warnings, 1);
-	assert_non_null(strstr(world->line, "by default"));
+	assert_int_equal(lines.counts[KVPULL_LOG_WARN], 1);
+	assert_non_null(strstr(lines.last, "by default"));
 }
 
 static size_t file_get(const struct world *world, char *text, size_t capacity)
@@ -172,9 +156,9 @@ TEST(without_a_file_the_default_is_used)
 	struct world *world = *state;
 	const struct kvpull_copy_choices choices = choose(world);
 
-	assert_int_equal(world->warnings, 0);
-	assert_non_null(strstr(world->line, "by default"));
-	assert_non_null(strstr(world->line, choices.routines[0]->name));
+	assert_int_equal(lines.counts[KVPULL_LOG_WARN], 0);
+	assert_non_null(strstr(lines.last, "by default"));
+	assert_non_null(strstr(lines.last, choices.routines[0]->name));
 	/* Where others are copied in lanes, short spans are not. */
 	assert_int_equal(strstr(choices.routines[KVPULL_COPY_1K]->name,
 				"-nt-next") != NULL,
@@ -305,8 +289,8 @@ TEST(save_that_fails_leaves_nothing)
 	assert_int_equal(
 		kvpull_copy_choice_save(&world->folder, &choices, &world->log),
 		KVPULL_EDEVICE);
-	assert_int_equal(world->errors, 1);
-	assert_non_null(strstr(world->line, world->path));
+	assert_int_equal(lines.counts[KVPULL_LOG_ERROR], 1);
+	assert_non_null(strstr(lines.last, world->path));
 	/* down() finds an empty folder. */
 }
 
@@ -322,12 +306,12 @@ TEST(routine_can_be_named)
 	assert_int_equal(kvpull_copy_choose(&params, &choices, &world->log), 0);
 	for (class = 0; class < KVPULL_COPY_CLASSES; class ++)
 		assert_string_equal(choices.routines[class]->name, "memcpy");
-	assert_non_null(strstr(world->line, "as copy_routine says"));
+	assert_non_null(strstr(lines.last, "as copy_routine says"));
 	params.routine = "no-such";
 	assert_int_equal(kvpull_copy_choose(&params, &choices, &world->log),
 			 KVPULL_EINVAL);
-	assert_int_equal(world->errors, 1);
-	assert_non_null(strstr(world->line, "no-such"));
+	assert_int_equal(lines.counts[KVPULL_LOG_ERROR], 1);
+	assert_non_null(strstr(lines.last, "no-such"));
 }
 
 /* Through the ABI: what the key says, and what the folder remembers. */
@@ -343,8 +327,7 @@ static int worker_open(struct world *world, const char *routine,
 						   .head_count = 1,
 						   .head_bytes = 64 };
 	const struct kvpull_host host = { .struct_size = sizeof(host),
-					  .log = line_take,
-					  .context = world,
+					  .log = lines_keep,
 					  .log_level = KVPULL_LOG_INFO };
 	char config[256];
 	const struct kvpull_open_params params = {
@@ -368,6 +351,7 @@ static int worker_open(struct world *world, const char *routine,
 		       world->dir, routine);
 	*detail =
 		(struct kvpull_error_detail){ .struct_size = sizeof(*detail) };
+	lines_forget();
 	code = ops->open(&params, &worker, detail);
 	ops->close(worker);
 	return code;
@@ -381,15 +365,15 @@ TEST(open_says_what_it_uses)
 	assert_int_equal(worker_open(world, "no-such", &detail), KVPULL_EINVAL);
 	assert_non_null(strstr(detail.message, "no-such"));
 	assert_int_equal(worker_open(world, "memcpy", &detail), 0);
-	assert_non_null(strstr(world->choice, "as copy_routine says"));
+	assert_true(lines_said("as copy_routine says"));
 	assert_int_equal(worker_open(world, "", &detail), 0);
-	assert_non_null(strstr(world->choice, "by default"));
+	assert_true(lines_said("by default"));
 	remember(world);
 	assert_int_equal(worker_open(world, "", &detail), 0);
-	assert_non_null(strstr(world->choice, "remembered"));
+	assert_true(lines_said("remembered"));
 	/* No folder, no memory: the first worker makes it later. */
 	down(state);
 	assert_int_equal(worker_open(world, "", &detail), 0);
-	assert_non_null(strstr(world->choice, "by default"));
+	assert_true(lines_said("by default"));
 	assert_int_equal(mkdir(world->dir, 0700), 0);
 }

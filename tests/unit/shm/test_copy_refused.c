@@ -15,6 +15,7 @@
 #include "shm/copy.h"
 #include "shm/copy_choice.h"
 #include "shm/folder.h"
+#include "tests/lib/lines.h"
 #include "tests/lib/refuse.h"
 #include "tests/unit/shm/copies.h"
 
@@ -48,27 +49,13 @@ static struct {
 	char path[64];
 	char file[128];
 	struct kvpull_folder folder;
-	uint32_t errors;
-	uint32_t warnings;
-	char said[KVPULL_LOG_LINE_BYTES];
 } place;
-
-static void hear(void *context, uint32_t level, const char *line)
-{
-	(void)context;
-	place.errors += level == KVPULL_LOG_ERROR;
-	place.warnings += level == KVPULL_LOG_WARN;
-	if (level <= KVPULL_LOG_WARN)
-		(void)snprintf(place.said, sizeof(place.said), "%s", line);
-}
-
-static const struct kvpull_log heard = { .write = hear,
-					 .level = KVPULL_LOG_INFO };
 
 static int up(void **state)
 {
 	(void)state;
 	memset(&place, 0, sizeof(place));
+	lines_forget();
 	(void)snprintf(place.path, sizeof(place.path),
 		       "/tmp/kvpull-test-XXXXXX");
 	if (!mkdtemp(place.path))
@@ -76,7 +63,7 @@ static int up(void **state)
 	(void)snprintf(place.file, sizeof(place.file), "%s/%s", place.path,
 		       KVPULL_COPY_CHOICE_FILE);
 	place.folder = (struct kvpull_folder){ .path = place.path, .fd = -1 };
-	return kvpull_folder_open(&place.folder, &heard);
+	return kvpull_folder_open(&place.folder, &lines_log);
 }
 
 /* Nothing but the file is in the folder. */
@@ -122,20 +109,21 @@ TEST(choice_that_cannot_be_written_leaves_no_file)
 			       rows[at].refused.error);
 		is_full = rows[at].is_full;
 		assert_int_equal(kvpull_copy_choice_save(&place.folder,
-							 &choices, &heard),
+							 &choices, &lines_log),
 				 KVPULL_EDEVICE);
 		is_full = 0;
 		assert_int_equal(refuse_end(), rows[at].refused.call != NULL);
-		assert_int_equal(place.errors, at + 1);
+		assert_int_equal(lines.counts[KVPULL_LOG_ERROR], at + 1);
 		assert_int_equal(
-			strncmp(place.said, place.file, strlen(place.file)), 0);
-		assert_non_null(strstr(place.said, rows[at].said));
+			strncmp(lines.bad, place.file, strlen(place.file)), 0);
+		assert_non_null(strstr(lines.bad, rows[at].said));
 		assert_int_equal(fds_open(), fds);
 		assert_int_equal(lstat(place.file, &status), -1);
 		/* down() sees that no other file is there. */
 	}
 	assert_int_equal(
-		kvpull_copy_choice_save(&place.folder, &choices, &heard), 0);
+		kvpull_copy_choice_save(&place.folder, &choices, &lines_log),
+		0);
 	assert_int_equal(fds_open(), fds);
 }
 
@@ -154,31 +142,32 @@ TEST(choice_that_cannot_be_read_is_ignored)
 	const uint32_t fds = fds_open();
 	size_t at;
 
-	assert_int_equal(kvpull_copy_choice_save(&place.folder, &saved, &heard),
-			 0);
+	assert_int_equal(
+		kvpull_copy_choice_save(&place.folder, &saved, &lines_log), 0);
 	for (at = 0; at < sizeof(rows) / sizeof(rows[0]); at++) {
 		char said[256];
 
 		refuse(rows[at].refused.call, 0, rows[at].refused.error);
 		assert_int_equal(kvpull_copy_choice_load(&place.folder,
-							 &choices, &heard),
+							 &choices, &lines_log),
 				 KVPULL_EROUTE);
 		assert_int_equal(refuse_end(), 1);
-		assert_int_equal(place.warnings, at + 1);
+		assert_int_equal(lines.counts[KVPULL_LOG_WARN], at + 1);
 		(void)snprintf(said, sizeof(said), "%s is ignored: %s",
 			       place.file, rows[at].why);
-		assert_int_equal(strncmp(place.said, said, strlen(said)), 0);
+		assert_int_equal(strncmp(lines.bad, said, strlen(said)), 0);
 		assert_int_equal(fds_open(), fds);
 	}
 	/* Where there is none nothing is said. */
 	refuse("openat", 0, ENOENT);
 	assert_int_equal(
-		kvpull_copy_choice_load(&place.folder, &choices, &heard),
+		kvpull_copy_choice_load(&place.folder, &choices, &lines_log),
 		KVPULL_EROUTE);
 	assert_int_equal(refuse_end(), 1);
-	assert_int_equal(place.warnings, 3);
+	assert_int_equal(lines.counts[KVPULL_LOG_WARN], 3);
 	assert_int_equal(
-		kvpull_copy_choice_load(&place.folder, &choices, &heard), 0);
+		kvpull_copy_choice_load(&place.folder, &choices, &lines_log),
+		0);
 	assert_memory_equal(&choices, &saved, sizeof(saved));
 }
 
@@ -198,21 +187,22 @@ TEST(fewer_copy_threads_are_said_and_copy_alone)
 		struct kvpull_copy *copy;
 		char said[96];
 
-		place.warnings = 0;
-		kvpull_arena_init(&arena, &heard);
+		lines_forget();
+		kvpull_arena_init(&arena, &lines_log);
 		refuse("pthread_create", started, EAGAIN);
 		assert_int_equal(
-			kvpull_copy_open(&copy, &params, &arena, &heard), 0);
+			kvpull_copy_open(&copy, &params, &arena, &lines_log),
+			0);
 		assert_int_equal(refuse_end(), started < 3);
 		assert_int_equal(kvpull_copy_threads(copy), started);
-		assert_int_equal(place.warnings, started < 3);
+		assert_int_equal(lines.counts[KVPULL_LOG_WARN], started < 3);
 		(void)snprintf(
 			said, sizeof(said),
 			"%u of 3 copy threads, so that large pulls are slower: Resource",
 			started);
 		if (started < 3)
-			assert_int_equal(
-				strncmp(place.said, said, strlen(said)), 0);
+			assert_int_equal(strncmp(lines.bad, said, strlen(said)),
+					 0);
 		kvpull_copy_close(copy);
 		kvpull_arena_fini(&arena);
 	}
@@ -231,14 +221,14 @@ TEST(choice_has_at_most_512_bytes)
 	assert_int_equal(write(fd, text, KVPULL_COPY_CHOICE_BYTES_MAX),
 			 KVPULL_COPY_CHOICE_BYTES_MAX);
 	assert_int_equal(
-		kvpull_copy_choice_load(&place.folder, &choices, &heard),
+		kvpull_copy_choice_load(&place.folder, &choices, &lines_log),
 		KVPULL_EROUTE);
-	assert_non_null(strstr(place.said, "it is damaged"));
+	assert_non_null(strstr(lines.bad, "it is damaged"));
 	assert_int_equal(write(fd, text, 1), 1);
 	assert_int_equal(
-		kvpull_copy_choice_load(&place.folder, &choices, &heard),
+		kvpull_copy_choice_load(&place.folder, &choices, &lines_log),
 		KVPULL_EROUTE);
-	assert_non_null(strstr(place.said, "it is too large"));
+	assert_non_null(strstr(lines.bad, "it is too large"));
 	(void)close(fd);
 }
 

@@ -79,7 +79,7 @@ UNIT_TEST(message_that_is_not_sent_is_told_by_its_cause)
 
 		refuse(row->refused.call, row->refused.skip,
 		       row->refused.error);
-		row_check(&place, row,
+		row_check(row,
 			  kvpull_endpoint_send(ends[0], &message, &place.log),
 			  row->code == KVPULL_EPROTO ? KVPULL_LOG_ERROR :
 						       KVPULL_LOG_WARN);
@@ -114,11 +114,11 @@ UNIT_TEST(message_of_the_largest_packet_is_sent_and_no_larger_one)
 	assert_int_equal(kvpull_endpoint_receive(ends[1], bytes, NULL, NULL),
 			 KVPULL_PACKET_BYTES_MAX);
 	assert_memory_equal(bytes, "word\7", 5);
-	assert_int_equal(place.lines, 0);
+	assert_int_equal(lines.bad_count, 0);
 	message.byte_count++;
 	assert_int_equal(kvpull_endpoint_send(ends[0], &message, &place.log),
 			 KVPULL_EPROTO);
-	assert_string_equal(place.said,
+	assert_string_equal(lines.bad,
 			    "handshake message of 65533 bytes: limit 65536");
 	message.byte_count = 0;
 	assert_int_equal(kvpull_endpoint_send(ends[0], &message, &place.log),
@@ -338,7 +338,7 @@ UNIT_TEST(wait_without_descriptors_is_refused)
 	refuse("epoll_create1", 0, EMFILE);
 	assert_int_equal(kvpull_wait_open(&wait, &place.log), KVPULL_EDEVICE);
 	assert_int_equal(refuse_end(), 1);
-	assert_non_null(strstr(place.said, "epoll: Too many open files"));
+	assert_non_null(strstr(lines.bad, "epoll: Too many open files"));
 	assert_int_equal(kvpull_wait_open(&wait, &place.log), 0);
 	pair_make(ends);
 	refuse("epoll_ctl", 0, ENOSPC);

@@ -65,7 +65,7 @@ UNIT_TEST(listener_that_cannot_be_made_says_why_and_leaves_no_file)
 
 		refuse(row->refused.call, row->refused.skip,
 		       row->refused.error);
-		row_check(&place, row,
+		row_check(row,
 			  kvpull_listener_open(&listener, &place.folder, "p",
 					       0600, &place.log),
 			  KVPULL_LOG_ERROR);
@@ -124,7 +124,7 @@ UNIT_TEST(folder_that_cannot_be_swept_keeps_what_is_in_it)
 		if (at < 2)
 			assert_int_equal(unlink(path), 0);
 	}
-	assert_int_equal(place.lines, 0);
+	assert_int_equal(lines.bad_count, 0);
 	place_end(&place);
 }
 
@@ -172,7 +172,7 @@ UNIT_TEST(sweep_removes_only_names_of_workers_that_it_can_look_at)
 	kvpull_listener_close(&listener);
 	for (at = 0; at < 4; at++)
 		assert_int_equal(unlinkat(place.folder.fd, kept[at], 0), 0);
-	assert_int_equal(place.lines, 0);
+	assert_int_equal(lines.bad_count, 0);
 	place_end(&place);
 }
 
@@ -215,7 +215,7 @@ UNIT_TEST(call_that_fails_says_whether_to_try_again)
 		code = kvpull_endpoint_connect(place.folder.fd, "p", &place.log,
 					       &fd);
 		assert_int_equal(errno, row->refused.error);
-		row_check(&place, row, code, KVPULL_LOG_WARN);
+		row_check(row, code, KVPULL_LOG_WARN);
 		assert_int_equal(fd, -1);
 		assert_int_equal(fds_open(), fds);
 	}
@@ -230,7 +230,7 @@ UNIT_TEST(call_that_fails_says_whether_to_try_again)
 		kvpull_endpoint_connect(place.folder.fd, "p", &place.log, &fd),
 		0);
 	(void)close(fd);
-	assert_int_equal(place.lines, 0);
+	assert_int_equal(lines.bad_count, 0);
 	kvpull_listener_close(&listener);
 	place_end(&place);
 }
@@ -314,8 +314,7 @@ UNIT_TEST(folder_that_cannot_be_opened_leaves_nothing_open)
 		kvpull_folder_close(&place.folder);
 		refuse(row->refused.call, row->refused.skip,
 		       row->refused.error);
-		row_check(&place, row,
-			  kvpull_folder_open(&place.folder, &place.log),
+		row_check(row, kvpull_folder_open(&place.folder, &place.log),
 			  KVPULL_LOG_WARN);
 		assert_int_equal(place.folder.fd, -1);
 		assert_int_equal(fds_open(), place.fds_at_start);
@@ -354,19 +353,18 @@ UNIT_TEST(folder_that_cannot_be_made_says_what_to_do)
 	assert_int_equal(kvpull_folder_make(&place.folder, &place.log),
 			 KVPULL_EDEVICE);
 	assert_int_equal(refuse_end(), 1);
-	assert_non_null(strstr(place.said, place.path));
-	assert_non_null(strstr(place.said,
-			       " cannot be made: Permission denied: "
-			       "this user may not write there"));
+	assert_non_null(strstr(lines.bad, place.path));
+	assert_non_null(strstr(lines.bad, " cannot be made: Permission denied: "
+					  "this user may not write there"));
 	kvpull_folder_close(&place.folder);
-	place.lines = 0;
+	lines_forget();
 	refuse("open", 0, EMFILE);
 	assert_int_equal(kvpull_folder_make(&place.folder, &place.log),
 			 KVPULL_EDEVICE);
 	assert_int_equal(refuse_end(), 1);
-	assert_int_equal(place.lines, 1);
-	assert_int_equal(place.level, KVPULL_LOG_ERROR);
-	assert_non_null(strstr(place.said, ": Too many open files: every"));
+	assert_int_equal(lines.bad_count, 1);
+	assert_int_equal(lines.level, KVPULL_LOG_ERROR);
+	assert_non_null(strstr(lines.bad, ": Too many open files: every"));
 	assert_int_equal(kvpull_folder_make(&place.folder, &place.log), 0);
 	place_end(&place);
 }

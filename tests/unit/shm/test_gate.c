@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "shm/gate.h"
 #include "shm/shortage.h"
+#include "tests/lib/lines.h"
 #include "tests/lib/refuse.h"
 
 static rlim_t limit_told; /* of descriptors; 0: the kernel's */
@@ -31,26 +32,10 @@ int refuse_getrlimit(int what, struct rlimit *limit)
 	return 0;
 }
 
-static struct {
-	uint32_t lines;
-	char said[KVPULL_LOG_LINE_BYTES];
-} heard;
-
-static void hear(void *context, uint32_t level, const char *line)
-{
-	(void)context;
-	assert_int_equal(level, KVPULL_LOG_WARN);
-	heard.lines++;
-	(void)snprintf(heard.said, sizeof(heard.said), "%s", line);
-}
-
-static const struct kvpull_log gate_log = { .write = hear,
-					    .level = KVPULL_LOG_WARN };
-
 static int up(void **state)
 {
 	(void)state;
-	memset(&heard, 0, sizeof(heard));
+	lines_forget();
 	limit_told = 0;
 	return 0;
 }
@@ -68,7 +53,7 @@ static const uint32_t limits[][2] = {
 
 TEST(engine_keeps_a_quarter_of_the_descriptors_and_at_most_1024)
 {
-	struct kvpull_gate gate = { .log = &gate_log };
+	struct kvpull_gate gate = { .log = &lines_log };
 	uint64_t now_ns = KVPULL_NS_PER_S;
 	char said[160];
 	size_t at;
@@ -80,16 +65,16 @@ TEST(engine_keeps_a_quarter_of_the_descriptors_and_at_most_1024)
 		now_ns += KVPULL_NS_PER_S;
 		assert_int_equal(kvpull_gate_reserves(&gate, first - 1, now_ns),
 				 0);
-		assert_int_equal(heard.lines, at);
+		assert_int_equal(lines.bad_count, at);
 		assert_int_equal(kvpull_gate_reserves(&gate, first, now_ns), 1);
 		assert_int_equal(kvpull_gate_reserves(&gate, first, now_ns), 1);
 		/* Said once a second. */
-		assert_int_equal(heard.lines, at + 1);
+		assert_int_equal(lines.bad_count, at + 1);
 		(void)snprintf(
 			said, sizeof(said),
 			"a consumer waits: the last %u of %u descriptors are the engine's: raise ulimit -n",
 			limits[at][0] - limits[at][1], limits[at][0]);
-		assert_string_equal(heard.said, said);
+		assert_string_equal(lines.bad, said);
 	}
 	/* No descriptor, or a limit that cannot be told. */
 	assert_int_equal(kvpull_gate_reserves(&gate, -1, now_ns), 0);
@@ -103,7 +88,7 @@ TEST(strangers_are_counted_and_said_once_a_second)
 {
 	static const uint32_t uids[] = { 7, 65534 };
 	_Atomic uint64_t refused = 0;
-	struct kvpull_gate gate = { .log = &gate_log,
+	struct kvpull_gate gate = { .log = &lines_log,
 				    .refused = &refused,
 				    .users = { .uids = uids,
 					       .uid_count = 2,
@@ -112,20 +97,20 @@ TEST(strangers_are_counted_and_said_once_a_second)
 	uint64_t now_ns = 5 * KVPULL_NS_PER_S;
 
 	assert_int_equal(kvpull_gate_knows(&gate, 7, now_ns), 1);
-	assert_int_equal(heard.lines, 0);
+	assert_int_equal(lines.bad_count, 0);
 	assert_int_equal(kvpull_gate_knows(&gate, 8, now_ns), 0);
 	assert_string_equal(
-		heard.said,
+		lines.bad,
 		"consumer refused: user 8 is not one of uids (1 calls of strangers)");
 	assert_int_equal(kvpull_gate_knows(&gate, 9, now_ns), 0);
 	assert_int_equal(
 		kvpull_gate_knows(&gate, 9, now_ns + KVPULL_NS_PER_S - 1), 0);
-	assert_int_equal(heard.lines, 1);
+	assert_int_equal(lines.bad_count, 1);
 	assert_int_equal(
 		kvpull_gate_knows(&gate, 65534, now_ns + KVPULL_NS_PER_S), 0);
-	assert_int_equal(heard.lines, 2);
+	assert_int_equal(lines.bad_count, 2);
 	assert_string_equal(
-		heard.said,
+		lines.bad,
 		"consumer refused: user 65534 is any user that this user namespace does not map: set key_file at both ends (3 calls of strangers)");
 	assert_int_equal(refused, 4);
 	/* The caller does not ask for the count. */
@@ -139,23 +124,23 @@ TEST(strangers_are_counted_and_said_once_a_second)
 TEST(crowd_is_counted_and_said_once_a_second)
 {
 	_Atomic uint64_t refused = 0;
-	struct kvpull_gate gate = { .log = &gate_log, .refused = &refused };
+	struct kvpull_gate gate = { .log = &lines_log, .refused = &refused };
 	uint64_t now_ns = 5 * KVPULL_NS_PER_S;
 
 	kvpull_gate_crowd(&gate, 8, now_ns);
 	assert_string_equal(
-		heard.said,
+		lines.bad,
 		"too many callers have not said who they are: one of user 8 is to call again");
 	kvpull_gate_crowd(&gate, 9, now_ns + KVPULL_NS_PER_S - 1);
-	assert_int_equal(heard.lines, 1);
+	assert_int_equal(lines.bad_count, 1);
 	kvpull_gate_crowd(&gate, 9, now_ns + KVPULL_NS_PER_S);
-	assert_int_equal(heard.lines, 2);
+	assert_int_equal(lines.bad_count, 2);
 	assert_int_equal(refused, 3);
 }
 
 TEST(shortage_is_said_once_a_second_and_ends_in_another_try)
 {
-	struct kvpull_shortage shortage = { .log = &gate_log,
+	struct kvpull_shortage shortage = { .log = &lines_log,
 					    .now_ns = KVPULL_NS_PER_S };
 
 	errno = ENOSPC;
@@ -163,18 +148,18 @@ TEST(shortage_is_said_once_a_second_and_ends_in_another_try)
 		kvpull_shortage(&shortage, "a ring", KVPULL_CALL_WATCH),
 		KVPULL_EAGAIN);
 	assert_string_equal(
-		heard.said,
+		lines.bad,
 		"a ring: No space left on device: raise fs.epoll.max_user_watches; it is tried again");
 	shortage.now_ns += KVPULL_NS_PER_S - 1;
 	assert_int_equal(
 		kvpull_shortage(&shortage, "a ring", KVPULL_CALL_WATCH),
 		KVPULL_EAGAIN);
-	assert_int_equal(heard.lines, 1);
+	assert_int_equal(lines.bad_count, 1);
 	shortage.now_ns++;
 	errno = EMFILE;
 	assert_int_equal(
 		kvpull_shortage(&shortage, "a pidfd", KVPULL_CALL_OTHER),
 		KVPULL_EAGAIN);
-	assert_int_equal(heard.lines, 2);
-	assert_non_null(strstr(heard.said, "a pidfd: Too many open files"));
+	assert_int_equal(lines.bad_count, 2);
+	assert_non_null(strstr(lines.bad, "a pidfd: Too many open files"));
 }

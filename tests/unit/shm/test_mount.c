@@ -12,6 +12,7 @@
 #include "shm/folder.h"
 #include "shm/mount.h"
 #include "shm/slots.h"
+#include "tests/lib/lines.h"
 #include "tests/lib/refuse.h"
 
 static char table[4096];    /* /proc/self/mountinfo */
@@ -231,20 +232,6 @@ TEST(place_that_cannot_be_found_out_is_local)
 	assert_int_equal(kvpull_mount_is_local("", type), 1);
 }
 
-static char said[KVPULL_LOG_LINE_BYTES];
-static uint32_t lines;
-
-static void hear(void *context, uint32_t level, const char *line)
-{
-	(void)context;
-	assert_in_range(level, KVPULL_LOG_ERROR, KVPULL_LOG_WARN);
-	if (lines++ == 0)
-		(void)snprintf(said, sizeof(said), "%s", line);
-}
-
-static const struct kvpull_log heard = { .write = hear,
-					 .level = KVPULL_LOG_WARN };
-
 /* Sockets may lie there: whoever reads the log is told what that costs. */
 TEST(socket_folder_that_may_not_answer_is_said_and_taken)
 {
@@ -253,24 +240,24 @@ TEST(socket_folder_that_may_not_answer_is_said_and_taken)
 
 	for (is_nfs = 0; is_nfs <= 1; is_nfs++) {
 		machine("ext4", "tmpfs", is_nfs ? "nfs4" : "xfs");
-		lines = 0;
-		assert_int_equal(kvpull_folder_open(&place, &heard), 0);
-		assert_int_equal(lines, is_nfs);
+		lines_forget();
+		assert_int_equal(kvpull_folder_open(&place, &lines_log), 0);
+		assert_int_equal(lines.counts[KVPULL_LOG_WARN], is_nfs);
 		/* Once for a folder that stays open. */
-		assert_int_equal(kvpull_folder_open(&place, &heard), 0);
-		assert_int_equal(lines, is_nfs);
+		assert_int_equal(kvpull_folder_open(&place, &lines_log), 0);
+		assert_int_equal(lines.counts[KVPULL_LOG_WARN], is_nfs);
 		kvpull_folder_close(&place);
 	}
-	assert_int_equal(strncmp(said, "socket folder /tmp/", 19), 0);
-	assert_non_null(strstr(said, folder));
+	assert_int_equal(strncmp(lines.bad, "socket folder /tmp/", 19), 0);
+	assert_non_null(strstr(lines.bad, folder));
 	assert_non_null(strstr(
-		said,
+		lines.bad,
 		" is of another program or machine (FUSE, a network): while that does not answer, heartbeats stop; name one of this machine by socket_dir"));
 }
 
 TEST(file_of_slots_is_not_made_where_nothing_may_answer)
 {
-	const struct kvpull_slots_params params = { .log = &heard,
+	const struct kvpull_slots_params params = { .log = &lines_log,
 						    .folder = folder,
 						    .slot_bytes = 4096,
 						    .slot_count = 2,
@@ -281,14 +268,14 @@ TEST(file_of_slots_is_not_made_where_nothing_may_answer)
 	char line[128];
 
 	machine("ext4", "tmpfs", "nfs4");
-	lines = 0;
+	lines_forget();
 	assert_int_equal(kvpull_slots_open(&slots, &params, &why),
 			 KVPULL_EINVAL);
 	assert_string_equal(
 		why,
 		"its folder is of another program or machine, which may never answer: name one of a local file system");
 	(void)snprintf(line, sizeof(line), "%s is nfs4", folder);
-	assert_string_equal(said, line);
+	assert_true(lines_said(line));
 	assert_int_equal(fds_open(), fds);
 }
 

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "shm/segment.h"
+#include "tests/lib/lines.h"
 #include "tests/lib/unit.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
@@ -26,32 +27,10 @@
 #define SEALS_READ_ONLY (SEALS_SIZE | F_SEAL_FUTURE_WRITE)
 #define PAGE 4096u
 
-/* Log lines of a test. */
-struct lines {
-	uint32_t error_count;
-	uint32_t warning_count;
-	char last[KVPULL_LOG_LINE_BYTES];
-};
-
-static struct lines lines;
-
-static void write_line(void *context, uint32_t level, const char *message)
-{
-	(void)context;
-	lines.error_count += level == KVPULL_LOG_ERROR;
-	lines.warning_count += level == KVPULL_LOG_WARN;
-	if (level > KVPULL_LOG_WARN)
-		return;
-	(void)snprintf(lines.last, sizeof(lines.last), "%s", message);
-}
-
-static const struct kvpull_log test_log = { .write = write_line,
-					    .level = KVPULL_LOG_DEBUG };
-
 static int setup(void **state)
 {
 	(void)state;
-	memset(&lines, 0, sizeof(lines));
+	lines_forget();
 	return 0;
 }
 
@@ -59,9 +38,9 @@ static struct kvpull_shared make(size_t bytes, enum kvpull_segment_kind kind)
 {
 	struct kvpull_shared shared;
 
-	assert_int_equal(
-		kvpull_segment_make(&shared, "test", bytes, kind, 0, &test_log),
-		0);
+	assert_int_equal(kvpull_segment_make(&shared, "test", bytes, kind, 0,
+					     &lines_log),
+			 0);
 	return shared;
 }
 
@@ -87,7 +66,7 @@ TEST(segment_is_zeroed_and_its_makers_to_write)
 	memset(shared.base, 0x77, shared.bytes);
 	assert_true(shared.took_ns > 0);
 	kvpull_segment_unmake(&shared);
-	assert_int_equal(lines.error_count, 0);
+	assert_int_equal(lines.counts[KVPULL_LOG_ERROR], 0);
 }
 
 TEST(bytes_are_rounded_up_to_a_page)
@@ -130,8 +109,8 @@ TEST(reader_sees_what_the_maker_writes)
 	uint8_t *base = NULL;
 
 	assert_int_equal(kvpull_segment_map(shared.fd, 2 * PAGE,
-					    KVPULL_SEGMENT_READ_ONLY, &test_log,
-					    &base),
+					    KVPULL_SEGMENT_READ_ONLY,
+					    &lines_log, &base),
 			 0);
 	shared.base[PAGE + 5] = 42;
 	assert_int_equal(base[PAGE + 5], 42);
@@ -149,7 +128,7 @@ TEST(both_ends_write_a_shared_segment)
 	uint8_t *base = NULL;
 
 	assert_int_equal(kvpull_segment_map(shared.fd, 100,
-					    KVPULL_SEGMENT_SHARED, &test_log,
+					    KVPULL_SEGMENT_SHARED, &lines_log,
 					    &base),
 			 0);
 	shared.base[1] = 1;
@@ -181,8 +160,8 @@ TEST(large_mappings_are_aligned_and_leave_no_rest)
 	assert_int_equal((uintptr_t)shared.base % KVPULL_HUGE_BYTES, 0);
 	/* A length that is no whole page, as a peer's message may have it. */
 	assert_int_equal(kvpull_segment_map(shared.fd, bytes,
-					    KVPULL_SEGMENT_READ_ONLY, &test_log,
-					    &base),
+					    KVPULL_SEGMENT_READ_ONLY,
+					    &lines_log, &base),
 			 0);
 	assert_int_equal((uintptr_t)base % KVPULL_HUGE_BYTES, 0);
 	shared.base[bytes - 1] = 9;
@@ -240,8 +219,8 @@ TEST(no_end_is_in_core_dumps)
 	uint8_t *base = NULL;
 
 	assert_int_equal(kvpull_segment_map(shared.fd, PAGE,
-					    KVPULL_SEGMENT_READ_ONLY, &test_log,
-					    &base),
+					    KVPULL_SEGMENT_READ_ONLY,
+					    &lines_log, &base),
 			 0);
 	assert_false(is_dumped(shared.base));
 	assert_false(is_dumped(base));
@@ -257,7 +236,7 @@ TEST(huge_bytes_are_those_that_smaps_counts)
 
 	assert_int_equal(kvpull_segment_make(&shared, "test", bytes,
 					     KVPULL_SEGMENT_READ_ONLY, 2,
-					     &test_log),
+					     &lines_log),
 			 0);
 	assert_int_equal(shared.huge_bytes % KVPULL_HUGE_BYTES, 0);
 	assert_true(shared.huge_bytes <= bytes);
@@ -290,7 +269,7 @@ TEST(segments_below_a_huge_page_are_made_with_threads_asked)
 
 	assert_int_equal(kvpull_segment_make(&shared, "test", PAGE,
 					     KVPULL_SEGMENT_READ_ONLY, 64,
-					     &test_log),
+					     &lines_log),
 			 0);
 	assert_int_equal(shared.huge_bytes, 0);
 	kvpull_segment_unmake(&shared);
@@ -310,8 +289,8 @@ TEST(children_get_no_copy)
 	pid_t child;
 
 	assert_int_equal(kvpull_segment_map(shared.fd, PAGE,
-					    KVPULL_SEGMENT_READ_ONLY, &test_log,
-					    &base),
+					    KVPULL_SEGMENT_READ_ONLY,
+					    &lines_log, &base),
 			 0);
 	child = fork();
 	assert_true(child >= 0);
@@ -346,11 +325,11 @@ TEST(sizes_out_of_bounds_are_refused)
 
 	assert_int_equal(kvpull_segment_make(&shared, "test", 0,
 					     KVPULL_SEGMENT_SHARED, 0,
-					     &test_log),
+					     &lines_log),
 			 KVPULL_EINVAL);
 	assert_int_equal(kvpull_segment_make(&shared, "test", SIZE_MAX,
 					     KVPULL_SEGMENT_SHARED, 0,
-					     &test_log),
+					     &lines_log),
 			 KVPULL_EINVAL);
 	assert_int_equal(shared.reserved, 7);
 }
@@ -368,11 +347,11 @@ TEST(failed_make_says_why_and_keeps_nothing)
 	assert_int_equal(setrlimit(RLIMIT_AS, &small), 0);
 	assert_int_equal(kvpull_segment_make(&shared, "test", (size_t)1 << 45,
 					     KVPULL_SEGMENT_READ_ONLY, 0,
-					     &test_log),
+					     &lines_log),
 			 KVPULL_ENOMEM);
 	assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
-	assert_int_equal(lines.error_count, 1);
-	assert_non_null(strstr(lines.last, "cannot map"));
+	assert_int_equal(lines.counts[KVPULL_LOG_ERROR], 1);
+	assert_non_null(strstr(lines.bad, "cannot map"));
 	assert_int_equal(count_descriptors(), descriptors);
 	assert_int_equal(shared.reserved, 7);
 }
@@ -394,12 +373,12 @@ static void expect_out_of_descriptors(int free_count, const char *what)
 	small.rlim_cur = (rlim_t)(lowest + free_count);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &small), 0);
 	code = kvpull_segment_make(&shared, "test", PAGE,
-				   KVPULL_SEGMENT_READ_ONLY, 0, &test_log);
+				   KVPULL_SEGMENT_READ_ONLY, 0, &lines_log);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 	assert_int_equal(code, KVPULL_ENOMEM);
-	assert_int_equal(lines.error_count, 1);
-	assert_non_null(strstr(lines.last, what));
-	assert_non_null(strstr(lines.last, "Too many open files"));
+	assert_int_equal(lines.counts[KVPULL_LOG_ERROR], 1);
+	assert_non_null(strstr(lines.bad, what));
+	assert_non_null(strstr(lines.bad, "Too many open files"));
 	assert_int_equal(count_descriptors(), descriptors);
 }
 
@@ -430,9 +409,9 @@ TEST(make_beyond_the_longest_file_is_an_error)
 			_exit(1);
 		code = kvpull_segment_make(&shared, "test", 2 * PAGE,
 					   KVPULL_SEGMENT_READ_ONLY, 0,
-					   &test_log);
+					   &lines_log);
 		_exit(code != KVPULL_EDEVICE ||
-		      !strstr(lines.last, "ulimit -f"));
+		      !strstr(lines.bad, "ulimit -f"));
 	}
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
@@ -462,14 +441,14 @@ static void expect_refused(int fd, size_t bytes, enum kvpull_segment_kind kind,
 	uint8_t untouched;
 	uint8_t *base = &untouched;
 
-	memset(&lines, 0, sizeof(lines));
-	assert_int_equal(kvpull_segment_map(fd, bytes, kind, &test_log, &base),
+	lines_forget();
+	assert_int_equal(kvpull_segment_map(fd, bytes, kind, &lines_log, &base),
 			 KVPULL_EPROTO);
 	assert_ptr_equal(base, &untouched);
 	/* A peer can cause it: so it is one of the lines that are counted. */
-	assert_int_equal(lines.error_count, 0);
-	assert_int_equal(lines.warning_count, 1);
-	assert_non_null(strstr(lines.last, why));
+	assert_int_equal(lines.counts[KVPULL_LOG_ERROR], 0);
+	assert_int_equal(lines.counts[KVPULL_LOG_WARN], 1);
+	assert_non_null(strstr(lines.bad, why));
 	if (fd >= 0)
 		(void)close(fd);
 }
@@ -573,10 +552,10 @@ TEST(map_beyond_the_address_space_is_no_memory)
 	uint8_t *base;
 
 	assert_int_equal(kvpull_segment_map(fd, (size_t)1 << 62,
-					    KVPULL_SEGMENT_READ_ONLY, &test_log,
-					    &base),
+					    KVPULL_SEGMENT_READ_ONLY,
+					    &lines_log, &base),
 			 KVPULL_ENOMEM);
 	assert_int_equal(errno, ENOMEM);
-	assert_int_equal(lines.error_count, 0);
+	assert_int_equal(lines.counts[KVPULL_LOG_ERROR], 0);
 	(void)close(fd);
 }

@@ -12,23 +12,12 @@
 #include <unistd.h>
 
 #include "shm/segment.h"
+#include "tests/lib/lines.h"
 #include "tests/lib/unit.h"
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
-
-static uint32_t warnings;
-
-static void line_count(void *context, uint32_t level, const char *line)
-{
-	(void)context;
-	(void)line;
-	warnings += level == KVPULL_LOG_WARN;
-}
-
-static const struct kvpull_log test_log = { .write = line_count,
-					    .level = KVPULL_LOG_DEBUG };
 
 /* The kernel. */
 static struct {
@@ -77,7 +66,7 @@ int pthread_create(pthread_t *restrict thread,
 static int setup(void **state)
 {
 	(void)state;
-	warnings = 0;
+	lines_forget();
 	memset(&kernel, 0, sizeof(kernel));
 	return 0;
 }
@@ -93,7 +82,7 @@ static size_t collapsed(size_t pages, uint32_t threads)
 	kernel.calls = kernel.threads = 0;
 	assert_int_equal(kvpull_segment_make(
 				 &shared, "test", pages * KVPULL_HUGE_BYTES,
-				 KVPULL_SEGMENT_READ_ONLY, threads, &test_log),
+				 KVPULL_SEGMENT_READ_ONLY, threads, &lines_log),
 			 0);
 	huge_bytes = shared.huge_bytes;
 	kvpull_segment_unmake(&shared);
@@ -133,7 +122,7 @@ TEST(page_that_is_busy_costs_itself_alone)
 	kernel.fails_to = 3;
 	assert_int_equal(collapsed(4, 1), 3 * KVPULL_HUGE_BYTES);
 	assert_int_equal(kernel.calls, 5);
-	assert_int_equal(warnings, 1);
+	assert_int_equal(lines.counts[KVPULL_LOG_WARN], 1);
 	kernel.error = EAGAIN;
 	assert_int_equal(collapsed(4, 1), 4 * KVPULL_HUGE_BYTES);
 	assert_int_equal(kernel.calls, 6);
@@ -154,6 +143,6 @@ TEST(kernel_without_huge_pages_is_asked_for_no_more)
 		assert_int_equal(collapsed(64, 1), KVPULL_HUGE_BYTES);
 		/* The whole, the first page, and the second: no other piece. */
 		assert_int_equal(kernel.calls, 3);
-		assert_int_equal(warnings, at + 1);
+		assert_int_equal(lines.counts[KVPULL_LOG_WARN], at + 1);
 	}
 }

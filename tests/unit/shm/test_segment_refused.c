@@ -138,7 +138,8 @@ TEST(kernel_without_the_exec_seal_makes_segments_all_the_same)
 					     &lines_log),
 			 0);
 	assert_int_equal(refuse_end(), 1);
-	assert_non_null(strstr(lines.info, "kernel knows no exec seal"));
+	assert_non_null(
+		strstr(lines.of[KVPULL_LOG_INFO], "kernel knows no exec seal"));
 	assert_true(fcntl(shared.fd, F_GETFD, 0) & FD_CLOEXEC);
 	assert_true(fcntl(shared.fd, F_GET_SEALS, 0) & F_SEAL_SHRINK);
 	kvpull_segment_unmake(&shared);
@@ -153,7 +154,8 @@ TEST(kernel_without_the_exec_seal_makes_segments_all_the_same)
 					     KVPULL_SEGMENT_READ_ONLY, 0,
 					     &lines_log),
 			 0);
-	assert_non_null(strstr(lines.info, "sealed against execution"));
+	assert_non_null(
+		strstr(lines.of[KVPULL_LOG_INFO], "sealed against execution"));
 	kvpull_segment_unmake(&shared);
 }
 

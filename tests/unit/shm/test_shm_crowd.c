@@ -124,11 +124,11 @@ static void crowd_is_bounded(struct crowd *crowd, uint32_t max, int32_t pid)
 
 	for (i = 0; i < max; i++)
 		assert_int_equal(call(crowd, uids[0], pid), i);
-	assert_int_equal(world->warnings, 0);
+	assert_int_equal(lines.bad_count, 0);
 	assert_int_equal(call(crowd, uids[0], pid), KVPULL_NONE);
 	assert_int_equal(crowd->refused, 1);
 	assert_string_equal(
-		world->warning,
+		lines.bad,
 		"too many callers have not said who they are: one of user 20001 is to call again");
 	/* A call of another user and process is not counted with them. */
 	assert_int_equal(call(crowd, uids[1], pid > 0 ? pid + 1 : pid), max);
@@ -178,7 +178,7 @@ UNIT_TEST(users_together_have_64_calls_that_wait)
 	assert_int_equal(crowd.refused, 0);
 	assert_int_equal(call(&crowd, uids[2], -1), KVPULL_NONE);
 	assert_int_equal(crowd.refused, 1);
-	assert_non_null(strstr(crowd.world.warning, "one of user 20003 "));
+	assert_non_null(strstr(lines.bad, "one of user 20003 "));
 	crowd.world.now_ns += KVPULL_GATE_GRACE_NS;
 	assert_int_equal(call(&crowd, uids[2], -1), KVPULL_GATE_WAITING_MAX);
 	is_ousted(&crowd, 0);
@@ -231,7 +231,7 @@ UNIT_TEST(foreign_memory_of_another_pid_namespace_is_refused)
 	remote = world.serve;
 	assert_int_equal(world_attach(&world, &remote), KVPULL_EROUTE);
 	assert_string_equal(
-		world.warning,
+		lines.bad,
 		"peer's own memory cannot be read from pid 0: the peer is in another PID namespace");
 	world_close(&world);
 }

@@ -31,7 +31,7 @@ UNIT_TEST(memory_of_a_device_is_refused_by_its_name)
 	assert_int_equal(attach_with(&imposter, good.fds, 4),
 			 KVPULL_EUNSUPPORTED);
 	assert_non_null(strstr(
-		world->warning,
+		lines.bad,
 		"region 0 is memory of GPU-6f1c2b3a-4d5e-6071-8293-a4b5c6d7e8f9: this worker has no device"));
 	good_end(&good);
 	imposter_end(&imposter);

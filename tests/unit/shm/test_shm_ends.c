@@ -188,14 +188,14 @@ UNIT_TEST(full_backlog_is_called_again_without_a_line)
 	refuse("connect", 0, EAGAIN);
 	assert_int_equal(d->ops->connect(d, "p", &world.peer), KVPULL_EAGAIN);
 	assert_int_equal(refuse_end(), 1);
-	assert_int_equal(world.warnings, 0);
+	assert_int_equal(lines.bad_count, 0);
 	assert_int_equal(fds_open(), fds);
 	refuse("connect", 0, ENOMEM);
 	assert_int_equal(d->ops->connect(d, "p", &world.peer), KVPULL_EAGAIN);
 	assert_int_equal(refuse_end(), 1);
-	assert_int_equal(world.warnings, 1);
+	assert_int_equal(lines.bad_count, 1);
 	assert_string_equal(
-		world.warning,
+		lines.bad,
 		"connect: Cannot allocate memory; it is tried again");
 	assert_int_equal(fds_open(), fds);
 	world_connect(&world);
@@ -259,7 +259,7 @@ UNIT_TEST(wake_that_cannot_be_read_ends_no_poll)
 	assert_int_equal(
 		world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE).code, 0);
 	world_read_verify(&world, 16);
-	assert_int_equal(world.warnings, 0);
+	assert_int_equal(lines.bad_count, 0);
 	world_close(&world);
 }
 

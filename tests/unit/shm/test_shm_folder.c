@@ -301,7 +301,7 @@ UNIT_TEST(folder_of_another_user_is_refused)
 	assert_int_equal(chmod(world.folder, 01777), 0);
 	assert_int_equal(chown(world.folder, 12345, 12345), 0);
 	assert_int_equal(serve_for(&world, NULL, 0), KVPULL_EDEVICE);
-	assert_non_null(strstr(world.warning, "user 12345"));
+	assert_non_null(strstr(lines.bad, "user 12345"));
 	assert_int_equal(serve_for(&world, uids, 1), KVPULL_EDEVICE);
 	assert_int_equal(serve_for(&world, uids, 2), 0);
 	assert_int_equal(chown(world.folder, 0, 0), 0);
@@ -376,7 +376,7 @@ UNIT_TEST(unknown_owner_is_nobody_in_a_container_alone)
 	assert_int_equal(chmod(world.folder, 01777), 0);
 	assert_int_equal(kvpull_folder_open(&folder, &world.log),
 			 KVPULL_EROUTE);
-	assert_non_null(strstr(world.warning, "user 65534"));
+	assert_non_null(strstr(lines.bad, "user 65534"));
 	kvpull_folder_close(&folder);
 	child = fork();
 	assert_true(child >= 0);
@@ -550,8 +550,8 @@ UNIT_TEST(name_that_is_removed_is_made_again)
 	assert_int_equal(is_left(world.folder, "p"), 0);
 	minute_pass(&world);
 	assert_int_equal(is_left(world.folder, "p"), 1);
-	assert_int_equal(world.warnings, 1);
-	assert_non_null(strstr(world.warning, "was removed from"));
+	assert_int_equal(lines.bad_count, 1);
+	assert_non_null(strstr(lines.bad, "was removed from"));
 	assert_int_equal(fds_open(), fds);
 	world_connect(&world);
 	/* Consumers that are connected do not notice. */
@@ -584,13 +584,13 @@ UNIT_TEST(name_stays_young_and_waits_for_a_file_that_took_it)
 	minute_pass(&world);
 	assert_int_equal(lstat(path, &stat), 0);
 	assert_true(stat.st_mtime > 1000 && stat.st_atime > 1000);
-	assert_int_equal(world.warnings, 0);
+	assert_int_equal(lines.bad_count, 0);
 	/* A file that took the name is not ours to remove: it is said. */
 	assert_int_equal(rename(path, other), 0);
 	assert_int_equal(mkdir(path, 0700), 0);
 	minute_pass(&world);
-	assert_int_equal(world.warnings, 2);
-	assert_non_null(strstr(world.warning, "that is no socket"));
+	assert_int_equal(lines.bad_count, 2);
+	assert_non_null(strstr(lines.bad, "that is no socket"));
 	assert_int_equal(rmdir(path), 0);
 	minute_pass(&world);
 	assert_int_equal(lstat(path, &stat), 0);

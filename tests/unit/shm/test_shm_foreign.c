@@ -350,7 +350,7 @@ UNIT_TEST(foreign_memory_needs_an_owner_whose_death_is_seen)
 	pidfd = peer->identity.pidfd;
 	peer->identity.pidfd = -1;
 	assert_int_equal(world_attach(&world, &world.serve), KVPULL_EROUTE);
-	assert_non_null(strstr(world.warning, "no pidfd"));
+	assert_non_null(strstr(lines.bad, "no pidfd"));
 	peer->identity.pidfd = pidfd;
 	world_close(&world);
 }

@@ -197,7 +197,7 @@ UNIT_TEST(memory_beyond_what_this_node_has_is_refused_by_name)
 	regions[0].bytes = KVPULL_SEGMENT_BYTES_MAX;
 	assert_int_equal(attach_with(&imposter, good.fds, 4),
 			 KVPULL_EUNSUPPORTED);
-	assert_non_null(strstr(world->warning, "RAM and swap of this node"));
+	assert_non_null(strstr(lines.bad, "RAM and swap of this node"));
 	regions[0].bytes = bytes;
 	assert_int_equal(attach_with(&imposter, good.fds, 4), 0);
 	/* A few bytes, far behind. */
@@ -242,7 +242,7 @@ UNIT_TEST(memory_beyond_our_address_space_is_refused_by_name)
 	assert_int_equal(world_attach(world, &world->serve),
 			 KVPULL_EUNSUPPORTED);
 	assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
-	assert_non_null(strstr(world->warning, "ulimit -v"));
+	assert_non_null(strstr(lines.bad, "ulimit -v"));
 	(void)close(good.fds[3]);
 	(void)close(imposter.socket);
 	good_end(&good);
@@ -373,7 +373,7 @@ UNIT_TEST(foreign_memory_that_cannot_be_read_is_refused)
 	remote = world.serve;
 	remote.entries = NULL;
 	assert_int_equal(world_attach(&world, &remote), KVPULL_EROUTE);
-	assert_non_null(strstr(world.warning, "cannot be read"));
+	assert_non_null(strstr(lines.bad, "cannot be read"));
 	world_close(&world);
 }
 
@@ -392,7 +392,7 @@ UNIT_TEST(table_of_another_process_is_refused)
 	remote = world.serve;
 	remote.entries = other;
 	assert_int_equal(world_attach(&world, &remote), KVPULL_EROUTE);
-	assert_non_null(strstr(world.warning, "another process"));
+	assert_non_null(strstr(lines.bad, "another process"));
 	world_close(&world);
 }
 

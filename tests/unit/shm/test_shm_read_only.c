@@ -42,13 +42,13 @@ static int read_only_look(struct world *world)
 			       names[i]);
 		params.socket_dir = folder;
 		side_open(&world->p, &params);
-		world->warning[0] = '\0';
+		lines.bad[0] = '\0';
 		if (world->p.transport->ops->serve(world->p.transport,
 						   &world->serve) !=
 			    KVPULL_EDEVICE ||
-		    !strstr(world->warning, folder) ||
-		    !strstr(world->warning, words[0]) ||
-		    !strstr(world->warning, words[1]))
+		    !strstr(lines.bad, folder) ||
+		    !strstr(lines.bad, words[0]) ||
+		    !strstr(lines.bad, words[1]))
 			return 1;
 		side_close(&world->p);
 	}

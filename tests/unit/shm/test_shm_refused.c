@@ -126,8 +126,7 @@ struct row {
 /* Lines from now on: each is said once a second. */
 static void lines_begin(struct world *world)
 {
-	world->warnings = 0;
-	world->warning[0] = '\0';
+	lines_forget();
 	world->now_ns += UINT64_C(1000000000);
 	if (world->p.transport)
 		side_look(world, &world->p);
@@ -140,14 +139,13 @@ static void row_refuse(const struct row *row)
 	refuse(row->refused.call, row->refused.skip, row->refused.error);
 }
 
-static void row_check(const struct world *world, const struct row *row,
-		      int code)
+static void row_check(const struct row *row, int code)
 {
 	assert_int_equal(refuse_end(), 1);
 	assert_int_equal(code, row->code);
-	assert_int_equal(world->warnings, row->said[0] ? 1 : 0);
+	assert_int_equal(lines.bad_count, row->said[0] ? 1 : 0);
 	if (row->said[0])
-		assert_non_null(strstr(world->warning, row->said));
+		assert_non_null(strstr(lines.bad, row->said));
 }
 
 /* Both ends of a consumer that was let in go. */
@@ -191,7 +189,7 @@ UNIT_TEST(route_that_cannot_be_opened_leaves_nothing_open)
 		kvpull_arena_init(&arena, &world.log);
 		lines_begin(&world);
 		row_refuse(&opens[at]);
-		row_check(&world, &opens[at],
+		row_check(&opens[at],
 			  kvpull_shm_open(&params, &arena, &transport));
 		assert_int_equal(fds_open(), fds);
 		kvpull_arena_fini(&arena);
@@ -232,8 +230,8 @@ UNIT_TEST(what_is_served_is_checked_first)
 	assert_int_equal(
 		world.d.transport->ops->serve(world.d.transport, &world.serve),
 		KVPULL_EINVAL);
-	assert_int_equal(world.warnings, 2);
-	assert_non_null(strstr(world.warning, "region 0 of kind"));
+	assert_int_equal(lines.bad_count, 2);
+	assert_non_null(strstr(lines.bad, "region 0 of kind"));
 	world_close(&world);
 }
 
@@ -262,7 +260,7 @@ UNIT_TEST(listener_that_cannot_be_watched_is_closed)
 	lines_begin(&world);
 	fds = fds_open();
 	row_refuse(&row);
-	row_check(&world, &row, p->ops->serve(p, &world.serve));
+	row_check(&row, p->ops->serve(p, &world.serve));
 	assert_string_equal(p->ops->address(p), "");
 	/* The folder alone stays open. */
 	assert_int_equal(fds_open(), fds + 1);
@@ -289,7 +287,7 @@ UNIT_TEST(caller_that_cannot_be_watched_is_to_call_again)
 	fds = fds_open();
 	row_refuse(&row);
 	side_look(&world, &world.p);
-	row_check(&world, &row, 0);
+	row_check(&row, 0);
 	assert_int_equal(world.p.queue_count, 0);
 	assert_int_equal(fds_open(), fds);
 	assert_int_equal(
@@ -360,7 +358,7 @@ UNIT_TEST(listener_rests_until_it_can_be_watched_again)
 	side_look(&world, &world.p);
 	assert_int_equal(refuse_end(), 1);
 	assert_non_null(
-		strstr(world.warning, "consumers wait: Too many open files"));
+		strstr(lines.bad, "consumers wait: Too many open files"));
 	for (turn = 0; turn < 2; turn++) {
 		/* Not before its time. */
 		world.now_ns += UINT64_C(99990000);
@@ -439,9 +437,8 @@ UNIT_TEST(admission_that_fails_gives_all_back_and_can_be_tried_again)
 		fds = fds_open();
 		mapped = refuse_mapped();
 		row_refuse(&admits[at]);
-		row_check(&world, &admits[at],
-			  p->ops->admit(p, world.caller, "welcome", 7,
-					&world.ring));
+		row_check(&admits[at], p->ops->admit(p, world.caller, "welcome",
+						     7, &world.ring));
 		assert_null(world.ring);
 		assert_int_equal(fds_open(), fds);
 		assert_int_equal(refuse_mapped(), mapped);
@@ -478,7 +475,7 @@ UNIT_TEST(admission_takes_none_of_the_engines_descriptors)
 					       &world.ring),
 				 KVPULL_EAGAIN);
 		assert_string_equal(
-			world.warning,
+			lines.bad,
 			"a consumer waits: the last 200 of 800 descriptors are the engine's: raise ulimit -n");
 		limit_told = 801;
 		moved = calls[at];
@@ -538,8 +535,7 @@ UNIT_TEST(call_that_fails_half_way_is_hung_up)
 	for (at = 0; at < sizeof(connects) / sizeof(connects[0]); at++) {
 		lines_begin(&world);
 		row_refuse(&connects[at]);
-		row_check(&world, &connects[at],
-			  d->ops->connect(d, "p", &peer));
+		row_check(&connects[at], d->ops->connect(d, "p", &peer));
 		assert_int_equal(peer, 77);
 		assert_int_equal(fds_open(), fds);
 		/* The producer may have seen the call, and its end. */
@@ -583,8 +579,7 @@ UNIT_TEST(attach_that_fails_unmaps_and_closes_all)
 		fds = fds_open();
 		mapped = refuse_mapped();
 		row_refuse(&attaches[at]);
-		row_check(&world, &attaches[at],
-			  world_attach(&world, &world.serve));
+		row_check(&attaches[at], world_attach(&world, &world.serve));
 		if (attaches[at].code) {
 			assert_null(d->ops->mapped(d, world.peer, 0));
 			assert_int_equal(refuse_mapped(), mapped);
@@ -615,7 +610,7 @@ UNIT_TEST(note_whose_bell_does_not_ring_is_there)
 							world.peer, &record),
 			 0);
 	assert_int_equal(refuse_end(), 1);
-	assert_int_equal(world.warnings, 0);
+	assert_int_equal(lines.bad_count, 0);
 	assert_int_equal(kvpull_ring_ready(world.ring), 1);
 	kvpull_ring_pop(world.ring, &got);
 	assert_int_equal(got.kind, KVPULL_NOTE_CLAIM);

@@ -23,7 +23,7 @@ UNIT_TEST(out_of_descriptors_rests_the_listener)
 	side_look(&world, &world.p);
 	side_look(&world, &world.p);
 	assert_int_equal(world.p.queue_count, 0);
-	assert_int_equal(world.warnings, 1);
+	assert_int_equal(lines.bad_count, 1);
 	/* The owner can sleep: the waiting caller does not keep it awake. */
 	assert_int_equal(
 		poll(&(struct pollfd){ .fd = p->ops->fd(p), .events = POLLIN },
@@ -52,7 +52,7 @@ UNIT_TEST(caller_whose_death_cannot_be_seen_calls_again)
 	side_look(&world, &world.p);
 	fds_empty(fds, count);
 	assert_int_equal(world.p.queue_count, 0);
-	assert_int_equal(world.warnings, 1);
+	assert_int_equal(lines.bad_count, 1);
 	assert_int_equal(
 		world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN).code,
 		KVPULL_EFULL);
@@ -82,8 +82,8 @@ UNIT_TEST(out_of_descriptors_is_not_the_peers_fault)
 	count = fds_fill(fds, 1);
 	assert_int_equal(d->ops->connect(d, "p", &peer), KVPULL_EAGAIN);
 	fds_empty(fds, count);
-	assert_int_equal(world.warnings, 1);
-	assert_non_null(strstr(world.warning, strerror(EMFILE)));
+	assert_int_equal(lines.bad_count, 1);
+	assert_non_null(strstr(lines.bad, strerror(EMFILE)));
 	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
 	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
 	/* A welcome brings four. */
@@ -104,7 +104,7 @@ UNIT_TEST(out_of_descriptors_is_not_the_peers_fault)
 		(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
 		world.p.transport->ops->forget(world.p.transport, world.caller);
 	}
-	assert_int_equal(world.warnings, 1);
+	assert_int_equal(lines.bad_count, 1);
 	world_connect(&world);
 	world_close(&world);
 }
@@ -123,7 +123,7 @@ UNIT_TEST(out_of_mappings_is_told_by_their_limit_and_tried_again)
 	}
 	assert_int_equal(world_attach(&world, &world.serve), KVPULL_EAGAIN);
 	maps_restore(&maps);
-	assert_non_null(strstr(world.warning,
+	assert_non_null(strstr(lines.bad,
 			       "a producer's memory: Cannot allocate memory: "
 			       "this process has as many mappings as "
 			       "vm.max_map_count allows ("));
@@ -150,7 +150,7 @@ UNIT_TEST(folder_that_cannot_be_opened_now_is_asked_again)
 	assert_int_equal(d->ops->reachable(d, "p"), KVPULL_EAGAIN);
 	assert_int_equal(d->ops->connect(d, "p", &peer), KVPULL_EAGAIN);
 	fds_empty(fds, count);
-	assert_int_equal(world.warnings, 1);
+	assert_int_equal(lines.bad_count, 1);
 	assert_int_equal(d->ops->reachable(d, "p"), 0);
 	world_close(&world);
 }
@@ -175,7 +175,7 @@ UNIT_TEST(admission_without_descriptors_can_be_tried_again)
 				 KVPULL_EAGAIN);
 		fds_empty(fds, count);
 	}
-	assert_int_equal(world.warnings, 1);
+	assert_int_equal(lines.bad_count, 1);
 	assert_int_equal(
 		p->ops->admit(p, world.caller, "welcome", 7, &world.ring), 0);
 	event = world_expect(&world, &world.d, KVPULL_EVENT_PEER_MESSAGE);
@@ -211,8 +211,8 @@ UNIT_TEST(flood_of_callers_is_bounded)
 	}
 	assert_int_equal(closed, 20 - KVPULL_GATE_PROCESS_MAX);
 	/* The log has one line, not one a caller. */
-	assert_int_equal(world.warnings, 1);
-	assert_non_null(strstr(world.warning, "too many callers"));
+	assert_int_equal(lines.bad_count, 1);
+	assert_non_null(strstr(lines.bad, "too many callers"));
 	for (i = 0; i < 20; i++)
 		(void)close(fds[i]);
 	for (i = 0; i < KVPULL_GATE_PROCESS_MAX; i++)
@@ -272,7 +272,7 @@ UNIT_TEST(silent_caller_is_closed_in_time)
 	/* The admitted one has no such deadline; nothing was logged. */
 	side_look(&world, &world.p);
 	assert_int_equal(world.p.queue_count, 0);
-	assert_int_equal(world.warnings, 0);
+	assert_int_equal(lines.bad_count, 0);
 	world_close(&world);
 }
 

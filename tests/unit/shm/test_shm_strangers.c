@@ -82,8 +82,8 @@ UNIT_TEST(callers_of_other_users_take_no_place)
 	assert_int_equal(world.p.queue_count, 0);
 	assert_int_equal(fds_open(), open_count);
 	assert_int_equal(refused, CALLS);
-	assert_int_equal(world.warnings, 1);
-	assert_non_null(strstr(world.warning, "is not one of uids"));
+	assert_int_equal(lines.bad_count, 1);
+	assert_non_null(strstr(lines.bad, "is not one of uids"));
 	for (i = 0; i < CALLS; i++) {
 		assert_true(is_told(fds[i], KVPULL_ENDPOINT_USER));
 		(void)close(fds[i]);
@@ -103,7 +103,7 @@ UNIT_TEST(consumer_of_another_user_hears_why)
 	assert_int_equal(
 		world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN).code,
 		KVPULL_EAUTH);
-	assert_non_null(strstr(world.warning, "add it to its uids"));
+	assert_non_null(strstr(lines.bad, "add it to its uids"));
 	world_close(&world);
 }
 
@@ -130,7 +130,7 @@ UNIT_TEST(user_who_may_be_anybody_is_let_in_with_a_key_alone)
 	params.refused = &refused;
 	refused = 0;
 	side_open(&world.p, &params);
-	assert_non_null(strstr(world.warning, "pulls or is pulled from"));
+	assert_non_null(strstr(lines.bad, "pulls or is pulled from"));
 	assert_int_equal(
 		world.p.transport->ops->serve(world.p.transport, &world.serve),
 		0);
@@ -331,8 +331,8 @@ UNIT_TEST(callers_leave_the_engine_its_descriptors)
 	index = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP).index;
 	assert_false(is_told(first, KVPULL_ENDPOINT_FULL));
 	assert_true(is_told(second, KVPULL_ENDPOINT_FULL));
-	assert_int_equal(world.warnings, 1);
-	assert_non_null(strstr(world.warning, "raise ulimit -n"));
+	assert_int_equal(lines.bad_count, 1);
+	assert_non_null(strstr(lines.bad, "raise ulimit -n"));
 	/* Nor is what an admission needs taken from there. */
 	assert_int_equal(world.p.transport->ops->admit(world.p.transport, index,
 						       "welcome", 7,

@@ -3,16 +3,6 @@
 
 __attribute__((weak)) uint32_t world_blocks = WORLD_BLOCKS_MAX;
 
-void world_log(void *context, uint32_t level, const char *line)
-{
-	struct world *world = context;
-
-	if (level > KVPULL_LOG_WARN)
-		return;
-	world->warnings++;
-	(void)snprintf(world->warning, sizeof(world->warning), "%s", line);
-}
-
 struct kvpull_shm_params world_params(const struct world *world,
 				      const char *name)
 {
@@ -97,9 +87,8 @@ void world_begin(struct world *world)
 	(void)snprintf(world->folder, sizeof(world->folder), "%s",
 		       "/tmp/kvpull-test-XXXXXX");
 	assert_non_null(mkdtemp(world->folder));
-	world->log = (struct kvpull_log){ .write = world_log,
-					  .context = world,
-					  .level = KVPULL_LOG_WARN };
+	lines_forget();
+	world->log = lines_from(KVPULL_LOG_WARN);
 	world->now_ns = UINT64_C(1000000000000);
 	world->local = mmap(NULL, world_blocks * WORLD_BLOCK_BYTES,
 			    PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,

@@ -28,6 +28,7 @@
 #include "shm/endpoint.h"
 #include "shm/segment.h"
 #include "shm/shm.h"
+#include "tests/lib/lines.h"
 #include "tests/lib/unit.h"
 
 #define WORLD_TURNS_MAX 2000u
@@ -62,8 +63,6 @@ struct world {
 	struct side d;
 	uint64_t now_ns;
 	uint32_t fds_at_start;
-	uint32_t warnings;
-	char warning[KVPULL_LOG_LINE_BYTES];
 	struct kvpull_shared kv;
 	struct kvpull_shared entries_memory;
 	struct kvpull_revocation_entry *entries;
@@ -80,7 +79,6 @@ struct world {
 	struct kvpull_strip strip;
 };
 
-void world_log(void *context, uint32_t level, const char *line);
 struct kvpull_shm_params world_params(const struct world *world,
 				      const char *name);
 void side_open(struct side *side, const struct kvpull_shm_params *params);

@@ -214,16 +214,16 @@ TEST(refused_call_is_told_and_the_worker_goes_on)
 
 	world->config.status_group = getegid() + !getegid();
 	for (at = 0; at < sizeof(rows) / sizeof(*rows); at++) {
-		world->lines = 0;
+		lines_forget();
 		refuse(rows[at].call, rows[at].error, rows[at].times);
 		assert_int_equal(open_as(world, &world->status, 1), 0);
 		assert_int_equal(refused_times, 0);
-		assert_int_equal(world->lines, 1);
+		assert_int_equal(lines.bad_count, 1);
 		(void)snprintf(
 			line, sizeof(line),
 			"no status file in %s: %s; kvpull_top will not see this worker",
 			world->folder, rows[at].why);
-		assert_string_equal(world->said, line);
+		assert_string_equal(lines.bad, line);
 		goes_on_without_a_file(world);
 		assert_int_equal(fds_open(), fds);
 		works_again(world);
@@ -242,9 +242,8 @@ TEST(refused_call_leaves_a_pool_without_rows)
 	assert_int_equal(open_pool(world, &world->status, 1), 0);
 	assert_null(world->status.base);
 	assert_null(world->status.header);
-	assert_true(strlen(world->said) > strlen(end));
-	assert_string_equal(world->said + strlen(world->said) - strlen(end),
-			    end);
+	assert_true(strlen(lines.bad) > strlen(end));
+	assert_string_equal(lines.bad + strlen(lines.bad) - strlen(end), end);
 	kvpull_status_close(&world->status);
 	assert_int_equal(fds_open(), fds);
 	refuse(CALL_NONE, 0, 0);
@@ -278,7 +277,7 @@ TEST(pages_are_asked_for_again_after_a_signal)
 	refuse(CALL_PAGES, EINTR, 7);
 	assert_int_equal(open_as(world, &world->status, 1), 0);
 	assert_int_equal(calls[CALL_PAGES], 8);
-	assert_int_equal(world->lines, 0);
+	assert_int_equal(lines.bad_count, 0);
 	assert_int_equal(file_count(world), 1);
 }
 
@@ -304,7 +303,7 @@ TEST(dead_give_way_where_there_is_no_room)
 	assert_int_equal(file_count(world), 2);
 	refuse(CALL_PAGES, ENOSPC, 1);
 	assert_int_equal(open_as(world, &world->status, 1), 0);
-	assert_int_equal(world->lines, 0);
+	assert_int_equal(lines.bad_count, 0);
 	assert_int_equal(file_count(world), 1);
 	assert_true(has_file(world, 1));
 }
@@ -413,7 +412,7 @@ TEST(folder_that_is_nowhere_in_memory_is_told)
 		geteuid());
 	refuse(CALL_FOLDER, EACCES, UINT32_MAX);
 	assert_int_equal(open_as(world, &world->status, 1), 0);
-	assert_string_equal(world->said, line);
+	assert_string_equal(lines.bad, line);
 	goes_on_without_a_file(world);
 	assert_int_equal(fds_open(), fds);
 	works_again(world);

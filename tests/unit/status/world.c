@@ -8,15 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static void log_keep(void *context, uint32_t level, const char *line)
-{
-	struct world *world = context;
-
-	(void)level;
-	world->lines++;
-	(void)snprintf(world->said, sizeof(world->said), "%s", line);
-}
-
 int world_up(void **state)
 {
 	struct world *world = calloc(1, sizeof(*world));
@@ -29,9 +20,8 @@ int world_up(void **state)
 	(void)snprintf(text, sizeof(text),
 		       "{\"socket_dir\":\"%s\",\"max_holds\":100}",
 		       world->folder);
-	world->log = (struct kvpull_log){ .write = log_keep,
-					  .context = world,
-					  .level = KVPULL_LOG_WARN };
+	lines_forget();
+	world->log = lines_from(KVPULL_LOG_WARN);
 	*state = world;
 	return kvpull_config_load(&world->config, text, NULL);
 }

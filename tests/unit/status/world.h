@@ -5,13 +5,12 @@
 
 #include "base/clock.h"
 #include "plugin/status/status.h"
+#include "tests/lib/lines.h"
 #include "tests/lib/unit.h"
 
 struct world {
 	char folder[64];
 	struct kvpull_log log;
-	char said[512]; /* the last line of the log */
-	uint32_t lines;
 	struct kvpull_config config;
 	struct kvpull_status status;
 };

@@ -247,7 +247,7 @@ UNIT_TEST(producer_that_loses_one_of_its_addresses_is_pulled_from)
 
 static void lines_begin(void)
 {
-	world_lines = 0;
+	lines_forget();
 	side_count_lines(&world.p);
 	side_count_lines(&world.d);
 }
@@ -277,7 +277,7 @@ static void port_is_taken(const struct world_side *side, uint32_t device)
 	before = fake_verbs_registrations();
 	world_run(60000);
 	assert_in_range(fake_verbs_registrations() - before, 1, all - 1);
-	assert_in_range(world_lines, 1, 4);
+	assert_in_range(lines.bad_count, 1, 4);
 }
 
 /*
@@ -322,7 +322,7 @@ TEST(device_that_takes_less_is_said_once)
 	lines_begin();
 	world_run(60000);
 	/* Each side logs a line. */
-	assert_int_equal(world_lines, 2);
+	assert_int_equal(lines.bad_count, 2);
 }
 
 /*
@@ -338,7 +338,7 @@ TEST(device_whose_memory_is_refused_is_no_flood_of_log)
 	lines_begin();
 	fake_verbs_knobs.memory_error = ENOMEM;
 	world_run(60000);
-	assert_in_range(world_lines, 2, 20);
+	assert_in_range(lines.bad_count, 2, 20);
 	fake_verbs_knobs.memory_error = 0;
 	world_run(16000);
 	pulls();

@@ -5,6 +5,7 @@
  */
 #include "tests/unit/verbs/world.h"
 
+#include "tests/lib/lines.h"
 #include "verbs/gate.h"
 
 /* Polls P without its owner, which forgets callers. */
@@ -14,15 +15,6 @@ static void p_poll(void)
 
 	world.now_ns += WORLD_STEP_NS;
 	(void)world.p.route->ops->poll(world.p.route, world.now_ns, events, 8);
-}
-
-static uint32_t lines;
-
-static void line_count(void *context, uint32_t level, const char *message)
-{
-	(void)context;
-	(void)level;
-	lines += strstr(message, "refused") != NULL;
 }
 
 static int long_ago(void **state)
@@ -60,15 +52,14 @@ UNIT_TEST_WITH(calls_that_are_refused_are_logged_once_a_second, world_up,
 {
 	uint32_t at;
 
-	world.p.log.write = line_count;
-	world.p.log.level = KVPULL_LOG_WARN;
-	lines = 0;
+	lines_forget();
+	world.p.log = lines_from(KVPULL_LOG_WARN);
 	for (at = 0; at < 2000; at++) {
 		world_stranger_calls("192.168.9.9", call);
 		p_poll();
 	}
 	assert_true(kvpull_verbs_counts(world.p.route)->calls_refused > 10);
-	assert_in_range(lines, 1, 3);
+	assert_in_range(lines.bad_count, 1, 3);
 }
 
 /* P refuses and hangs up; D sees that first, and then what P had said. */

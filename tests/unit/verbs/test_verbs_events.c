@@ -117,7 +117,7 @@ TEST_UP(peer_that_accepts_tickets_given_back_is_none)
 	fake_verbs_tell(end_of(1)->id, RDMA_CM_EVENT_CONNECT_RESPONSE, bytes,
 			sizeof(bytes));
 	world_run(WORLD_MS_FLUSHED);
-	assert_true(world_heard("lost: it accepted what gives tickets back"));
+	assert_true(lines_said("lost: it accepted what gives tickets back"));
 	assert_int_equal(world.d.downs, 1);
 	assert_int_equal(world.d.down_code, KVPULL_EPROTO);
 	fake_verbs_knobs.answer = FAKE_VERBS_ACCEPT;
@@ -139,7 +139,7 @@ TEST_UP(peer_by_another_device_than_the_rails_is_refused)
 	assert_non_null(id);
 	id->id.verbs = &fake_verbs_state.contexts[1];
 	world_run(WORLD_MS_FLUSHED);
-	assert_true(world_heard(
+	assert_true(lines_said(
 		" would go by another device than fake0 port 1 gid 1"));
 	assert_int_equal(world.d.downs, 1);
 	assert_int_equal(world.d.down_code, KVPULL_EROUTE);
@@ -203,12 +203,12 @@ TEST_RAILS(address_of_another_device_is_not_looked_at)
 	fake_verbs_state.absent |= 2;
 	fake_verbs_async(0, IBV_EVENT_GID_CHANGE);
 	poll_once(&world.d);
-	assert_int_equal(world_lines, 0);
+	assert_int_equal(lines.bad_count, 0);
 	fake_verbs_async(1, IBV_EVENT_GID_CHANGE);
 	poll_once(&world.d);
-	assert_int_equal(world_lines, 1);
-	assert_true(world_heard("verbs: fake1 port 1 gid 1"));
-	assert_true(world_heard("was left without its address"));
+	assert_int_equal(lines.bad_count, 1);
+	assert_true(lines_said("verbs: fake1 port 1 gid 1"));
+	assert_true(lines_said("was left without its address"));
 	fake_verbs_state.absent = 0;
 }
 

@@ -330,7 +330,7 @@ TEST(loop_that_fails_fails_the_read_and_is_made_again)
 	world_run(5);
 	assert_int_equal(world.d.checks_done, 1);
 	assert_int_not_equal(world.d.check_code, 0);
-	assert_true(world_heard("its queue pair to itself failed (flushed)"));
+	assert_true(lines_said("its queue pair to itself failed (flushed)"));
 	world_run(3000);
 	assert_int_equal(world.d.downs, 1);
 	/* The rail is back, and so is the peer. */
@@ -401,7 +401,7 @@ TEST(rail_without_a_loop_serves_no_memory_of_a_gpu)
 		assert_int_equal(world.d.route->ops->serve(world.d.route,
 							   &world.d.serve),
 				 at < 4 ? KVPULL_EUNSUPPORTED : 0);
-		assert_int_equal(world_heard("does not serve memory of a GPU"),
+		assert_int_equal(lines_said("does not serve memory of a GPU"),
 				 at < 4);
 		fake_verbs_knobs.modify_at = 0;
 		if (at < 4)
@@ -424,7 +424,7 @@ TEST(one_rail_without_a_loop_leaves_the_other)
 	assert_int_equal(
 		world.d.route->ops->serve(world.d.route, &world.d.serve), 0);
 	assert_true(
-		world_heard("rail 1, fake1, does not serve memory of a GPU"));
+		lines_said("rail 1, fake1, does not serve memory of a GPU"));
 	assert_null(strstr(world.d.route->ops->address(world.d.route),
 			   "10.66.1.1"));
 	/* The rail is tried again. */
@@ -479,7 +479,7 @@ TEST(driver_that_cannot_flush_is_refused_by_name)
 	side_hear(&world.d, KVPULL_LOG_WARN);
 	assert_int_equal(side_open(&world.d), 0);
 	assert_int_equal(gpu_serve(&world.d), KVPULL_EUNSUPPORTED);
-	assert_true(world_heard("set device_flush=always"));
+	assert_true(lines_said("set device_flush=always"));
 }
 
 /* auto: the driver says whether the NIC has to. */

@@ -276,7 +276,7 @@ TEST_UP(first_frame_that_is_none_ends_the_handshake)
 		side_hear(hurt, KVPULL_LOG_WARN);
 		frame_inject(rows[i].initiator, &frame);
 		world_run(1500);
-		assert_true(world_heard(rows[i].says));
+		assert_true(lines_said(rows[i].says));
 		assert_int_equal(hurt->downs, 1);
 		assert_int_equal(hurt->down_code, KVPULL_EPROTO);
 		assert_int_equal(world.d.ups, 0);
@@ -313,7 +313,7 @@ TEST_UP(keys_that_come_twice_end_the_handshake)
 	side_hear(&world.d, KVPULL_LOG_WARN);
 	frame_inject(1, &frame);
 	world_run(WORLD_MS_FLUSHED);
-	assert_true(world_heard("a message that has no place"));
+	assert_true(lines_said("a message that has no place"));
 	assert_int_equal(world.d.downs, 1);
 	assert_int_equal(world.d.down_code, KVPULL_EPROTO);
 }
@@ -394,7 +394,7 @@ UNIT_TEST(message_by_a_rail_that_joins_costs_the_rail)
 	device_hears(0, 1);
 	side_hear(&world.d, KVPULL_LOG_WARN);
 	world_run(2000);
-	assert_true(world_heard("a message that has no place"));
+	assert_true(lines_said("a message that has no place"));
 	assert_int_equal(kvpull_verbs_counts(world.d.route)->frames_bad, 1);
 	assert_int_equal(bundle->ends[0].state, KVPULL_VERBS_IN);
 	assert_int_equal(world.d.downs + world.p.downs, 0);
@@ -416,13 +416,13 @@ TEST(call_by_a_lost_device_is_refused)
 	fake_verbs_async(0, IBV_EVENT_DEVICE_FATAL);
 	world.now_ns += WORLD_STEP_NS;
 	side_poll(&world.p);
-	assert_true(world_heard("found broken by its driver"));
+	assert_true(lines_said("found broken by its driver"));
 	stranger_calls(call);
 	world.now_ns += WORLD_STEP_NS;
 	side_poll(&world.p);
 	assert_int_equal(refused(), 1);
 	assert_int_equal(fake_verbs_strangers(), 0);
-	assert_true(world_heard(
+	assert_true(lines_said(
 		"verbs: caller " STRANGER
 		" is refused: the device that it came by is lost (1 refused so far)"));
 }

@@ -91,9 +91,9 @@ UNIT_TEST(caller_of_ipv6_outside_the_networks_is_named)
 	world_run(10);
 	assert_int_equal(world.d.downs, 1);
 	assert_int_equal(world.d.down_code, KVPULL_EREJECTED);
-	assert_true(world_heard(
+	assert_true(lines_said(
 		"verbs: caller [fd00::a:1] is refused: it is not in the configured networks (1 refused so far)\n"));
-	assert_true(world_heard(
+	assert_true(lines_said(
 		"it rejects us: our address [fd00::a:1] is in none of its networks"));
 	assert_int_equal(world_down(state), 0);
 }

@@ -243,8 +243,8 @@ UNIT_TEST(queue_pair_that_is_built_again_replaces_itself)
 	/* The first try tells P that the old one is gone. */
 	world_run(8 * WORLD_MS_FLUSHED);
 	fake_verbs_knobs.mute = 0;
-	assert_true(world_heard("no room there"));
-	assert_false(world_heard("it rejects us"));
+	assert_true(lines_said("no room there"));
+	assert_false(lines_said("it rejects us"));
 	assert_int_equal(lanes_in(bundle), 2);
 	assert_int_equal(bundle->first, 0);
 	assert_int_equal(fake_verbs_openings(), openings + 1);
@@ -333,10 +333,10 @@ UNIT_TEST(lines_name_the_queue_pair_and_its_rail)
 	side_hear(&world.d, KVPULL_LOG_INFO);
 	assert_int_equal(world_connect(), 0);
 	world_run(20);
-	assert_true(world_heard("queue pair 1 of rail 0 is up"));
+	assert_true(lines_said("queue pair 1 of rail 0 is up"));
 	fake_verbs_cut_owner(&peer_bundle()->ends[0]);
 	world_run(5);
 	assert_true(
-		world_heard("notifications go by queue pair 1 of rail 0 now"));
+		lines_said("notifications go by queue pair 1 of rail 0 now"));
 	assert_int_equal(world_down(state), 0);
 }

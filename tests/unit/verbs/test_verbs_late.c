@@ -4,26 +4,15 @@
  * two seconds of their coming, without a restart.
  */
 #include "tests/fake/verbs_shape.h"
+#include "tests/lib/lines.h"
 #include "tests/unit/verbs/world.h"
 
 #define COME_MS 2000u
 
-static char lines[2048]; /* joined by newlines */
-
-static void line_keep(void *context, uint32_t level, const char *line)
-{
-	const size_t used = strlen(lines);
-
-	(void)context;
-	(void)level;
-	(void)snprintf(lines + used, sizeof(lines) - used, "%s\n", line);
-}
-
 static void log_begin(struct world_side *side)
 {
-	lines[0] = '\0';
-	side->log = (struct kvpull_log){ .write = line_keep,
-					 .level = KVPULL_LOG_INFO };
+	lines_forget();
+	side->log = lines_from(KVPULL_LOG_INFO);
 }
 
 static const char *address_of(const struct world_side *side)
@@ -46,7 +35,7 @@ UNIT_TEST_WITH(port_without_a_link_at_open_is_used_when_it_has_one, NULL,
 	world_run(COME_MS);
 	assert_int_equal(world.p.addresses, 1);
 	assert_non_null(strstr(
-		lines,
+		lines.all,
 		"verbs: rail 0 goes by fake0 port 1 gid 1, RoCE v2 IPv4 "
 		"10.66.0.1, 25000 Mb/s, MTU 4096 from now on: the only port\n"));
 	world_pulls();

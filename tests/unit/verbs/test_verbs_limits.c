@@ -75,18 +75,17 @@ UNIT_TEST(device_that_comes_back_with_less_depth_is_not_used)
 	fake_verbs_remove_device();
 	world_run(10);
 	side_hear(&world.d, KVPULL_LOG_WARN);
-	world_lines = 0;
+	lines_forget();
 	fake_verbs_knobs.queue_max = 255 + FRAMES;
 	fake_verbs_return(0, 0);
 	world_run(10000);
-	assert_true(
-		world_heard(" takes less than before: restart to use it\n"));
-	assert_int_equal(world_lines, 1);
+	assert_true(lines_said(" takes less than before: restart to use it\n"));
+	assert_int_equal(lines.bad_count, 1);
 	assert_int_equal(world_connect(), KVPULL_EPEER);
 	fake_verbs_knobs.queue_max++;
 	world_run(3000);
-	assert_true(world_heard(" is back: pulls go by it again\n"));
-	assert_int_equal(world_lines, 2);
+	assert_true(lines_said(" is back: pulls go by it again\n"));
+	assert_int_equal(lines.bad_count, 2);
 	world_pulls();
 	assert_int_equal(world_down(state), 0);
 }

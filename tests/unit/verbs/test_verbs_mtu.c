@@ -3,16 +3,8 @@
  * Ports of unlike MTU: the smaller one is agreed upon as they connect. The CM
  * knows only what the caller's port carries.
  */
+#include "tests/lib/lines.h"
 #include "tests/unit/verbs/world.h"
-
-static char said[512]; /* D's last warning */
-
-static void keep_line(void *context, uint32_t level, const char *message)
-{
-	(void)context;
-	(void)level;
-	(void)snprintf(said, sizeof(said), "%s", message);
-}
 
 /* P by the first device, D by the second. */
 static void world_of(enum ibv_mtu of_p, enum ibv_mtu of_d)
@@ -59,10 +51,9 @@ UNIT_TEST_WITH(mtu_is_looked_at_anew_by_each_connection, NULL, world_down)
 /* Likewise, and D is connected; its READs are not answered from now on. */
 static void world_with_a_hole(enum ibv_mtu mtu)
 {
-	said[0] = '\0';
+	lines_forget();
 	world_of(mtu, mtu);
-	world.d.log = (struct kvpull_log){ .write = keep_line,
-					   .level = KVPULL_LOG_WARN };
+	world.d.log = lines_from(KVPULL_LOG_WARN);
 	assert_int_equal(world_connect(), 0);
 	world_run(20);
 	assert_int_equal(world.d.ups, 1);
@@ -81,8 +72,8 @@ UNIT_TEST_WITH(path_that_loses_whole_frames_is_named, NULL, world_down)
 {
 	world_with_a_hole(IBV_MTU_256);
 	read_is_lost();
-	assert_non_null(
-		strstr(said, "READs of whole frames, of MTU 256, do not"));
+	assert_non_null(strstr(lines.last,
+			       "READs of whole frames, of MTU 256, do not"));
 }
 
 UNIT_TEST_WITH(path_that_carried_a_whole_frame_is_not_blamed, NULL, world_down)
@@ -92,7 +83,7 @@ UNIT_TEST_WITH(path_that_carried_a_whole_frame_is_not_blamed, NULL, world_down)
 	world_run(5);
 	assert_int_equal(world.d.reads_done, 1);
 	read_is_lost();
-	assert_null(strstr(said, "MTU"));
+	assert_null(strstr(lines.last, "MTU"));
 }
 
 UNIT_TEST_WITH(loss_of_a_small_read_says_nothing_of_the_mtu, NULL, world_down)
@@ -105,5 +96,5 @@ UNIT_TEST_WITH(loss_of_a_small_read_says_nothing_of_the_mtu, NULL, world_down)
 		world.remote_ids[at] = world.local_ids[at] =
 			at * 5 % WORLD_BLOCKS;
 	read_is_lost();
-	assert_null(strstr(said, "MTU"));
+	assert_null(strstr(lines.last, "MTU"));
 }

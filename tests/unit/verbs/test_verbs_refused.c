@@ -390,7 +390,7 @@ UNIT_TEST(connection_ends_by_a_call_that_is_refused)
 		assert_int_equal(refused.at, 0);
 		assert_int_equal(world.d.downs, 1);
 		assert_int_equal(world.d.down_code, rows[i].code);
-		assert_true(world_heard(rows[i].says));
+		assert_true(lines_said(rows[i].says));
 		assert_int_equal(fake_verbs_live(), live);
 		world.d.ups = 0;
 		world_pulls();
@@ -417,8 +417,8 @@ UNIT_TEST(call_that_cannot_begin_takes_no_place)
 		live = fake_verbs_live();
 		refuse(rows[i].call, rows[i].at);
 		assert_int_equal(world_connect(), rows[i].code);
-		assert_true(world_heard(rows[i].says));
-		assert_true(world_heard(EIO_TEXT));
+		assert_true(lines_said(rows[i].says));
+		assert_true(lines_said(EIO_TEXT));
 		assert_int_equal(fake_verbs_live(), live);
 		world_run(10);
 		assert_int_equal(world.d.downs, 0);
@@ -449,9 +449,9 @@ UNIT_TEST(object_that_is_not_destroyed_is_said_once)
 		refuse(rows[i].call, rows[i].at);
 		assert_int_equal(world_down(state), 0);
 		assert_int_equal(refused.at, 0);
-		assert_int_equal(world_lines, rows[i].call != NO_CALL);
+		assert_int_equal(lines.bad_count, rows[i].call != NO_CALL);
 		if (rows[i].says)
-			assert_true(world_heard(rows[i].says));
+			assert_true(lines_said(rows[i].says));
 	}
 }
 
@@ -501,7 +501,7 @@ UNIT_TEST(option_that_a_host_lacks_costs_no_pull)
 		both_hear(KVPULL_LOG_DEBUG);
 		refuse(rows[i].call, rows[i].at);
 		world_pulls();
-		assert_true(world_heard(rows[i].says));
+		assert_true(lines_said(rows[i].says));
 		assert_int_equal(option_count, 4);
 		assert_int_equal(world_down(state), 0);
 	}
@@ -515,7 +515,7 @@ UNIT_TEST(sleeper_that_cannot_be_woken_loses_its_peer)
 	both_hear(KVPULL_LOG_WARN);
 	refuse(ARM_QUEUE, 1);
 	assert_int_equal(world.d.route->ops->arm(world.d.route), 1);
-	assert_true(world_heard("lost: arming the completion queue"));
+	assert_true(lines_said("lost: arming the completion queue"));
 	world.d.route->ops->disarm(world.d.route);
 	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.d.downs, 1);
@@ -566,7 +566,7 @@ UNIT_TEST(open_fails_by_a_call_that_is_refused)
 		assert_int_equal(side_open(&world.d), rows[i].code);
 		assert_int_equal(refused.at, 0);
 		if (rows[i].says)
-			assert_true(world_heard(rows[i].says));
+			assert_true(lines_said(rows[i].says));
 		if (rows[i].code)
 			assert_int_equal(fake_verbs_live(), 0);
 		else
@@ -588,7 +588,7 @@ UNIT_TEST(device_whose_events_may_stop_the_thread_fails_open)
 	fake_verbs_state.contexts[0].async_fd = -1;
 	side_hear(&world.d, KVPULL_LOG_ERROR);
 	assert_int_equal(side_open(&world.d), KVPULL_EDEVICE);
-	assert_true(world_heard("MTU 4096: Bad file descriptor"));
+	assert_true(lines_said("MTU 4096: Bad file descriptor"));
 	assert_int_equal(fake_verbs_live(), 0);
 	side_close(&world.d);
 	fake_verbs_state.contexts[0].async_fd = async_fd;
@@ -616,8 +616,8 @@ UNIT_TEST(serve_that_cannot_listen_serves_nothing)
 		live = fake_verbs_live();
 		refuse(rows[i].call, rows[i].at);
 		assert_int_equal(side_serve(&world.p), rows[i].code);
-		assert_true(world_heard(
-			"verbs: listening on port 7471: " EIO_TEXT));
+		assert_true(
+			lines_said("verbs: listening on port 7471: " EIO_TEXT));
 		assert_int_equal(fake_verbs_live(), live);
 		assert_string_equal(world.p.route->ops->address(world.p.route),
 				    "");

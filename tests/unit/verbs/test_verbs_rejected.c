@@ -1,27 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A producer's rejection carries its reason, and the consumer's line has it. */
+#include "tests/lib/lines.h"
 #include "tests/unit/verbs/world.h"
-
-static char said[512]; /* D's last warning */
-
-static void keep_line(void *context, uint32_t level, const char *message)
-{
-	(void)context;
-	(void)level;
-	(void)snprintf(said, sizeof(said), "%s", message);
-}
 
 /* D as it is, and P with these networks. */
 static void rejecting_open(const char *networks)
 {
-	said[0] = '\0';
+	lines_forget();
 	world.networks = networks;
 	assert_int_equal(side_open(&world.p), 0);
 	assert_int_equal(side_serve(&world.p), 0);
 	assert_int_equal(side_serve(&world.d), 0);
 	world_fill();
-	world.d.log = (struct kvpull_log){ .write = keep_line,
-					   .level = KVPULL_LOG_WARN };
+	world.d.log = lines_from(KVPULL_LOG_WARN);
 }
 
 static int up(void **state)
@@ -44,8 +35,9 @@ UNIT_TEST_WITH(rejection_by_networks_names_our_address, up, world_down)
 {
 	rejecting_open("10.99.0.0/16");
 	calls_and_is_rejected();
-	assert_non_null(strstr(
-		said, "our address 10.66.0.1 is in none of its networks"));
+	assert_non_null(
+		strstr(lines.last,
+		       "our address 10.66.0.1 is in none of its networks"));
 }
 
 /* Bytes of a later kvpull: this one cannot read the reason behind them. */
@@ -62,7 +54,8 @@ UNIT_TEST_WITH(rejection_by_another_version_says_so, up, world_down)
 	fake_verbs_knobs.answer = FAKE_VERBS_REJECTED_SAID;
 	memcpy(fake_verbs_knobs.rejection, bytes, sizeof(bytes));
 	calls_and_is_rejected();
-	assert_non_null(strstr(said, "it speaks another version of kvpull"));
+	assert_non_null(
+		strstr(lines.last, "it speaks another version of kvpull"));
 }
 
 UNIT_TEST_WITH(rejection_of_our_version_says_so, up, world_down)
@@ -75,7 +68,8 @@ UNIT_TEST_WITH(rejection_of_our_version_says_so, up, world_down)
 	fake_verbs_knobs.answer = FAKE_VERBS_REJECTED_SAID;
 	kvpull_verbs_greeting_put(fake_verbs_knobs.rejection, &other);
 	calls_and_is_rejected();
-	assert_non_null(strstr(said, "it speaks another version of kvpull"));
+	assert_non_null(
+		strstr(lines.last, "it speaks another version of kvpull"));
 }
 
 UNIT_TEST_WITH(rejection_by_another_program_is_not_put_down_to_networks, up,
@@ -86,5 +80,5 @@ UNIT_TEST_WITH(rejection_by_another_program_is_not_put_down_to_networks, up,
 	memset(fake_verbs_knobs.rejection, 'x',
 	       sizeof(fake_verbs_knobs.rejection));
 	calls_and_is_rejected();
-	assert_non_null(strstr(said, "it is no kvpull"));
+	assert_non_null(strstr(lines.last, "it is no kvpull"));
 }

@@ -81,8 +81,8 @@ static void is_refused(const char *device, const char *address,
 	world.networks = networks;
 	side_hear(&world.d, KVPULL_LOG_ERROR);
 	assert_int_equal(side_open(&world.d), KVPULL_ECONFIG);
-	assert_true(world_heard(line));
-	assert_int_equal(world_lines, 1);
+	assert_true(lines_said(line));
+	assert_int_equal(lines.bad_count, 1);
 	side_close(&world.d);
 	assert_int_equal(fake_verbs_live(), 0);
 }
@@ -263,13 +263,13 @@ UNIT_TEST(host_without_the_libraries_is_not_supported)
 		assert_int_equal(kvpull_verbs_open(&params, &arena, &route),
 				 KVPULL_EUNSUPPORTED);
 		kvpull_arena_fini(&arena);
-		assert_true(world_heard(
+		assert_true(lines_said(
 			has_libraries ?
 				"verbs: librdmacm and libibverbs are too old: they have no rdma_create_event_channel\n" :
 				"verbs: no RDMA on this host: "));
-		assert_true(world_heard(
+		assert_true(lines_said(
 			"route verbs is pinned, and cannot be opened (EUNSUPPORTED): the line before says why; route auto goes on without it\n"));
-		assert_int_equal(world_lines, 2);
+		assert_int_equal(lines.bad_count, 2);
 	}
 	/* The configuration is looked at first. */
 	memset(names, 'a', sizeof(names) - 1);
@@ -360,7 +360,7 @@ static void rate_is(uint8_t speed, uint8_t width, const char *rate)
 	assert_int_equal(side_open(&world.d), 0);
 	(void)snprintf(words, sizeof(words), "10.66.0.1, %s Mb/s, MTU 1024",
 		       rate);
-	assert_true(world_heard(words));
+	assert_true(lines_said(words));
 	side_close(&world.d);
 }
 
@@ -426,7 +426,7 @@ UNIT_TEST(interfaces_that_cannot_be_listed_fail_infiniband_alone)
 	side_hear(&world.d, KVPULL_LOG_ERROR);
 	world.interfaces_error = ENOBUFS;
 	assert_int_equal(side_open(&world.d), KVPULL_EDEVICE);
-	assert_true(world_heard(
+	assert_true(lines_said(
 		"verbs: asking rdma_cm for the addresses of devices: No buffer space"));
 	assert_int_equal(fake_verbs_live(), 0);
 	side_close(&world.d);
@@ -531,12 +531,12 @@ UNIT_TEST(device_of_small_registrations_is_refused)
 	serve.regions[0].base = memory;
 	kvpull_verbs_regions_begin(&regions, &device, &serve, 30);
 	assert_int_equal(kvpull_verbs_regions_grow(&regions, &serve), 0);
-	assert_int_equal(world_lines, 0);
+	assert_int_equal(lines.bad_count, 0);
 	device.limits.max_mr_size--;
 	kvpull_verbs_regions_begin(&regions, &device, &serve, 30);
 	assert_int_equal(kvpull_verbs_regions_grow(&regions, &serve),
 			 KVPULL_EUNSUPPORTED);
-	assert_true(world_heard("or the device takes less at once"));
+	assert_true(lines_said("or the device takes less at once"));
 	serve.region_count = KVPULL_REGIONS_MAX + 1;
 	assert_int_equal(kvpull_verbs_regions_grow(&regions, &serve),
 			 KVPULL_EINVAL);

@@ -10,10 +10,8 @@
 #include "tests/fake/verbs_shape.h"
 
 struct world world;
-uint32_t world_lines;
 uint64_t world_began_ns;
 int (*world_node)(const void *page);
-static char heard[8192]; /* lines, cut where it is full */
 
 /*
  * In the place of libc's, for the library that is linked to this program: no
@@ -92,30 +90,15 @@ void side_drain(struct world_side *side)
 			ring_drain(side->rings[at]);
 }
 
-static void line_take(void *context, uint32_t level, const char *line)
-{
-	const size_t used = strlen(heard);
-
-	(void)context;
-	(void)level;
-	(void)snprintf(heard + used, sizeof(heard) - used, "%s\n", line);
-	world_lines++;
-}
-
 void side_hear(struct world_side *side, uint32_t level)
 {
-	heard[0] = '\0';
-	side->log = (struct kvpull_log){ .write = line_take, .level = level };
+	lines_forget();
+	side->log = lines_from(level);
 }
 
 void side_count_lines(struct world_side *side)
 {
-	side_hear(side, KVPULL_LOG_WARN);
-}
-
-int world_heard(const char *words)
-{
-	return strstr(heard, words) != NULL;
+	side->log = lines_from(KVPULL_LOG_WARN);
 }
 
 static void give_keep(void *context, const void *bytes, size_t byte_count)
@@ -235,7 +218,7 @@ void world_stranger_calls(const char *address,
 void world_init(void)
 {
 	memset(&world, 0, sizeof(world));
-	world_lines = 0;
+	lines_forget();
 	fake_verbs_reset();
 	/*
 	 * The route's timers are not due by the kernel's clock, unless a test

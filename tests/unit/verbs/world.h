@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/ring.h"
 #include "tests/fake/verbs.h"
+#include "tests/lib/lines.h"
 #include "tests/lib/unit.h"
 #include "verbs/frame.h"
 #include "verbs/verbs.h"
@@ -86,7 +87,6 @@ struct world {
 };
 
 extern struct world world;
-extern uint32_t world_lines; /* warnings of sides that are counted */
 /* Node of a page, or -errno. NULL: the kernel may not be asked. */
 extern int (*world_node)(const void *page);
 extern uint64_t world_began_ns; /* 0: later than the kernel's clock gets */
@@ -95,15 +95,10 @@ extern uint64_t world_began_ns; /* 0: later than the kernel's clock gets */
 #define WORLD_FILLER KVPULL_NOTE_RELEASE
 
 void side_drain(struct world_side *side);
-/* Counts the side's warnings from now on, with those of others. */
+/* Adds the side's warnings to the lines that are kept, from now on. */
 void side_count_lines(struct world_side *side);
-/*
- * Keeps the side's lines of this level or a worse one from now on, with those of
- * others.
- */
+/* Keeps the side's lines of this level or a worse one, and forgets the others. */
 void side_hear(struct world_side *side, uint32_t level);
-/* Has a line since the last side_hear() these words? */
-int world_heard(const char *words);
 struct kvpull_verbs_params world_params(struct world_side *side);
 int side_open(struct world_side *side);
 void side_fill(struct world_side *side);

@@ -43,7 +43,7 @@ static void process_that_calls_again(struct world *world, uint64_t again)
 	assert_int_equal(second->refused, 1);
 	assert_int_equal(second->refusal.code, KVPULL_EAGAIN);
 	/* Nothing that an operator should look at. */
-	assert_string_equal(world->warning, "");
+	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], "");
 	assert_int_equal(refused_count(world), 0);
 	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
 	world_poll(world, 3);
@@ -71,7 +71,7 @@ TEST(another_process_does_not_end_a_consumer)
 	const struct world_caller *second = hello_say(world, 1, ANOTHER, uid);
 
 	assert_int_equal(second->refusal.code, KVPULL_EAGAIN);
-	assert_non_null(strstr(world->warning,
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
 			       "rank is another process's here and the same"));
 	assert_int_equal(refused_count(world), 1);
 	assert_int_equal(first->dropped, 0);
@@ -168,15 +168,6 @@ TEST(ranks_of_an_instance_agree_on_their_number)
 	assert_int_equal(world_hello(world, 2, &who)->state, 2);
 }
 
-static char last_warning[KVPULL_LOG_LINE_BYTES];
-
-static void warning_keep(void *context, uint32_t level, const char *line)
-{
-	(void)context;
-	if (level == KVPULL_LOG_WARN)
-		(void)snprintf(last_warning, sizeof(last_warning), "%s", line);
-}
-
 /* The line says who it is that was refused, as its hello and the kernel do. */
 static const char *refused_line(uint32_t uid, const char *why)
 {
@@ -195,13 +186,11 @@ TEST(worker_that_closes_says_so)
 	const uint32_t uid = world->config.uids[0];
 	const struct world_caller *caller;
 
-	world->worker->facts.log.write = warning_keep;
-	world->worker->facts.log.level = KVPULL_LOG_WARN;
 	atomic_store_explicit(&world->worker->handover.closing, 1,
 			      memory_order_relaxed);
 	caller = hello_say(world, 0, 5, uid);
 	assert_int_equal(caller->refusal.code, KVPULL_EPEER);
-	assert_string_equal(last_warning,
+	assert_string_equal(world->lines.of[KVPULL_LOG_WARN],
 			    refused_line(uid, "state is closing here and open "
 					      "there (EPEER)"));
 	atomic_store_explicit(&world->worker->handover.closing, 0,
@@ -215,12 +204,10 @@ TEST(refusal_for_want_of_descriptors_says_so)
 	const uint32_t uid = world->config.uids[0];
 	const struct world_caller *caller;
 
-	world->worker->facts.log.write = warning_keep;
-	world->worker->facts.log.level = KVPULL_LOG_WARN;
 	world->callers[0].admit_code = KVPULL_EAGAIN;
 	caller = hello_say(world, 0, 5, uid);
 	assert_int_equal(caller->refusal.code, KVPULL_EAGAIN);
-	assert_string_equal(last_warning,
+	assert_string_equal(world->lines.of[KVPULL_LOG_WARN],
 			    refused_line(uid,
 					 "room for descriptors (ulimit -n) "
 					 "is used up here and needed there "
@@ -234,13 +221,11 @@ TEST(refusal_for_want_of_a_welcome_says_why_it_did_not_come)
 	const uint32_t uid = world->config.uids[0];
 	const struct world_caller *caller;
 
-	world->worker->facts.log.write = warning_keep;
-	world->worker->facts.log.level = KVPULL_LOG_WARN;
 	world->callers[0].admit_code = KVPULL_ENOMEM;
 	caller = hello_say(world, 0, 5, uid);
 	assert_int_equal(caller->refusal.code, KVPULL_ENOMEM);
 	assert_int_equal(caller->refused, 1);
-	assert_string_equal(last_warning,
+	assert_string_equal(world->lines.of[KVPULL_LOG_WARN],
 			    refused_line(uid, "welcome is ENOMEM here and not "
 					      "come there (ENOMEM)"));
 	assert_int_equal(world->worker->active_count, 0);
@@ -256,8 +241,6 @@ TEST(refusal_does_not_name_the_caller_before)
 	const uint32_t uid = world->config.uids[0] + 1;
 	char line[256];
 
-	world->worker->facts.log.write = warning_keep;
-	world->worker->facts.log.level = KVPULL_LOG_WARN;
 	world->callers[0].admit_code = KVPULL_EAGAIN;
 	(void)hello_say(world, 0, 5, world->config.uids[0]);
 	(void)hello_say(world, 0, 6, uid);
@@ -265,7 +248,7 @@ TEST(refusal_does_not_name_the_caller_before)
 		       "consumer refused: uid is %u here and %u there (EAUTH); "
 		       "it is of an unknown engine of user %u",
 		       world->config.uids[0], uid, uid);
-	assert_string_equal(last_warning, line);
+	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], line);
 }
 
 /* Callers that wait have places of their own: that is no right to be let in. */
@@ -377,17 +360,17 @@ TEST(refusals_are_logged_eight_times_a_second)
 {
 	struct world *world = *state;
 	const uint32_t uid = world->config.uids[0];
-	uint32_t lines[2] = { 0 };
+	uint32_t said[2] = { 0 };
 	uint32_t call;
 
 	for (call = 0; call < 40; call++) {
 		if (call == 20)
 			world_pass(world, KVPULL_NS_PER_S);
-		world->warning[0] = '\0';
+		world->lines.of[KVPULL_LOG_WARN][0] = '\0';
 		(void)hello_say(world, 0, 5, uid + 1);
-		lines[call / 20] += world->warning[0] != '\0';
+		said[call / 20] += world->lines.of[KVPULL_LOG_WARN][0] != '\0';
 	}
-	assert_int_equal(lines[0], 8);
-	assert_int_equal(lines[1], 8);
+	assert_int_equal(said[0], 8);
+	assert_int_equal(said[1], 8);
 	assert_int_equal(refused_count(world), 40);
 }

@@ -213,7 +213,8 @@ WORLD_TEST(no_route_does_not_blame_the_configuration_alone)
 	world->reachable_code = KVPULL_EROUTE;
 	world_claim(world, SERIAL, 1);
 	world_poll(world, 2);
-	assert_non_null(strstr(world->warning, "its worker has ended"));
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
+			       "its worker has ended"));
 	world->reachable_code = 0;
 }
 

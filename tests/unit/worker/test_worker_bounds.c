@@ -47,11 +47,11 @@ WORLD_TEST(refused_pulls_beyond_requests_max_are_counted_and_said)
 	uint32_t at;
 
 	world_send(world, commands, commands_make(commands, REQUESTS_MAX, 999));
-	assert_int_equal(world->errors, 0);
+	assert_int_equal(world->lines.counts[KVPULL_LOG_ERROR], 0);
 	commands[REQUESTS_MAX] = commands[0];
 	commands[REQUESTS_MAX].key = REQUESTS_MAX + 1;
 	world_send(world, &commands[REQUESTS_MAX], 1);
-	assert_int_equal(world->errors, 1);
+	assert_int_equal(world->lines.counts[KVPULL_LOG_ERROR], 1);
 	assert_int_equal(world->worker->counts.step_bad, 1);
 	world_poll(world, 2);
 	assert_int_equal(world->record_count, REQUESTS_MAX);
@@ -64,7 +64,7 @@ WORLD_TEST(refused_pulls_beyond_requests_max_are_counted_and_said)
 	world_poll(world, 1);
 	world_reported(world, REQUESTS_MAX + 2, KVPULL_POLL_FAILED,
 		       KVPULL_EEXPIRED);
-	assert_int_equal(world->errors, 1);
+	assert_int_equal(world->lines.counts[KVPULL_LOG_ERROR], 1);
 }
 
 WORLD_TEST(poll_tells_as_many_refused_pulls_as_it_has_room_for)
@@ -256,13 +256,13 @@ WORLD_TEST(hold_that_does_not_fit_the_table_is_refused_and_said)
 				      .reason = KVPULL_END_REVOKED };
 
 	world_hold(world, 1, world_holds, GENERATION);
-	assert_int_equal(world->errors, 1);
+	assert_int_equal(world->lines.counts[KVPULL_LOG_ERROR], 1);
 	assert_int_equal(world->worker->counts.step_bad, 1);
 	world_hold(world, 1, world_holds - 1, GENERATION);
 	assert_int_equal(world->worker->counts.step_bad, 1);
 	/* The slot has had this generation. */
 	world_hold(world, 2, world_holds - 1, GENERATION);
-	assert_int_equal(world->errors, 2);
+	assert_int_equal(world->lines.counts[KVPULL_LOG_ERROR], 2);
 	assert_int_equal(world->worker->counts.step_bad, 2);
 	/* An end of no slot is counted, the hold's own is not. */
 	world_send(world, &end, 1);
@@ -303,15 +303,6 @@ WORLD_TEST(another_half_ends_the_claims_at_both_ends_of_the_map)
 		assert_int_equal(worker->claim_notes[at].release_told, 1);
 }
 
-static char claim_line[512];
-
-static void claim_keep(void *context, uint32_t level, const char *line)
-{
-	(void)context;
-	if (level == KVPULL_LOG_DEBUG && !strncmp(line, "claim of ", 9))
-		(void)snprintf(claim_line, sizeof(claim_line), "%s", line);
-}
-
 /* Slot and generation are a consumer's words: maybe of no slot at all. */
 WORLD_TEST(claim_of_what_is_not_held_names_no_request)
 {
@@ -341,17 +332,16 @@ WORLD_TEST(claim_of_what_is_not_held_names_no_request)
 
 	assert_int_equal(caller->state, 2);
 	world_send(world, &hold, 1);
-	world->worker->facts.log.write = claim_keep;
 	for (at = 0; at < sizeof(rows) / sizeof(rows[0]); at++) {
-		claim_line[0] = '\0';
+		world->lines = (struct lines){ 0 };
 		world_say(world, caller, KVPULL_NOTE_CLAIM, rows[at].slot,
 			  rows[at].generation);
 		world_poll(world, 1);
-		assert_non_null(strstr(claim_line, rows[at].words));
+		assert_non_null(strstr(world->lines.all, rows[at].words));
 		(void)snprintf(text, sizeof(text), "slot %u generation %llu of",
 			       rows[at].slot,
 			       (unsigned long long)rows[at].generation);
-		assert_non_null(strstr(claim_line, text));
+		assert_non_null(strstr(world->lines.all, text));
 	}
 }
 
@@ -456,15 +446,15 @@ WORLD_TEST(ack_of_a_result_that_is_not_there_takes_none_away)
 static void closed_caller_goes(struct world *world,
 			       const struct world_caller *caller)
 {
-	const uint32_t warnings = world->warnings;
+	const uint32_t warnings = world->lines.counts[KVPULL_LOG_WARN];
 	const uint32_t forgotten = caller->forgotten;
 
 	world_poll(world, 3);
-	assert_int_equal(world->warnings, warnings);
+	assert_int_equal(world->lines.counts[KVPULL_LOG_WARN], warnings);
 	assert_int_equal(world->worker->active_count, 1);
 	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
 	world_poll(world, 3);
-	assert_int_equal(world->warnings, warnings);
+	assert_int_equal(world->lines.counts[KVPULL_LOG_WARN], warnings);
 	assert_int_equal(caller->forgotten, forgotten + 1);
 	assert_int_equal(world->worker->active_count, 0);
 }
@@ -495,7 +485,7 @@ WORLD_TEST(consumer_that_the_table_of_holds_has_no_room_for_is_closed)
 	}
 	assert_int_equal(caller->dropped, 1);
 	assert_string_equal(
-		world->warning,
+		world->lines.of[KVPULL_LOG_WARN],
 		"consumer rank 0 of consumer refused by the hold table: raise consumers_max");
 	closed_caller_goes(world, caller);
 	/* The first that were waited for are given up. */

@@ -82,13 +82,15 @@ WORLD_TEST(hold_that_expires_names_who_claimed_it_last)
 
 	hold(world);
 	pass(world, LEASE_NS + 100 * WORLD_MS);
-	assert_non_null(strstr(world->warning, "expired at its lease"));
-	assert_non_null(strstr(world->warning, "claimed last by nobody; slot"));
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
+			       "expired at its lease"));
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
+			       "claimed last by nobody; slot"));
 	caller = consumer(world, 0, 0x11);
 	world_hold(world, KEY + 1, SLOT, GENERATION + 1);
 	world_say(world, caller, KVPULL_NOTE_CLAIM, SLOT, GENERATION + 1);
 	pass(world, LEASE_NS + 200 * WORLD_MS);
-	assert_non_null(strstr(world->warning,
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
 			       "claimed last by consumer pid 0; slot 3 "));
 }
 
@@ -508,7 +510,8 @@ WORLD_TEST(broken_rings_are_counted_and_told_once_a_second)
 		world_poll(world, 2);
 		assert_int_equal(worker->counts.rings_broken, round + 1);
 		assert_int_equal(caller->dropped, 1);
-		assert_int_equal(world->errors, 1 + round / 2);
+		assert_int_equal(world->lines.counts[KVPULL_LOG_ERROR],
+				 1 + round / 2);
 		(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
 		world_poll(world, 2);
 		world->now_ns += round ? KVPULL_NS_PER_S : 0;

@@ -83,7 +83,7 @@ WORLD_TEST(consumer_that_was_heard_longest_ago_makes_room)
 	kvpull_ring_beat(&world->callers[0].writer);
 	one_more(world, 1);
 	assert_int_equal(dropped(world), 1u << 1);
-	assert_non_null(strstr(world->warning, "make room"));
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN], "make room"));
 	/* Nobody else does while it goes. */
 	one_more(world, 1);
 	assert_int_equal(dropped(world), 1u << 1);
@@ -225,7 +225,7 @@ WORLD_TEST(instance_of_more_ranks_than_places_is_refused_by_name)
 WORLD_TEST(full_producer_says_so_once_a_second)
 {
 	uint32_t index;
-	uint32_t lines = 0;
+	uint32_t said = 0;
 
 	hold(world);
 	crowd(world);
@@ -233,23 +233,23 @@ WORLD_TEST(full_producer_says_so_once_a_second)
 		say(world, index, KVPULL_NOTE_CLAIM);
 	world_poll(world, 1);
 	for (index = 0; index < 20; index++) {
-		world->warning[0] = '\0';
+		world->lines.of[KVPULL_LOG_WARN][0] = '\0';
 		one_more(world, 1);
-		lines += world->warning[0] != '\0';
+		said += world->lines.of[KVPULL_LOG_WARN][0] != '\0';
 		world_pass(world, 160 * WORLD_MS);
 	}
-	assert_in_range(lines, 2, 4);
+	assert_in_range(said, 2, 4);
 }
 
 /* A caller without a place has room made; 1: a line says so. */
 static int room_is_said(struct world *world, uint32_t index)
 {
-	world->warning[0] = '\0';
+	world->lines.of[KVPULL_LOG_WARN][0] = '\0';
 	one_more(world, 1);
 	assert_int_equal(dropped(world) >> index & 1, 1);
 	leave(world, index);
 	return !strcmp(
-		world->warning,
+		world->lines.of[KVPULL_LOG_WARN],
 		"1 consumer ranks without a claim make room for a new one: raise consumers_max (4)");
 }
 

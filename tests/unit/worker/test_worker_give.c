@@ -101,7 +101,8 @@ WORLD_TEST(caller_that_is_not_let_in_gives_a_ticket_back)
 	assert_int_equal(counted(world, "holds_given_back"), 1);
 	assert_int_equal(counted(world, "gives"), 1);
 	assert_int_equal(counted(world, "consumers_refused"), 0);
-	assert_non_null(strstr(world->warning, "blocks are free"));
+	assert_non_null(
+		strstr(world->lines.of[KVPULL_LOG_WARN], "blocks are free"));
 }
 
 /* A refused consumer may have thousands of them. */
@@ -110,15 +111,17 @@ WORLD_TEST(tickets_given_back_have_a_line_a_second)
 	uint32_t at;
 
 	for (at = 0; at < 4; at++) {
-		const uint32_t before = world->warnings;
+		const uint32_t before = world->lines.counts[KVPULL_LOG_WARN];
 
 		world_hold(world, KEY + at, SLOT + at, GENERATION + at);
 		if (at == 3)
 			world->now_ns += KVPULL_NS_PER_S;
 		give(world, 0, word_of(world, SLOT + at, GENERATION + at));
-		assert_int_equal(world->warnings - before, at % 3 == 0);
+		assert_int_equal(world->lines.counts[KVPULL_LOG_WARN] - before,
+				 at % 3 == 0);
 	}
-	assert_non_null(strstr(world->warning, "those of 2 requests more"));
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
+			       "those of 2 requests more"));
 }
 
 WORLD_TEST(route_hands_over_what_callers_without_a_place_give_back)
@@ -265,8 +268,9 @@ WORLD_TEST(refused_consumer_gives_its_ticket_back_at_once)
 	heard(world, "1-0", 0);
 	assert_int_equal(counted(world, "gives_said"), 1);
 	assert_int_equal(world->worker->claim_map.count, 1);
-	assert_non_null(strstr(world->warning, "were given back"));
-	assert_non_null(strstr(world->warning, "cmpl-7"));
+	assert_non_null(
+		strstr(world->lines.of[KVPULL_LOG_WARN], "were given back"));
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN], "cmpl-7"));
 	/* Such a request is told why when its turn comes. */
 	world_pull(world, 10, 101, 0);
 	world_poll(world, 2);

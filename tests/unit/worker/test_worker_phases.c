@@ -133,7 +133,7 @@ WORLD_TEST(failed_pull_is_a_line_that_names_both_sides)
 	world_done(world, 1, KVPULL_EPEER);
 	(void)record_of(world, KVPULL_POLL_FAILED);
 	assert_string_equal(
-		world->warning,
+		world->lines.of[KVPULL_LOG_WARN],
 		"pull of request cmpl-7 key 1 failed after 5 ms, waiting for the bytes: "
 		"EPEER: the peer is gone: recompute, later pulls reconnect; "
 		"peer P pid 77 by fake 1-0, slot 1 generation 101 of 000000000000a010");
@@ -143,10 +143,10 @@ WORLD_TEST(claim_is_a_line_that_names_the_request_and_its_hold)
 {
 	world_claim(world, SERIAL, 2);
 	world_poll(world, 1);
-	assert_string_equal(
-		world->claimed,
+	assert_non_null(strstr(
+		world->lines.all,
 		"ticket claimed for request cmpl-7: slot 1 generation 101 of "
-		"000000000000a010, 2 ranks");
+		"000000000000a010, 2 ranks\n"));
 }
 
 WORLD_TEST(phase_is_told_where_a_pull_failed)
@@ -156,8 +156,9 @@ WORLD_TEST(phase_is_told_where_a_pull_failed)
 	world_poll(world, 1);
 	world_pass(world, 501 * WORLD_MS);
 	(void)record_of(world, KVPULL_POLL_FAILED);
-	assert_non_null(strstr(world->warning, " ms, waiting to connect: "
-					       "EDEADLINE: "));
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
+			       " ms, waiting to connect: "
+			       "EDEADLINE: "));
 }
 
 WORLD_TEST(pull_that_was_never_started_is_a_line_that_says_so)
@@ -169,7 +170,7 @@ WORLD_TEST(pull_that_was_never_started_is_a_line_that_says_so)
 	assert_int_equal(world_up(world, "1-1", 1, 2), 1);
 	world_pass(world, 501 * WORLD_MS);
 	(void)record_of(world, KVPULL_POLL_FAILED);
-	assert_non_null(strstr(world->warning,
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
 			       " ms, waiting for start_loads(), which this "
 			       "engine has not called: EDEADLINE: "));
 }
@@ -182,7 +183,7 @@ WORLD_TEST(phase_tells_what_became_of_the_last_try)
 	world_poll(world, 1);
 	world_pass(world, 501 * WORLD_MS);
 	(void)record_of(world, KVPULL_POLL_FAILED);
-	assert_non_null(strstr(world->warning,
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
 			       " ms, waiting to connect (last try: EAGAIN): "
 			       "EDEADLINE: "));
 }
@@ -190,7 +191,7 @@ WORLD_TEST(phase_tells_what_became_of_the_last_try)
 /* A producer that died fails all of its tickets: two lines, not one each. */
 WORLD_TEST(pulls_that_fail_alike_share_a_line)
 {
-	const uint32_t warnings = world->warnings;
+	const uint32_t warnings = world->lines.counts[KVPULL_LOG_WARN];
 	uint32_t at;
 
 	world_claim(world, SERIAL, 1);
@@ -203,11 +204,12 @@ WORLD_TEST(pulls_that_fail_alike_share_a_line)
 	world->connect_code = KVPULL_EPEER;
 	world_pass(world, 400 * WORLD_MS);
 	world_pass(world, 100 * WORLD_MS);
-	assert_int_equal(world->warnings, warnings + 1);
-	assert_non_null(strstr(world->warning, "pull of request "));
+	assert_int_equal(world->lines.counts[KVPULL_LOG_WARN], warnings + 1);
+	assert_non_null(
+		strstr(world->lines.of[KVPULL_LOG_WARN], "pull of request "));
 	world_pass(world, 1000 * WORLD_MS);
-	assert_int_equal(world->warnings, warnings + 2);
-	assert_string_equal(world->warning,
+	assert_int_equal(world->lines.counts[KVPULL_LOG_WARN], warnings + 2);
+	assert_string_equal(world->lines.of[KVPULL_LOG_WARN],
 			    "3 more pulls from P 1-0 failed likewise: EPEER");
 }
 
@@ -216,8 +218,9 @@ WORLD_TEST(refused_pull_is_a_line)
 	world_pull(world, KEY, SERIAL, 0);
 	world_poll(world, 1);
 	(void)record_of(world, KVPULL_POLL_FAILED);
-	assert_non_null(strstr(world->warning, "pull of request cmpl-7 key 1 "
-					       "refused: EEXPIRED: "));
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
+			       "pull of request cmpl-7 key 1 "
+			       "refused: EEXPIRED: "));
 }
 
 /* The progress thread looks at the clock before the command comes. */

@@ -36,7 +36,7 @@ WORLD_TEST(unused_peer_makes_room_for_another)
 	world_claim(world, 901, 1);
 	world_poll(world, 1);
 	/* There is room, soon: nothing has to be said. */
-	assert_string_equal(world->warning, "");
+	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], "");
 	world_pull(world, 9, 901, 0);
 	world_poll(world, 1);
 	world_pass(world, 20 * WORLD_MS);
@@ -53,7 +53,7 @@ WORLD_TEST(unused_peer_makes_room_for_another)
 	assert_int_equal(world->read_starts, 1);
 	world_done(world, 0, 0);
 	world_reported(world, 9, KVPULL_POLL_LOADED, 0);
-	assert_int_equal(world->errors, 0);
+	assert_int_equal(world->lines.counts[KVPULL_LOG_ERROR], 0);
 }
 
 /*
@@ -252,7 +252,8 @@ WORLD_TEST(producer_who_may_be_anybody_is_not_greeted)
 	world_challenge(world, peer);
 	assert_int_equal(world->peers[peer].disconnected, 1);
 	assert_int_equal(world->peers[peer].hello.wanted, 0);
-	assert_non_null(strstr(world->warning, "is not asked: its user"));
+	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
+			       "is not asked: its user"));
 	world_down(world, peer);
 	world_pass(world, 20 * WORLD_MS);
 	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EAUTH);

@@ -174,14 +174,15 @@ WORLD_TEST(untaken_releases_leave_room_for_tickets)
 		world_claim(world, FIRST + tickets + at, 1);
 	world_poll(world, 1);
 	assert_int_equal(world->worker->claim_map.count, 2 * tickets);
-	assert_string_equal(world->warning, "");
+	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], "");
 }
 
 static int no_room_is_said(struct world *world, uint64_t serial)
 {
-	world->warning[0] = '\0';
+	world->lines.of[KVPULL_LOG_WARN][0] = '\0';
 	world_claim(world, serial, 1);
-	return strncmp(world->warning, "no room for another ticket", 26) == 0;
+	return strncmp(world->lines.of[KVPULL_LOG_WARN],
+		       "no room for another ticket", 26) == 0;
 }
 
 UNIT_TEST_WITH(full_table_of_tickets_says_so_once_a_second, world_setup,

@@ -247,7 +247,7 @@ WORLD_TEST(another_scheduler_half_ends_all_for_good)
 	world->incarnation++;
 	world->sequence = 0;
 	assert_int_equal(world_send_code(world, &end, 1), KVPULL_ECLOSED);
-	assert_int_equal(world->errors, 1);
+	assert_int_equal(world->lines.counts[KVPULL_LOG_ERROR], 1);
 	assert_int_equal(live_slots(entries, incarnation), 0);
 	world_poll(world, 2);
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_REVOKED);
@@ -259,7 +259,7 @@ WORLD_TEST(another_scheduler_half_ends_all_for_good)
 	world->incarnation--;
 	world->sequence = 9;
 	assert_int_equal(world_send_code(world, &end, 1), KVPULL_ECLOSED);
-	assert_int_equal(world->errors, 1);
+	assert_int_equal(world->lines.counts[KVPULL_LOG_ERROR], 1);
 }
 
 /*

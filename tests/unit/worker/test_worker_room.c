@@ -162,7 +162,8 @@ TEST(claim_that_waits_is_told_when_there_is_room)
 	for (at = 1; at <= 2; at++)
 		world_claim(world, at * 100 + 1, CROWD_RANKS);
 	rounds_run(world, 10, CROWD_RANKS);
-	assert_non_null(strstr(world->warning, "raise peers_max"));
+	assert_non_null(
+		strstr(world->lines.of[KVPULL_LOG_WARN], "raise peers_max"));
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), CROWD_RANKS);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
 	rounds_run(world, 10, CROWD_RANKS);
@@ -641,7 +642,8 @@ UNIT_TEST(few_descriptors_are_few_entries)
 				 cases[at].entries);
 		assert_int_equal(world->worker->progress->waited_max,
 				 cases[at].waited);
-		assert_int_equal(strstr(world->warning, "ulimit -n") != NULL,
+		assert_int_equal(strstr(world->lines.of[KVPULL_LOG_WARN],
+					"ulimit -n") != NULL,
 				 cases[at].entries < 2 * WAITED);
 		kvpull_worker_destroy(world->worker);
 	}

@@ -187,7 +187,8 @@ WORLD_TEST(hold_that_ends_in_mid_copy_is_expired)
 	assert_int_equal(copies, 1);
 	/* The other thread has the texts for the log line. */
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
-	assert_non_null(strstr(world->warning, "request cmpl-7 key"));
+	assert_non_null(
+		strstr(world->lines.of[KVPULL_LOG_WARN], "request cmpl-7 key"));
 	world_poll(world, 1);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
 }

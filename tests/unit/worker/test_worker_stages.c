@@ -86,8 +86,8 @@ static void not_pulled(struct world *world, const char *why)
 	world_poll(world, 1);
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
 	assert_int_equal(world->read_starts, 0);
-	if (!strstr(world->unfit, why))
-		fail_msg("\"%s\" is not in: %s", why, world->unfit);
+	if (!strstr(world->lines.all, why))
+		fail_msg("\"%s\" is in no line", why);
 }
 
 TEST(layer_that_no_stage_has_fails_the_pull_by_name)
@@ -130,7 +130,7 @@ TEST(last_stage_ends_with_the_model)
 	world_down(world, 1);
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EREJECTED);
 	assert_int_equal(world->read_starts, 0);
-	if (!strstr(world->unfit,
-		    "rank 1 of 2, stage 1 of 2, has layers 1 to 1 of 3"))
-		fail_msg("%s", world->unfit);
+	assert_non_null(
+		strstr(world->lines.all,
+		       "rank 1 of 2, stage 1 of 2, has layers 1 to 1 of 3"));
 }

@@ -373,26 +373,6 @@ static uint64_t world_now(void *context)
 	return world->now_ns;
 }
 
-void world_log(void *context, uint32_t level, const char *line)
-{
-	struct world *world = context;
-
-	if (level == KVPULL_LOG_ERROR)
-		world->errors++;
-	if (level == KVPULL_LOG_WARN) {
-		world->warnings++;
-		(void)snprintf(world->warning, sizeof(world->warning), "%s",
-			       line);
-	}
-	if (level == KVPULL_LOG_WARN && strstr(line, " has layers "))
-		(void)snprintf(world->unfit, sizeof(world->unfit), "%s", line);
-	if (!strncmp(line, "ticket claimed ", 15))
-		(void)snprintf(world->claimed, sizeof(world->claimed), "%s",
-			       line);
-	if (getenv("TEST_LOG"))
-		(void)printf("# %u %s\n", level, line);
-}
-
 struct kvpull_open_params world_params(const struct kvpull_model *model)
 {
 	return (struct kvpull_open_params){
@@ -452,8 +432,8 @@ void world_create(struct world *world, const char *more)
 	struct kvpull_worker_setup setup = {
 		.params = &params,
 		.config = &world->config,
-		.log = { .write = world_log,
-			 .context = world,
+		.log = { .write = lines_keep,
+			 .context = &world->lines,
 			 .level = KVPULL_LOG_DEBUG },
 		.incarnation = 0xd0,
 		.transport = world_transport,

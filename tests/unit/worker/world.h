@@ -15,6 +15,7 @@
 #include "base/params.h"
 #include "plugin/progress/progress_state.h"
 #include "plugin/worker/worker.h"
+#include "tests/lib/lines.h"
 #include "tests/lib/unit.h"
 
 #define WORLD_READS 256u /* parts of pulls */
@@ -106,11 +107,7 @@ struct world {
 	/* what poll said, all of it */
 	struct kvpull_poll_record records[64];
 	uint32_t record_count;
-	uint32_t errors;   /* log lines of error level */
-	char warning[512]; /* the last one */
-	uint32_t warnings;
-	char claimed[512]; /* the last line of a claim */
-	char unfit[512];   /* the last warning of a rank's layers */
+	struct lines lines;
 };
 
 /* The seam, as the test plays it. */
@@ -131,7 +128,6 @@ uint32_t fake_notes_open(const struct kvpull_transport *transport,
 
 /* From now on it is a route between machines: it vouches for nobody. */
 void world_far(struct world *world);
-void world_log(void *context, uint32_t level, const char *line);
 
 /* Open and close. */
 
