@@ -25,7 +25,6 @@
 #include "base/wrap.h"
 #include "shm/give.h"
 #include "shm/parts.h"
-#include "shm/state.h"
 
 /* Out of descriptors: let the backlog hold callers instead of spinning. */
 #define LISTENER_REST_NS (100 * UINT64_C(1000000))

@@ -20,60 +20,7 @@
 #ifndef KVPULL_SHM_CALLER_H
 #define KVPULL_SHM_CALLER_H
 
-#include "base/arena.h"
-#include "base/ring.h"
-#include "base/transport.h"
-#include "shm/batch.h"
-#include "shm/endpoint.h"
-#include "shm/folder.h"
-#include "shm/gate.h"
-#include "shm/segment.h"
-#include "shm/shm.h"
-#include "shm/shortage.h"
-#include "shm/wait.h"
-
-enum kvpull_shm_caller_state {
-	KVPULL_SHM_CALLER_FREE = 0,
-	KVPULL_SHM_CALLER_OPEN,
-	KVPULL_SHM_CALLER_ADMITTED,
-	KVPULL_SHM_CALLER_LOST,
-	KVPULL_SHM_CALLER_DOWN
-};
-
-struct kvpull_shm_caller {
-	enum kvpull_shm_caller_state state;
-	uint32_t generation;
-	int socket;   /* -1 from LOST on */
-	int doorbell; /* our end of it; -1: not admitted */
-	struct kvpull_identity identity;
-	uint64_t deadline_ns;         /* OPEN only */
-	struct kvpull_shared segment; /* base NULL: not admitted */
-	struct kvpull_ring ring;
-};
-
-struct kvpull_shm_callers {
-	const struct kvpull_log *log;
-	struct kvpull_wait *wait;
-	struct kvpull_folder *folder;
-	struct kvpull_shortage *shortage;
-	struct kvpull_gate gate;
-	struct kvpull_give_sink given;     /* of callers that are turned away */
-	struct kvpull_shm_caller *callers; /* [caller_max] */
-	struct kvpull_serve serve;
-	struct kvpull_listener listener;
-	int doorbells; /* epoll over the doorbells of all admitted */
-	uint32_t caller_max;
-	uint32_t admitted_max;
-	uint32_t admitted_count; /* that have a ring, until forget */
-	uint32_t ring_records;
-	uint32_t open_count; /* in state OPEN; LOST: what poll looks for */
-	uint32_t lost_count;
-	uint64_t connect_ns;
-	uint64_t resume_ns; /* the listener rests until then; 0: it works */
-	uint64_t named_ns;  /* when its name is looked for; 0: at once */
-	uint32_t socket_mode;
-	uint32_t reserved;
-};
+#include "shm/state.h"
 
 /* callers->wait, ->folder and ->shortage are set. */
 int KVPULL_MUST_CHECK

@@ -401,7 +401,8 @@ int kvpull_copy_open(struct kvpull_copy **copy,
 	opened->guest = &opened->workers[KVPULL_COPY_THREADS_MAX + 1];
 	opened->guest->copy = opened;
 	opened->log = log;
-	error = kvpull_copy_choose(params, &opened->choices, log);
+	error = kvpull_copy_choose(params->routine, params->folder,
+				   &opened->choices, log);
 	if (error)
 		return error;
 	workers_start(opened, params->thread_count, log);

@@ -12,31 +12,9 @@
 #define KVPULL_SHM_COPY_H
 
 #include "base/arena.h"
-#include "base/transport.h"
+#include "shm/copy_plan.h"
 
-#define KVPULL_COPY_SHARE_BYTES_MIN 262144u
-#define KVPULL_COPY_SHARE_BYTES_MAX 1048576u
 #define KVPULL_COPY_THREADS_MAX 16u
-
-/* A routine that copies `count` spans of `bytes` each. */
-struct kvpull_span {
-	const uint8_t *from;
-	uint8_t *to;
-};
-typedef void (*kvpull_copy_fn)(const struct kvpull_span *spans, uint32_t count,
-			       size_t bytes);
-
-struct kvpull_copy_routine {
-	const char *name; /* "memcpy", "movsb", "avx2-nt-4", "neon-nt-4"... */
-	kvpull_copy_fn copy;
-	uint32_t streams; /* worked on at once */
-	uint32_t lanes;   /* spans side by side; 1: streams are inside one */
-	uint32_t needs;   /* cpu features: kvpull_copy_usable() */
-};
-
-/* All routines, for calibration and for benchmarks; usable on this CPU? */
-const struct kvpull_copy_routine *kvpull_copy_routines(uint32_t *count);
-int kvpull_copy_usable(const struct kvpull_copy_routine *routine);
 
 /*
  * Use this routine for every size from the next job on, for tests and
@@ -44,13 +22,6 @@ int kvpull_copy_usable(const struct kvpull_copy_routine *routine);
  * CPU cannot run it.
  */
 int KVPULL_MUST_CHECK kvpull_copy_force(const char *routine_name);
-
-/* A job: one read, with its remote regions resolved to addresses here. */
-struct kvpull_copy_job {
-	const struct kvpull_read *read;
-	const uint8_t *const *regions; /* by region_index: the peer's */
-	int32_t code;                  /* out: 0 or KVPULL_EABORTED */
-};
 
 struct kvpull_folder; /* folder.h */
 struct kvpull_copy;   /* a pool of copy workers */

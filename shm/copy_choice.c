@@ -125,7 +125,7 @@ static int choose_named(const char *name, struct kvpull_copy_choices *choices,
 	return 0;
 }
 
-int kvpull_copy_choose(const struct kvpull_copy_params *params,
+int kvpull_copy_choose(const char *routine, const struct kvpull_folder *folder,
 		       struct kvpull_copy_choices *choices,
 		       const struct kvpull_log *log)
 {
@@ -133,11 +133,10 @@ int kvpull_copy_choose(const struct kvpull_copy_params *params,
 	char text[KVPULL_COPY_CHOICE_BYTES_MAX];
 	int code = 0;
 
-	if (params->routine && params->routine[0]) {
+	if (routine && routine[0]) {
 		why = "as copy_routine says";
-		code = choose_named(params->routine, choices, log);
-	} else if (params->folder &&
-		   !kvpull_copy_choice_load(params->folder, choices, log)) {
+		code = choose_named(routine, choices, log);
+	} else if (folder && !kvpull_copy_choice_load(folder, choices, log)) {
 		why = "remembered in the socket folder";
 	} else {
 		choose_default(choices);

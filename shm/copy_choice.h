@@ -16,11 +16,15 @@
 #define KVPULL_COPY_CHOICE_FILE "copy-routines"
 #define KVPULL_COPY_CHOICE_BYTES_MAX 512u
 
-/* Chooses, and says in one line what and why. 0, KVPULL_EINVAL (the name). */
-int KVPULL_MUST_CHECK
-kvpull_copy_choose(const struct kvpull_copy_params *params,
-		   struct kvpull_copy_choices *choices,
-		   const struct kvpull_log *log);
+/*
+ * Chooses, and says in one line what and why. routine: its name; NULL or "": not
+ * configured; folder: open, NULL: nothing is remembered. 0, KVPULL_EINVAL (the
+ * name).
+ */
+int KVPULL_MUST_CHECK kvpull_copy_choose(const char *routine,
+					 const struct kvpull_folder *folder,
+					 struct kvpull_copy_choices *choices,
+					 const struct kvpull_log *log);
 
 /*
  * Loads the remembered choices from an open folder. Returns 0, or

@@ -9,7 +9,7 @@
 
 #include <arm_neon.h>
 
-#include "shm/copy_routines.h"
+#include "shm/copy_kernels.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define NEON_STREAMS_MAX 4u

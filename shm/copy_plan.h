@@ -8,7 +8,11 @@
 
 #include <stdint.h>
 
-#include "shm/copy.h"
+#include "base/transport.h"
+#include "shm/copy_kernels.h"
+
+#define KVPULL_COPY_SHARE_BYTES_MIN 262144u
+#define KVPULL_COPY_SHARE_BYTES_MAX 1048576u
 
 /* Span sizes that may want different routines. */
 enum kvpull_copy_class {
@@ -34,6 +38,13 @@ kvpull_copy_choices_set(struct kvpull_copy_choices *choices,
 	for (class = 0; class < KVPULL_COPY_CLASSES; class ++)
 		choices->routines[class] = routine;
 }
+
+/* A job: one read, with its remote regions resolved to addresses here. */
+struct kvpull_copy_job {
+	const struct kvpull_read *read;
+	const uint8_t *const *regions; /* by region_index: the peer's */
+	int32_t code;                  /* out: 0 or KVPULL_EABORTED */
+};
 
 struct kvpull_copy_plan {
 	const struct kvpull_read *read;

@@ -9,7 +9,7 @@
  * Each call ends with a store fence, so its bytes come before any store that
  * the caller makes afterwards (the release that publishes the share).
  */
-#include "shm/copy_routines.h"
+#include "shm/copy_kernels.h"
 
 #include <string.h>
 

@@ -13,7 +13,7 @@
 
 #include <immintrin.h>
 
-#include "shm/copy_routines.h"
+#include "shm/copy_kernels.h"
 
 /* How far _ahead prefetches; past a span's end it is a harmless hint. */
 #define AHEAD_BYTES 1024u

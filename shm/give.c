@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shm/give.h"
 
-#include "shm/state.h"
+#include "shm/peer.h"
 
 int kvpull_shm_peer_give(struct kvpull_transport *transport,
 			 const char *address, const void *bytes,

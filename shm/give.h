@@ -10,7 +10,7 @@
 #ifndef KVPULL_SHM_GIVE_H
 #define KVPULL_SHM_GIVE_H
 
-#include "shm/peer.h"
+#include "base/transport.h"
 
 /* As in the seam. */
 int KVPULL_MUST_CHECK kvpull_shm_peer_give(struct kvpull_transport *transport,

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/mapping.h"
 #include "base/wrap.h"
-#include "shm/state.h"
 
 /* Between looks at a lost peer that the engine's thread reads. */
 #define PINNED_NS UINT64_C(100000)

@@ -15,56 +15,7 @@
 #ifndef KVPULL_SHM_PEER_H
 #define KVPULL_SHM_PEER_H
 
-#include "base/arena.h"
-#include "base/mapping.h"
-#include "base/transport.h"
-#include "shm/attach.h"
-#include "shm/batch.h"
-#include "shm/endpoint.h"
-#include "shm/folder.h"
-#include "shm/shm.h"
-#include "shm/shortage.h"
-#include "shm/wait.h"
-
-enum kvpull_shm_peer_state {
-	KVPULL_SHM_PEER_FREE = 0,
-	KVPULL_SHM_PEER_GREETING,
-	KVPULL_SHM_PEER_ATTACHED,
-	KVPULL_SHM_PEER_LOST
-};
-
-struct kvpull_shm_peer {
-	enum kvpull_shm_peer_state state;
-	uint32_t generation;
-	int32_t code; /* LOST: why */
-	int socket;   /* -1 in FREE and LOST */
-	struct kvpull_identity identity;
-	uint64_t deadline_ns; /* GREETING; 0: not set yet */
-	uint32_t gives; /* GREETING: its call gives tickets back: see give.h */
-	uint32_t reads_open;
-	uint32_t reads_cancelled;    /* LOST: done once */
-	struct kvpull_mapping *lent; /* to the engine's thread; NULL: not */
-
-	struct kvpull_parts welcome; /* its descriptors; -1: taken */
-	struct kvpull_shm_memory memory;
-};
-
-struct kvpull_shm_peers {
-	const struct kvpull_log *log;
-	struct kvpull_wait *wait;
-	struct kvpull_folder *folder;
-	struct kvpull_shortage *shortage;
-	struct kvpull_shm_device *device;
-	const struct kvpull_serve *own;
-	struct kvpull_shm_peer *peers; /* [peer_max] */
-	uint32_t peer_max;
-	uint32_t greeting_count;
-	uint32_t lost_count;
-	enum kvpull_file_direct file_direct;
-	uint64_t connect_ns;
-	uint64_t full_said_ns;
-	struct kvpull_unmaps unmaps; /* of peers that are gone */
-};
+#include "shm/state.h"
 
 /* peers->wait, ->folder, ->shortage, ->device and ->own are set. */
 int KVPULL_MUST_CHECK

@@ -7,7 +7,8 @@
  */
 #include "shm/read.h"
 
-#include "shm/state.h"
+#include "shm/copy.h"
+#include "shm/peer.h"
 
 #define COPY_BATCH_MAX 16u
 /*

@@ -19,8 +19,12 @@
 
 #include "base/cause.h"
 #include "base/fd.h"
+#include "base/mapping.h"
+#include "shm/caller.h"
+#include "shm/copy.h"
 #include "shm/give.h"
-#include "shm/state.h"
+#include "shm/peer.h"
+#include "shm/read.h"
 
 #define LOOK_POLLS 16u
 #define LOOK_NS UINT64_C(1000000)

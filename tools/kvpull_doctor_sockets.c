@@ -328,16 +328,16 @@ void doctor_copy(struct doctor *doctor)
 	struct kvpull_folder folder = { .path = config.socket_dir,
 					.users = kvpull_config_users(&config),
 					.fd = -1 };
-	struct kvpull_copy_params params = { .routine = config.copy_routine };
 	struct kvpull_copy_choices choices;
+	int is_open;
 
 	if (doctor->calibrate)
 		calibrate(doctor, &folder, &log);
 	/* A folder that is not safe was told already. */
-	if (!kvpull_folder_open(&folder, &log))
-		params.folder = &folder;
+	is_open = !kvpull_folder_open(&folder, &log);
 	lines = (struct copy_lines){ 0 };
-	if (kvpull_copy_choose(&params, &choices, &log))
+	if (kvpull_copy_choose(config.copy_routine, is_open ? &folder : NULL,
+			       &choices, &log))
 		doctor_say(doctor, DOCTOR_FAIL, "copy", "%s", lines.wrong);
 	else
 		doctor_say(doctor, lines.wrong[0] ? DOCTOR_WARN : DOCTOR_OK,

@@ -28,7 +28,7 @@ LIMITS = {
     "plugin/scheduler": (1, 0),
     "plugin/share": (1, 0),
     "plugin/worker": (0, 0),
-    "shm": (10, 0),
+    "shm": (0, 0),
     "verbs": (6, 0),
     "cuda": (0, 0),
     "tools": (0, 0),

@@ -76,11 +76,12 @@ static void remember(struct world *world)
 
 static struct kvpull_copy_choices choose(struct world *world)
 {
-	const struct kvpull_copy_params params = { .folder = &world->folder };
 	struct kvpull_copy_choices choices;
 
 	lines_forget();
-	assert_int_equal(kvpull_copy_choose(&params, &choices, &world->log), 0);
+	assert_int_equal(
+		kvpull_copy_choose(NULL, &world->folder, &choices, &world->log),
+		0);
 	assert_int_equal(lines.counts[KVPULL_LOG_INFO], 1);
 	assert_int_equal(lines.counts[KVPULL_LOG_ERROR], 0);
 	return choices;
@@ -297,18 +298,18 @@ TEST(save_that_fails_leaves_nothing)
 TEST(routine_can_be_named)
 {
 	struct world *world = *state;
-	struct kvpull_copy_params params = { .routine = "memcpy",
-					     .folder = &world->folder };
 	struct kvpull_copy_choices choices;
 	uint32_t class;
 
 	remember(world);
-	assert_int_equal(kvpull_copy_choose(&params, &choices, &world->log), 0);
+	assert_int_equal(kvpull_copy_choose("memcpy", &world->folder, &choices,
+					    &world->log),
+			 0);
 	for (class = 0; class < KVPULL_COPY_CLASSES; class ++)
 		assert_string_equal(choices.routines[class]->name, "memcpy");
 	assert_non_null(strstr(lines.last, "as copy_routine says"));
-	params.routine = "no-such";
-	assert_int_equal(kvpull_copy_choose(&params, &choices, &world->log),
+	assert_int_equal(kvpull_copy_choose("no-such", &world->folder, &choices,
+					    &world->log),
 			 KVPULL_EINVAL);
 	assert_int_equal(lines.counts[KVPULL_LOG_ERROR], 1);
 	assert_non_null(strstr(lines.last, "no-such"));

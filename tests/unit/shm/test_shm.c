@@ -2,7 +2,7 @@
 /* The same-node route end to end: two transports in one process. */
 #include "tests/unit/shm/world.h"
 
-#include "shm/state.h"
+#include "shm/peer.h"
 
 UNIT_TEST(blocks_are_pulled_and_released_end_to_end)
 {

@@ -7,8 +7,8 @@
 #include <sched.h>
 
 #include "base/clock.h"
+#include "shm/caller.h"
 #include "shm/folder.h"
-#include "shm/state.h"
 
 uint32_t world_blocks = 64u; /* nobody reads much here */
 

@@ -4,7 +4,7 @@
 
 #include <sys/syscall.h>
 
-#include "shm/state.h"
+#include "shm/read.h"
 
 /* Connected; P's memory is foreign, though its process is ours. */
 static void foreign_open(struct world *world)

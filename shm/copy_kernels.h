@@ -1,19 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parts of the routines of copy.h: line kernels of each instruction set, which
- * this header joins to the two frames in copy_routines.c.
+ * What copies spans: the routines, and their parts, which are line kernels of
+ * each instruction set. copy_routines.c puts those into its two frames.
  *
  * A kernel copies whole 64-byte lines of several streams in step: first line of
  * every stream, second line of every stream, ... So as many cache misses and
  * write-combining buffers are in flight as there are streams.
  */
-#ifndef KVPULL_SHM_COPY_ROUTINES_H
-#define KVPULL_SHM_COPY_ROUTINES_H
+#ifndef KVPULL_SHM_COPY_KERNELS_H
+#define KVPULL_SHM_COPY_KERNELS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "shm/copy.h"
+/* A routine that copies `count` spans of `bytes` each. */
+struct kvpull_span {
+	const uint8_t *from;
+	uint8_t *to;
+};
+typedef void (*kvpull_copy_fn)(const struct kvpull_span *spans, uint32_t count,
+			       size_t bytes);
+
+struct kvpull_copy_routine {
+	const char *name; /* "memcpy", "movsb", "avx2-nt-4", "neon-nt-4"... */
+	kvpull_copy_fn copy;
+	uint32_t streams; /* worked on at once */
+	uint32_t lanes;   /* spans side by side; 1: streams are inside one */
+	uint32_t needs;   /* cpu features: kvpull_copy_usable() */
+};
 
 #define KVPULL_LINE_BYTES 64u
 #define KVPULL_STREAMS_MAX 8u
@@ -63,4 +77,8 @@ void kvpull_neon_lines_4(const struct kvpull_streams *streams,
 /* Earlier non-temporal stores come before every later store. */
 void kvpull_stores_fence(void);
 
-#endif /* KVPULL_SHM_COPY_ROUTINES_H */
+/* copy_routines.c: all routines, and whether this CPU can run one. */
+const struct kvpull_copy_routine *kvpull_copy_routines(uint32_t *count);
+int kvpull_copy_usable(const struct kvpull_copy_routine *routine);
+
+#endif /* KVPULL_SHM_COPY_KERNELS_H */
