@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Log lines: levels, the budget of a second, and what a failed check does. */
+/*
+ * Log lines: levels, the budget of a second, and what a failed check does. And the
+ * double that keeps lines for other tests.
+ */
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -7,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "tests/lib/lines.h"
 #include "tests/lib/unit.h"
 
 #define FLOOD 10000u
@@ -115,4 +120,61 @@ UNIT_TEST(failed_check_without_a_host_aborts)
 		assert_true(WIFSIGNALED(status));
 		assert_int_equal(WTERMSIG(status), SIGABRT);
 	}
+}
+
+/* ---- tests/lib/lines.h, which all other tests listen by ---- */
+
+static void *lines_log_many(void *unused)
+{
+	uint32_t at;
+
+	(void)unused;
+	for (at = 0; at < FLOOD; at++)
+		kvpull_warn(&lines_log, "%u", at);
+	return NULL;
+}
+
+UNIT_TEST(lines_of_two_threads_are_all_kept)
+{
+	pthread_t thread;
+
+	lines_forget();
+	assert_int_equal(pthread_create(&thread, NULL, lines_log_many, NULL),
+			 0);
+	(void)lines_log_many(NULL);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(lines.bad_count, 2 * FLOOD);
+	assert_string_equal(lines.bad, "9999");
+	assert_true(lines_said("9999\n"));
+	lines_forget();
+	assert_false(lines_said("9999"));
+}
+
+/* The thread may have the lock as its process forks. */
+UNIT_TEST(forked_child_logs_beside_a_thread_that_logs)
+{
+	pthread_t thread;
+	uint32_t at;
+
+	lines_forget();
+	assert_int_equal(pthread_create(&thread, NULL, lines_log_many, NULL),
+			 0);
+	for (at = 0; at < 20; at++) {
+		int status = 0;
+		const pid_t child = fork();
+
+		assert_true(child >= 0);
+		if (!child) {
+			(void)alarm(60);
+			kvpull_warn(&lines_log, "of the child");
+			/* No exit: sanitizers would miss the thread there. */
+			if (lines_said("of the child"))
+				(void)raise(SIGKILL);
+			_exit(1);
+		}
+		assert_int_equal(waitpid(child, &status, 0), child);
+		assert_int_equal(status, SIGKILL);
+	}
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_false(lines_said("of the child"));
 }
