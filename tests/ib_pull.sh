@@ -207,7 +207,7 @@ claim 'Ctrl-C of a pool' 130 '"ok": true' '"bytes_wrong": 0,' '"probes": [1-9]' 
 # A terminal that is closed: what it has made goes, too.
 for mode in --pool --demo; do
 	claim "hangup of $mode" 129 'bytes wrong' -- \
-		timeout -s HUP --preserve-status 1 "$tool" $mode --duration 20
+		timeout -s HUP --preserve-status "${TEST_PATIENCE:-1}" "$tool" $mode --duration 60
 done
 hangup_leaves_nothing() {
 	"$tool" --pool --duration 20 &
