@@ -11,6 +11,7 @@
 #include "verbs/check.h"
 #include "verbs/dial.h"
 #include "verbs/gpu.h"
+#include "verbs/listen.h"
 #include "verbs/setup.h"
 
 static uint32_t gone_mask(const struct kvpull_verbs_shared *shared)

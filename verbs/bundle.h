@@ -27,70 +27,7 @@
 #ifndef KVPULL_VERBS_BUNDLE_H
 #define KVPULL_VERBS_BUNDLE_H
 
-#include "base/ring.h"
-#include "base/turns.h"
 #include "verbs/endpoint.h"
-
-enum kvpull_verbs_bundle_state {
-	KVPULL_BUNDLE_FREE = 0,
-	KVPULL_BUNDLE_MEETING,
-	KVPULL_BUNDLE_IN,
-	KVPULL_BUNDLE_ENDING,
-	KVPULL_BUNDLE_DOWN,
-	KVPULL_BUNDLE_GONE
-};
-
-/* Where the other side is reached by one of the own rails. */
-struct kvpull_verbs_way {
-	struct kvpull_verbs_address address;
-	uint32_t known;
-};
-
-struct kvpull_verbs_bundle {
-	struct kvpull_verbs_shared *shared;
-	enum kvpull_verbs_role role;
-	uint32_t index;                /* the seam's handle */
-	struct kvpull_verbs_end *ends; /* [shared->lane_count] */
-	struct kvpull_record *notes;   /* peers: [notify_credits] */
-	void *ring_memory;             /* callers */
-	struct kvpull_turns turns;     /* peers: reads with something to post */
-
-	/* From here on all is of one connection, and zero while it is FREE. */
-	enum kvpull_verbs_bundle_state state;
-	int32_t code;  /* ENDING: why */
-	uint32_t told; /* the owner knows of it and is told its end */
-	struct kvpull_verbs_give give; /* peers: what its only call is for */
-	uint32_t greeted;   /* peers: the other side said something */
-	uint32_t active_at; /* position among the active ones */
-	uint32_t first;     /* place of the lane that frames go by */
-	struct kvpull_verbs_way ways[KVPULL_VERBS_RAILS_MAX]; /* peers */
-	struct kvpull_verbs_addresses addresses; /* peers: the other side's */
-	uint64_t token[2]; /* callers: drawn; peers: as it was told */
-	uint32_t qps; /* peers: lanes that it has places for, a rail of ours */
-	/* callers: where they call from, and since when */
-	struct kvpull_verbs_address from;
-	uint64_t since_ns;
-	/*
-	 * callers: their notifications, which the engine's thread drains; the
-	 * end that is written to is NULL until admit() let them in
-	 */
-	struct kvpull_ring_writer *ring;
-	struct kvpull_ring ring_reader;
-	struct kvpull_ring_writer ring_writer;
-
-	/* notifications; numbers are free-running */
-	uint32_t note_at;     /* the oldest that is not acknowledged */
-	uint32_t note_number; /* its number */
-	uint32_t note_count;
-	uint32_t note_posted; /* of them, by the first lane */
-	uint32_t note_next;   /* callers: the next one to take */
-
-	/* peers: reads */
-	uint32_t reads_open; /* not reported yet */
-	uint32_t turn_place; /* of the lane that may post next */
-	uint32_t jobs_open;  /* of the GPU's thread, for these */
-	uint32_t redo_open;  /* batches of lost lanes, to be posted by others */
-};
 
 /* Takes the bundle's memory, once; shared, role, index and ends are set. */
 int KVPULL_MUST_CHECK

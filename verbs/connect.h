@@ -9,9 +9,6 @@
 
 #include "verbs/bundle.h"
 
-/* Calls that are not looked at yet; what is beyond it the kernel refuses. */
-#define KVPULL_VERBS_LISTEN_BACKLOG 1024
-
 /* An event of the CM, and the greeting that came with it. */
 struct kvpull_verbs_cm_event {
 	struct rdma_cm_id *id;
@@ -22,37 +19,11 @@ struct kvpull_verbs_cm_event {
 	struct kvpull_verbs_give give; /* instead of a greeting */
 };
 
-struct kvpull_verbs_connect {
-	struct kvpull_verbs_shared *shared;
-	struct kvpull_verbs_bundle *bundles; /* peers, then callers */
-	uint32_t *active; /* indices of bundles that are not FREE */
-	uint32_t active_count;
-	uint32_t bundle_count;
-	struct rdma_event_channel *channel;
-	struct rdma_cm_id *listeners[KVPULL_VERBS_RAILS_MAX];
-	uint16_t ports[KVPULL_VERBS_RAILS_MAX]; /* of listeners; 0: none yet */
-	uint64_t said_ns; /* when a refusal was logged last */
-	char address[KVPULL_ADDRESS_BYTES_MAX]; /* own; "": not listening */
-	uint32_t address_is_new; /* the owner was not told of it */
-};
-
 /* The channel. 0 or KVPULL_EDEVICE. */
 int KVPULL_MUST_CHECK
 kvpull_verbs_connect_open(struct kvpull_verbs_connect *connect);
 /* No id is left. */
 void kvpull_verbs_connect_close(struct kvpull_verbs_connect *connect);
-/* 0 or KVPULL_EDEVICE. */
-int KVPULL_MUST_CHECK
-kvpull_verbs_connect_listen(struct kvpull_verbs_connect *connect);
-/*
- * Makes one rail listen again, at its former port. Returns 0, or
- * KVPULL_EDEVICE: the rail no longer listens.
- */
-int KVPULL_MUST_CHECK
-kvpull_verbs_connect_listen_again(struct kvpull_verbs_connect *connect,
-				  uint32_t rail);
-void kvpull_verbs_connect_hush(struct kvpull_verbs_connect *connect,
-			       uint32_t rail);
 /* A bundle that is not in use, MEETING from now on; NULL: there is none. */
 struct kvpull_verbs_bundle *
 kvpull_verbs_connect_take(struct kvpull_verbs_connect *connect,

@@ -13,7 +13,6 @@
 #include "base/cause.h"
 #include "base/clock.h"
 #include "base/wrap.h"
-#include "verbs/bundle.h"
 #include "verbs/pair.h"
 
 #define WHY_BYTES_MAX 256u /* of a lost connection, for the log */

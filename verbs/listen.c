@@ -6,7 +6,8 @@
 
 #include "base/cause.h"
 
-#include "verbs/connect.h"
+#include "verbs/endpoint.h"
+#include "verbs/listen.h"
 
 static int rail_listen(struct kvpull_verbs_connect *connect, uint32_t rail)
 {

@@ -8,7 +8,7 @@
 #ifndef KVPULL_VERBS_PAIR_H
 #define KVPULL_VERBS_PAIR_H
 
-#include "verbs/endpoint.h"
+#include "verbs/state.h"
 
 /*
  * Makes the queue pair of an endpoint that has its CQ, on an id that knows its

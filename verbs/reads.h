@@ -4,8 +4,7 @@
 #define KVPULL_VERBS_READS_H
 
 #include "base/device_job.h"
-#include "verbs/bundle.h"
-#include "verbs/cursor.h"
+#include "verbs/state.h"
 
 /*
  * Work requests a doorbell: all windows of a probe of 100 keys, and half of

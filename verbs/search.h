@@ -13,8 +13,8 @@
 #define KVPULL_VERBS_SEARCH_H
 
 #include "verbs/own.h"
+#include "verbs/params.h"
 #include "verbs/pick.h"
-#include "verbs/verbs.h"
 
 #define KVPULL_VERBS_PORTS_MAX 64u /* further ports are not looked at */
 #define KVPULL_VERBS_WHY_BYTES 256u

@@ -2,6 +2,7 @@
 #include "verbs/serve.h"
 
 #include "base/device_thread.h"
+#include "verbs/listen.h"
 #include "verbs/node.h"
 
 /*

@@ -29,7 +29,7 @@ LIMITS = {
     "plugin/share": (1, 0),
     "plugin/worker": (0, 0),
     "shm": (0, 0),
-    "verbs": (6, 0),
+    "verbs": (0, 0),
     "cuda": (0, 0),
     "tools": (0, 0),
 }

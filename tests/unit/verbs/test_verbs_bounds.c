@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "verbs/listen.h"
 #include "verbs/run.h"
 #include "verbs/setup.h"
 
