@@ -30,11 +30,11 @@
 #include "base/log.h"
 #include "base/transport.h"
 #include "plugin/bytes/ticket.h"
-#include "plugin/counters/counters.h"
+#include "plugin/hold/hold_view.h"
+#include "plugin/hold/instance.h"
 #include "plugin/hold/missed.h"
 #include "plugin/shown/record.h"
 
-#define KVPULL_CLAIMS_MAX 4u  /* instances a hold keeps */
 #define KVPULL_EXPIRE_MAX 64u /* due heap roots a sweep handles */
 #define KVPULL_SCAN_MAX 4096u /* holds a sweep scans for the dead */
 #define KVPULL_GIVEN_MAX 256u /* holds given back that a sweep judges */
@@ -61,9 +61,6 @@ struct kvpull_hold_end {
 	uint32_t slot;
 	int32_t reason; /* KVPULL_END_* */
 };
-
-struct kvpull_holds; /* defined in hold.c */
-struct kvpull_join;  /* instance.h */
 
 /* NULL if the arena is too small. Writes the incarnation into every entry. */
 struct kvpull_holds *kvpull_holds_open(const struct kvpull_hold_params *params,
@@ -134,10 +131,6 @@ uint32_t kvpull_holds_revoke_full(struct kvpull_holds *holds, int32_t reason);
 /* READY_NEEDED: all writes are visible. KVPULL_ENOKEY if key holds nothing. */
 int KVPULL_MUST_CHECK kvpull_holds_ready(struct kvpull_holds *holds,
 					 uint64_t key);
-/* The generation of a key's hold; 0: there is none. */
-uint64_t kvpull_holds_generation(const struct kvpull_holds *holds,
-				 uint64_t key);
-
 /**
  * A consumer connected. rank < rank_count <= KVPULL_RANKS_MAX; lease_now_ns is
  * set here.
@@ -168,24 +161,12 @@ void kvpull_holds_leave(struct kvpull_holds *holds, uint32_t instance,
 void kvpull_holds_lose(struct kvpull_holds *holds, uint32_t instance,
 		       uint32_t rank, uint64_t now_ns);
 
-/* 1: some hold has a claim of this instance, of whichever rank. */
-int kvpull_holds_is_claimed(const struct kvpull_holds *holds,
-			    uint32_t instance);
-
 /*
  * Sign of life of (instance, rank), for what this rank has claimed: O(1),
  * however much that is.
  */
 void kvpull_holds_beat(struct kvpull_holds *holds, uint32_t instance,
 		       uint32_t rank, uint64_t now_ns);
-
-/*
- * Hints that a note for this slot comes soon; any slot. First its hold, then,
- * when that is in the cache, what the note would touch.
- */
-void kvpull_holds_prefetch(const struct kvpull_holds *holds, uint32_t slot);
-void kvpull_holds_prefetch_rest(const struct kvpull_holds *holds,
-				uint32_t slot);
 
 /*
  * A claim or release from (instance, rank), also a sign of life; or its word that
@@ -218,15 +199,5 @@ void kvpull_holds_publish(struct kvpull_holds *holds);
  */
 uint32_t kvpull_holds_report(struct kvpull_holds *holds,
 			     struct kvpull_hold_end *ends, uint32_t capacity);
-
-void kvpull_holds_counts(const struct kvpull_holds *holds,
-			 struct kvpull_hold_counts *counts);
-
-/* Largest generation ever seen: rank_info's floor. */
-uint64_t kvpull_holds_generation_max(const struct kvpull_holds *holds);
-
-/* A line for logs: the claimants of a hold and their last signs of life. */
-void kvpull_holds_describe(const struct kvpull_holds *holds, uint32_t slot,
-			   uint64_t now_ns, char *text, size_t capacity);
 
 #endif /* KVPULL_PLUGIN_HOLD_H */

@@ -10,11 +10,15 @@
 #ifndef KVPULL_PLUGIN_HOLD_STATE_H
 #define KVPULL_PLUGIN_HOLD_STATE_H
 
+#include "base/log.h"
 #include "base/map.h"
-#include "plugin/hold/hold.h"
+#include "base/transport.h"
+#include "plugin/bytes/ticket.h"
+#include "plugin/counters/counters.h"
 #include "plugin/hold/instance.h"
 #include "plugin/hold/lease.h"
 #include "plugin/hold/missed.h"
+#include "plugin/shown/record.h"
 
 enum hold_state {
 	HOLD_FREE,

@@ -3,6 +3,7 @@
  * Effects of time on the hold table: dead consumers release their claims, and
  * expired leases end their holds. Each sweep does a bounded portion of both.
  */
+#include "plugin/hold/hold.h"
 #include "plugin/hold/hold_state.h"
 
 /*

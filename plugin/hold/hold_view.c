@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "plugin/hold/hold_state.h"
+#include "plugin/hold/hold_view.h"
 
 void kvpull_holds_counts(const struct kvpull_holds *holds,
 			 struct kvpull_hold_counts *counts)

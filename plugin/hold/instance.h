@@ -30,6 +30,8 @@
 #include "base/arena.h"
 #include "base/transport.h"
 
+#define KVPULL_CLAIMS_MAX 4u /* instances a hold keeps */
+
 enum kvpull_rank_state {
 	KVPULL_RANK_NEVER,
 	KVPULL_RANK_HERE,

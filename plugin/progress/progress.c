@@ -19,8 +19,10 @@
 
 #include "base/cause.h"
 #include "base/epoll.h"
+#include "base/params.h"
 #include "base/pause.h"
 #include "base/thread.h"
+#include "plugin/progress/progress.h"
 #include "plugin/progress/progress_state.h"
 
 #define SLEEP_MS_MAX 1000u
@@ -557,4 +559,23 @@ int kvpull_progress_rings(const struct kvpull_progress *progress)
 uint64_t kvpull_progress_due_ns(const struct kvpull_progress *progress)
 {
 	return progress->timer_ns;
+}
+
+int kvpull_progress_peers(struct kvpull_progress *progress,
+			  struct kvpull_peer_info *peers, uint32_t capacity,
+			  size_t peer_bytes)
+{
+	uint8_t *to = (uint8_t *)peers;
+	uint32_t count;
+	uint32_t index;
+
+	(void)pthread_mutex_lock(&progress->peers_lock);
+	count = progress->told_count;
+	for (index = 0; index < count && index < capacity; index++) {
+		kvpull_element_give(to, peer_bytes, &progress->told[index],
+				    sizeof(progress->told[index]));
+		to += peer_bytes;
+	}
+	(void)pthread_mutex_unlock(&progress->peers_lock);
+	return (int)count;
 }

@@ -412,22 +412,3 @@ void kvpull_progress_peers_tell(struct kvpull_progress *progress)
 	}
 	(void)pthread_mutex_unlock(&progress->peers_lock);
 }
-
-int kvpull_progress_peers(struct kvpull_progress *progress,
-			  struct kvpull_peer_info *peers, uint32_t capacity,
-			  size_t peer_bytes)
-{
-	uint8_t *to = (uint8_t *)peers;
-	uint32_t count;
-	uint32_t index;
-
-	(void)pthread_mutex_lock(&progress->peers_lock);
-	count = progress->told_count;
-	for (index = 0; index < count && index < capacity; index++) {
-		kvpull_element_give(to, peer_bytes, &progress->told[index],
-				    sizeof(progress->told[index]));
-		to += peer_bytes;
-	}
-	(void)pthread_mutex_unlock(&progress->peers_lock);
-	return (int)count;
-}

@@ -4,12 +4,12 @@
  * time is an argument. plugin/abi/connector.c puts the ABI's calls and the clock
  * on top of it; tests/sim calls it with virtual time.
  *
- * Files: scheduler.c (requests, both roles' calls), scheduler_rank.c (workers:
- * ranks, steps, results), slot.c (P's holds: who reported), family.c (parent ->
- * ticket), text.c (ticket texts), outbox.c (the log of commands, resends,
- * acks), demand.c (D's tickets: users, states, who loads), offer.c (the tokens
- * that one offers), payload.c (what P's engine tells D's), scheduler_change.c
- * (weights and adapters that change).
+ * Files: scheduler_request.c (requests, both roles' calls), scheduler_rank.c
+ * (workers: ranks, steps, results), slot.c (P's holds: who reported), family.c
+ * (parent -> ticket), text.c (ticket texts), outbox.c (the log of commands,
+ * resends, acks), demand.c (D's tickets: users, states, who loads), offer.c
+ * (the tokens that one offers), payload.c (what P's engine tells D's),
+ * scheduler_change.c (weights and adapters that change).
  */
 #ifndef KVPULL_PLUGIN_SCHEDULER_H
 #define KVPULL_PLUGIN_SCHEDULER_H

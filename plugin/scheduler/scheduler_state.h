@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * State that scheduler.c (requests) and scheduler_rank.c (workers) share; no
- * other file uses it.
- */
+/* The scheduler's state; scheduler.h lists the files that share it. */
 #ifndef KVPULL_PLUGIN_SCHEDULER_STATE_H
 #define KVPULL_PLUGIN_SCHEDULER_STATE_H
 

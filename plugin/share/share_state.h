@@ -2,7 +2,7 @@
 /*
  * The handle's state; seen in this room alone.
  *
- * share.c    open, the owner's memory, poll
+ * handle.c   open, the owner's memory, poll
  * callers.c  readers of our share, and their handshake
  * links.c    peers whose share we read: our hello, their welcome
  * asks.c     probes, reads and spills of an engine, and their ends
