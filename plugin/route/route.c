@@ -22,6 +22,12 @@ int kvpull_routes_add(struct kvpull_routes *routes,
 	return 0;
 }
 
+/* A route that leads to peers is open. */
+static int has_way(const struct kvpull_routes *routes)
+{
+	return routes->count && !routes->list[routes->count - 1].is_home;
+}
+
 static int way_open(struct kvpull_routes *routes,
 		    const struct kvpull_route_way *way,
 		    const struct kvpull_route_params *params)
@@ -31,7 +37,7 @@ static int way_open(struct kvpull_routes *routes,
 
 	if (!code)
 		return kvpull_routes_add(routes, transport);
-	if (code != KVPULL_EUNSUPPORTED || !routes->count)
+	if (code != KVPULL_EUNSUPPORTED || !has_way(routes))
 		return code;
 	kvpull_debug(params->log, "route %s is left out: nothing here for it",
 		     way->name);
@@ -42,18 +48,23 @@ int kvpull_routes_open(struct kvpull_routes *routes,
 		       const struct kvpull_route_params *params)
 {
 	const enum kvpull_route_mode mode = params->config->route;
-	struct kvpull_route_params with_gpu = *params;
+	struct kvpull_route_params own = *params;
 	uint32_t at;
 	int code = 0;
 
 	*routes = (struct kvpull_routes){ .log = params->log };
-	for (at = 0; !code && at < kvpull_route_way_count; at++)
-		if (mode == KVPULL_ROUTE_AUTO ||
-		    mode == kvpull_route_ways[at].pin) {
-			with_gpu.gpu = kvpull_routes_device(routes);
-			code = way_open(routes, &kvpull_route_ways[at],
-					&with_gpu);
-		}
+	for (at = 0; !code && at < kvpull_route_way_count; at++) {
+		const struct kvpull_route_way *way = &kvpull_route_ways[at];
+
+		own.is_home = mode != KVPULL_ROUTE_AUTO && mode != way->pin;
+		if (own.is_home &&
+		    (!way->opens_device || !kvpull_route_wants_device(params)))
+			continue;
+		own.gpu = kvpull_routes_device(routes);
+		code = way_open(routes, way, &own);
+		if (!code && own.is_home)
+			routes->list[routes->count - 1].is_home = 1;
+	}
 	return code;
 }
 
@@ -83,6 +94,8 @@ int kvpull_routes_serve(struct kvpull_routes *routes,
 		struct kvpull_transport *transport = routes->list[at].transport;
 		int code;
 
+		if (routes->list[at].is_home)
+			continue;
 		code = transport->ops->serve(transport, serve);
 		/* The preferred one refused: the engine may try other memory. */
 		if (code && !served)
@@ -107,7 +120,8 @@ int kvpull_routes_local_add(struct kvpull_routes *routes, uint8_t *base,
 		struct kvpull_transport *transport = route->transport;
 		int code;
 
-		if (!transport->ops->local_add || route->no_peers)
+		if (!transport->ops->local_add || route->no_peers ||
+		    route->is_home)
 			continue;
 		code = transport->ops->local_add(transport, base, bytes);
 		if (!code) {
@@ -179,9 +193,11 @@ int kvpull_routes_choose(const struct kvpull_routes *routes,
 	for (at = 0; at < routes->count; at++) {
 		const struct kvpull_transport *transport =
 			routes->list[at].transport;
-		const int code =
-			reach(&routes->list[at], addresses, choice->address);
+		int code;
 
+		if (routes->list[at].is_home)
+			continue;
+		code = reach(&routes->list[at], addresses, choice->address);
 		choice->route = &routes->list[at];
 		if (!code && transport->ops->near)
 			choice->why = transport->ops->near;

@@ -30,13 +30,23 @@ struct kvpull_route_params {
 	int device_index;     /* of that kind */
 	/* kvpull_routes_open() sets it: of the routes that are open before. */
 	struct kvpull_device_thread *gpu; /* NULL: none */
-	uint32_t rank; /* among the workers of the node, unless configured */
+	uint32_t is_home; /* likewise; of the route that is opened */
+	uint32_t rank;    /* among the workers of the node, unless configured */
 };
+
+/* Its engine has a device, and the configuration does not rule it out. */
+static inline int
+kvpull_route_wants_device(const struct kvpull_route_params *params)
+{
+	return params->device_kind == KVPULL_DEVICE_CUDA &&
+	       params->config->device != KVPULL_DEVICE_OFF;
+}
 
 /* A route that can be chosen; ways.c lists them in order of preference. */
 struct kvpull_route_way {
 	const char *name;           /* as its table has it */
 	enum kvpull_route_mode pin; /* the `route` that allows no other */
+	uint32_t opens_device;      /* it starts the thread of a device */
 	/*
 	 * KVPULL_EUNSUPPORTED: this host has nothing for it, which is no
 	 * failure where there is another.
@@ -55,6 +65,11 @@ struct kvpull_route {
 	uint32_t caller_first;
 	uint32_t local_count; /* pieces of memory that it was given */
 	uint32_t no_peers;    /* it could not take the first one */
+	/*
+	 * Open for its device's thread alone, as the configuration does not allow
+	 * it: nothing is served or read by it.
+	 */
+	uint32_t is_home;
 };
 
 /*

@@ -34,10 +34,7 @@ static uint32_t poll_copies(const struct kvpull_config *config)
 static kvpull_device_open_fn
 device_open(const struct kvpull_route_params *params)
 {
-	return params->device_kind == KVPULL_DEVICE_CUDA &&
-			       params->config->device != KVPULL_DEVICE_OFF ?
-		       kvpull_cuda_open :
-		       NULL;
+	return kvpull_route_wants_device(params) ? kvpull_cuda_open : NULL;
 }
 
 static int shm_open_way(const struct kvpull_route_params *params,
@@ -57,7 +54,7 @@ static int shm_open_way(const struct kvpull_route_params *params,
 		.callers_max = config->consumers_max,
 		.ring_records = config->ring_records,
 		.reads_max = params->reads_max,
-		.copy_threads = config->copy_threads,
+		.copy_threads = params->is_home ? 0 : config->copy_threads,
 		.copy_routine = config->copy_routine,
 		.poll_copies = poll_copies(config),
 		.inline_bytes = config->inline_bytes,
@@ -149,8 +146,8 @@ static int verbs_open_way(const struct kvpull_route_params *params,
 }
 
 const struct kvpull_route_way kvpull_route_ways[] = {
-	{ "shm", KVPULL_ROUTE_PIN_SHM, shm_open_way },
-	{ "verbs", KVPULL_ROUTE_PIN_VERBS, verbs_open_way },
+	{ "shm", KVPULL_ROUTE_PIN_SHM, 1, shm_open_way },
+	{ "verbs", KVPULL_ROUTE_PIN_VERBS, 0, verbs_open_way },
 };
 const uint32_t kvpull_route_way_count =
 	sizeof(kvpull_route_ways) / sizeof(kvpull_route_ways[0]);

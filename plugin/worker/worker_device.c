@@ -23,8 +23,6 @@ static struct kvpull_device *device_of(const struct kvpull_worker *worker)
 		why = "open() was told of none: set device_kind";
 	else if (worker->facts.config.device == KVPULL_DEVICE_OFF)
 		why = "the key device is off: set device=auto";
-	else if (worker->facts.config.route == KVPULL_ROUTE_PIN_VERBS)
-		why = "only route shm has one: set route=auto";
 	kvpull_error(&worker->facts.log, "no memory of a device: %s", why);
 	return NULL;
 }

@@ -285,3 +285,130 @@ UNIT_TEST(route_that_has_nothing_here_is_left_out_if_another_is_open)
 	assert_int_equal(routes.caller_count, 16);
 	shm_code = verbs_code = KVPULL_EDEVICE;
 }
+
+/* ---- the device's home where route verbs is pinned ---- */
+
+static uint32_t shm_served, verbs_served, shm_added, verbs_added;
+
+static int shm_serve(struct kvpull_transport *route,
+		     const struct kvpull_serve *serve)
+{
+	(void)route;
+	(void)serve;
+	shm_served++;
+	return 0;
+}
+
+static int verbs_serve(struct kvpull_transport *route,
+		       const struct kvpull_serve *serve)
+{
+	(void)route;
+	(void)serve;
+	verbs_served++;
+	return 0;
+}
+
+static int shm_add(struct kvpull_transport *route, uint8_t *base,
+		   uint64_t bytes)
+{
+	(void)route;
+	(void)base;
+	(void)bytes;
+	shm_added++;
+	return 0;
+}
+
+static int verbs_add(struct kvpull_transport *route, uint8_t *base,
+		     uint64_t bytes)
+{
+	(void)route;
+	(void)base;
+	(void)bytes;
+	verbs_added++;
+	return 0;
+}
+
+static int any_is_reachable(const struct kvpull_transport *route,
+			    const char *address)
+{
+	(void)route;
+	(void)address;
+	return 0;
+}
+
+static void pinned_open(int code, const char *keys,
+			struct kvpull_routes *routes)
+{
+	device_kind = KVPULL_DEVICE_CUDA;
+	shm_code = 0;
+	verbs_code = code;
+	shm_ops = (struct kvpull_transport_ops){
+		.name = "shm",
+		.near = "near",
+		.far = "far",
+		.device = gpu_of,
+		.serve = shm_serve,
+		.local_add = shm_add,
+		.reachable = any_is_reachable,
+	};
+	verbs_ops = (struct kvpull_transport_ops){
+		.name = "verbs",
+		.serve = verbs_serve,
+		.local_add = verbs_add,
+		.reachable = any_is_reachable,
+	};
+	shm_served = verbs_served = shm_added = verbs_added = 0;
+	assert_int_equal(open_of("verbs", keys, routes), code);
+}
+
+static void pinned_close(void)
+{
+	device_kind = KVPULL_DEVICE_NONE;
+	shm_code = verbs_code = KVPULL_EDEVICE;
+	memset(&shm_ops, 0, sizeof(shm_ops));
+	memset(&verbs_ops, 0, sizeof(verbs_ops));
+}
+
+#define DEVICE_KEY ",\"device\":\"auto\",\"copy_threads\":3"
+
+/* The driver's thread is opened by route shm, which does nothing else there. */
+UNIT_TEST(route_verbs_alone_has_a_device_and_no_other_way)
+{
+	static const char both[] = "shm:a;verbs:b";
+	static const struct kvpull_serve serve;
+	struct kvpull_route_choice choice;
+	struct kvpull_routes routes;
+	uint8_t byte;
+
+	pinned_open(0, DEVICE_KEY, &routes);
+	assert_int_equal(routes.count, 2);
+	assert_ptr_equal(shm.device_open, kvpull_cuda_open);
+	assert_int_equal(shm.copy_threads, 0);
+	assert_ptr_equal(verbs.gpu, gpu_of(NULL));
+	assert_ptr_equal(kvpull_routes_device(&routes), gpu_of(NULL));
+	assert_int_equal(kvpull_routes_serve(&routes, &serve), 0);
+	assert_int_equal(kvpull_routes_local_add(&routes, &byte, 1), 0);
+	assert_int_equal(shm_served + shm_added, 0);
+	assert_int_equal(verbs_served + verbs_added, 2);
+	assert_int_equal(kvpull_routes_choose(&routes, both, &choice), 0);
+	assert_ptr_equal(choice.route, &routes.list[1]);
+	assert_string_equal(choice.why, "no other route is open");
+	assert_int_equal(kvpull_routes_choose(&routes, "shm:a", &choice),
+			 KVPULL_EROUTE);
+	pinned_close();
+}
+
+/* Neither where no device is wanted, nor in the place of the pinned route. */
+UNIT_TEST(route_verbs_alone_opens_no_other_without_a_device)
+{
+	struct kvpull_routes routes;
+
+	pinned_open(0, "", &routes);
+	assert_int_equal(routes.count, 1);
+	assert_int_equal(shm_asked, 0);
+	pinned_open(0, ",\"device\":\"off\"", &routes);
+	assert_int_equal(shm_asked, 0);
+	pinned_open(KVPULL_EUNSUPPORTED, DEVICE_KEY, &routes);
+	assert_int_equal(shm_asked, 1);
+	pinned_close();
+}
