@@ -261,7 +261,7 @@ $(B)/kvpull_bench: $(BENCH_OBJ) $(B)/tools/kvpull_doctor_calibrate.o $(TEST_LIBS
 	$(call LINK_TEST)
 
 # The scenarios see the library through the ABI alone.
-$(B)/kvpull_scenarios: $(SCENARIO_OBJ) $(B)/tools/ib_pull_engine.o $(B)/tools/ib_pull_blocks.o | $(FAKE_CUDA) $(B)/libkvpull.so $(B)/kvpull_top
+$(B)/kvpull_scenarios: $(SCENARIO_OBJ) $(B)/tools/ib_pull_engine.o $(B)/tools/ib_pull_blocks.o | $(FAKE_CUDA) $(FAKE_RDMA) $(B)/libkvpull.so $(B)/kvpull_top
 	$(call SAY,LD,$@)
 	$(Q)$(CC) -o $@ $^ $(ALL_LDFLAGS) $(RPATH) -ljansson -lpthread -ldl -lm
 
@@ -287,9 +287,12 @@ sim: $(SIM) ## simulation: SEEDS=n many seeds and BIG worlds, SEED=n one seed, o
 # Of --memory device, those that are quick and unlike each other; MODE=--full has
 # them all, at quick counts: the fake driver is slow.
 SCENARIOS_DEVICE := F1b,F1d,F1i,F3e,F6b,F8d
+# Those again by RDMA, of a fake NIC into the fake GPU; MODE=--full has these groups.
+SCENARIOS_FABRIC := F1,F2,F3,F4,F6,F8,K1
 scenarios: $(SCENARIOS) lib ## end to end over the ABI; MODE=--quick or --full
 	$(Q)tests/run-programs.sh "$(B)/kvpull_scenarios $(MODE)" \
-		"$(B)/kvpull_scenarios --quick --memory device $(if $(filter --quick,$(MODE)),--only $(SCENARIOS_DEVICE))"
+		"$(B)/kvpull_scenarios --quick --memory device $(if $(filter --quick,$(MODE)),--only $(SCENARIOS_DEVICE))" \
+		"$(B)/kvpull_scenarios --quick --memory device --route fake --only $(if $(filter --quick,$(MODE)),$(SCENARIOS_DEVICE),$(SCENARIOS_FABRIC))"
 
 scenario-programs: $(SCENARIOS)
 

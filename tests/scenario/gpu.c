@@ -2,11 +2,8 @@
 #include "tests/scenario/gpu.h"
 
 #include <dlfcn.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cuda/driver.h"
 #include "tests/scenario/scenario.h"
@@ -72,28 +69,13 @@ static void gpu_get(uint64_t address, void *bytes, uint64_t byte_count)
 	gpu_wait();
 }
 
-/* The library finds the driver that is loaded under its name. */
-static void *driver_load(void)
-{
-	char path[PATH_MAX + 64];
-	const ssize_t used = readlink("/proc/self/exe", path, PATH_MAX);
-	void *library;
-
-	if (used <= 0)
-		scenario_fail("where is this program?");
-	path[used] = '\0';
-	(void)snprintf(strrchr(path, '/') + 1, 64, "cuda/libcuda.so.1");
-	library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (!library)
-		scenario_fail("%s", dlerror());
-	return library;
-}
-
 const struct engine_gpu *gpu_open(void)
 {
-	void *const library = driver_load();
 	struct gpu_context *context;
+	void *library;
 
+	/* The library finds the driver that is loaded under its name. */
+	scenario_load("cuda/libcuda.so.1", &library);
 	/* ISO C has no cast from an object to a function pointer. */
 #define LOOK_UP(name, arguments)                                               \
 	*(void **)(void *)&gpu.name = dlsym(library, #name);                   \

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "tests/lib/folder.h"
-#include "tests/scenario/scenario.h"
+#include "tests/scenario/fabric.h"
 
 #define VERDICT_BYTES 2048u
 #define LOOK_MS 100
@@ -30,10 +30,10 @@ enum verdict {
 };
 
 static const struct scenario_case *const groups[] = {
-	scenario_f1, scenario_f2, scenario_f3, scenario_f4,  scenario_f5,
-	scenario_f6, scenario_f7, scenario_f8, scenario_f14, scenario_f17,
-	scenario_k1, scenario_l1, scenario_s1, scenario_x1,  scenario_x2,
-	scenario_x3, scenario_x4,
+	scenario_f1,  scenario_f2, scenario_f3, scenario_f4, scenario_f5,
+	scenario_f6,  scenario_f7, scenario_f8, scenario_f9, scenario_f14,
+	scenario_f17, scenario_k1, scenario_l1, scenario_s1, scenario_x1,
+	scenario_x2,  scenario_x3, scenario_x4,
 };
 
 /* Verdict of the process that runs the case. */
@@ -175,6 +175,8 @@ static void case_main(const struct scenario_case *test,
 	(void)signal(SIGPIPE, SIG_IGN);
 	verdict_fd = fd;
 	case_pid = getpid();
+	if (scenario->fabric)
+		fabric_use(scenario, 1);
 	test->run(scenario);
 	_exit(VERDICT_OK);
 }
@@ -316,6 +318,11 @@ static void route_look(void)
 	is_remote = route && strcmp(route, "verbs") == 0;
 }
 
+void scenario_be_remote(void)
+{
+	is_remote = 1;
+}
+
 int scenario_is_remote(void)
 {
 	return is_remote;
@@ -332,7 +339,7 @@ static const struct {
 	{ "F1c,F8b,X1d,X4b,X4f",
 	  "the memory is the engine's own, which no driver exports" },
 	{ "F5,F7,F14", "it opens its engines itself, in host memory" },
-	{ "F17", "it is on a device without this option" },
+	{ "F9,F17", "it is on a device without this option" },
 	{ "X2i", "the region is a dmabuf of the engine's own" },
 	{ "X3", "a file's bytes are read into host memory alone" },
 	{ "X4g", "the fake driver cannot do without a thread of its own" },
@@ -365,7 +372,7 @@ static int is_due(const struct scenario *options, const char *only,
 static int usage(const char *why)
 {
 	fprintf(stderr,
-		"%s\nusage: kvpull_scenarios [--quick|--full] [--only F7,F3b] [--route shm|verbs] [--memory device] [--verbose]\n",
+		"%s\nusage: kvpull_scenarios [--quick|--full] [--only F7,F3b] [--route shm|verbs|fake] [--memory device] [--verbose]\n",
 		why);
 	return 2;
 }
@@ -388,6 +395,9 @@ int main(int argc, char **argv)
 		else if (!strcmp(argv[at], "--memory") && at + 1 < argc &&
 			 !strcmp(argv[at + 1], "device"))
 			options.device = (uint32_t) !!argv[++at];
+		else if (!strcmp(argv[at], "--route") && at + 1 < argc &&
+			 !strcmp(argv[at + 1], "fake"))
+			options.fabric = (uint32_t) !!argv[++at];
 		else if (!strcmp(argv[at], "--route") && at + 1 < argc)
 			(void)setenv("KVPULL_ROUTE", argv[++at], 1);
 		else if (strcmp(argv[at], "--quick") != 0)

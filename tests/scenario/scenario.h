@@ -26,6 +26,7 @@ struct scenario {
 	uint32_t full;      /* 1: full counts */
 	uint32_t verbose;   /* 1: the library's log goes to stderr */
 	uint32_t device; /* 1: engines of node.h have their blocks on a GPU */
+	uint32_t fabric; /* 1: all cases run over the fake fabric of fabric.h */
 };
 
 struct scenario_case {
@@ -58,6 +59,10 @@ void scenario_sleep_ns(uint64_t ns);
 int scenario_compare_u64(const void *a, const void *b);
 /* 1: between machines (--route verbs), where other times are promised. */
 int scenario_is_remote(void);
+/* From now on, in this process and its children. */
+void scenario_be_remote(void);
+/* Load a library that lies beside this program. */
+void scenario_load(const char *name, void **library);
 
 /* Cases of each file; the list ends with a name that is NULL. */
 extern const struct scenario_case scenario_f1[];
@@ -68,6 +73,7 @@ extern const struct scenario_case scenario_f5[];
 extern const struct scenario_case scenario_f6[];
 extern const struct scenario_case scenario_f7[];
 extern const struct scenario_case scenario_f8[];
+extern const struct scenario_case scenario_f9[];
 extern const struct scenario_case scenario_f14[];
 extern const struct scenario_case scenario_f17[];
 extern const struct scenario_case scenario_k1[];

@@ -16,6 +16,9 @@
 #define REJECTED_BY_PROGRAM 28 /* IB_CM_REJ_CONSUMER_DEFINED */
 #define VERSION_AT 4u          /* of a greeting, in the private data */
 #define NOBODY_LISTENS 8       /* IB_CM_REJ_INVALID_SERVICE_ID */
+#define PORT_MIN 1000u
+#define PORT_COUNT 60000u
+#define PORTS_A_PROCESS 16u
 
 static struct end *end_cast(struct rdma_cm_id *id)
 {
@@ -76,6 +79,9 @@ int fake_rdma_send(const struct end *end, uint32_t kind, const void *bytes,
 {
 	struct packet packet = { .kind = kind,
 				 .byte_count = byte_count,
+				 .domain = end->pair ?
+						   end->pair->qp.pd->handle :
+						   0,
 				 .from = end->id.route.addr.src_sin };
 	const size_t head = offsetof(struct packet, bytes);
 
@@ -132,6 +138,7 @@ void fake_rdma_called(struct end *listener)
 static void answered(struct end *end, const struct packet *packet)
 {
 	end->is_up = 1;
+	end->domain = packet->domain;
 	fake_rdma_tell(end, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, packet);
 }
 
@@ -224,15 +231,29 @@ int rdma_destroy_id(struct rdma_cm_id *id)
 		(void)unlink(place.sun_path);
 	}
 	hang_up(end);
+	fake_rdma_untold(end);
 	(void)pthread_mutex_unlock(&fake_rdma.lock);
 	free(end);
 	return 0;
 }
 
+/* Processes that have one address begin to look at places of their own. */
+static void port_find(struct sockaddr_in *address)
+{
+	static uint32_t next;
+	struct sockaddr_un place;
+
+	if (!next)
+		next = (uint32_t)getpid() * PORTS_A_PROCESS;
+	do {
+		address->sin_port =
+			htons((uint16_t)(PORT_MIN + next++ % PORT_COUNT));
+		place = place_of(address);
+	} while (!access(place.sun_path, F_OK));
+}
+
 int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *address)
 {
-	static uint16_t next_port = 1000;
-
 	id->route.addr.src_sin = *(struct sockaddr_in *)(void *)address;
 	id->verbs = context_of(&id->route.addr.src_sin);
 	id->port_num = 1;
@@ -241,7 +262,7 @@ int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *address)
 		return -1;
 	}
 	if (!id->route.addr.src_sin.sin_port)
-		id->route.addr.src_sin.sin_port = htons(++next_port);
+		port_find(&id->route.addr.src_sin);
 	return 0;
 }
 

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * F9: pulls by RDMA into memory of a GPU. NIC and GPU are fakes: what a NIC wrote
+ * there is seen by nobody until it is flushed, and what the engine has queued comes
+ * late. (Memory of the host, with frames and a switch that are real: tests/fabric.)
+ */
+#include "tests/scenario/crash.h"
+#include "tests/scenario/f7.h"
+#include "tests/scenario/fabric.h"
+#include "tests/scenario/family.h"
+#include "tests/scenario/mutant.h"
+
+#include <stdlib.h>
+
+#define FULL_TRIES 10000u
+#define QUICK_TRIES 100u
+#define SEEN_MIN 5u
+#define PULL_BLOCKS 64u
+
+static struct f7_setup setup_of(const struct scenario *scenario)
+{
+	fabric_use(scenario, 1);
+	return (struct f7_setup){
+		.mode = F7_IN_POLL,
+		.tries = scenario->full ? FULL_TRIES : QUICK_TRIES,
+		.limit_ns = (scenario->full ? 1200 : 20 * patience()) *
+			    SCENARIO_NS_PER_S,
+		.gpu = 1,
+	};
+}
+
+static uint64_t wrong_of(const struct scenario *scenario,
+			 const struct f7_setup *setup, struct f7_counts *counts)
+{
+	uint64_t wrong;
+
+	f7_run(scenario, setup, counts);
+	wrong = counts->wrong[F7_LARGE] + counts->wrong[F7_SMALL];
+	scenario_say("%llu tries, %llu expired, %llu loaded, %llu wrong",
+		     (unsigned long long)counts->tries,
+		     (unsigned long long)counts->expired,
+		     (unsigned long long)counts->loaded,
+		     (unsigned long long)wrong);
+	return wrong;
+}
+
+static void f9_whole(const struct scenario *scenario)
+{
+	const struct f7_setup setup = setup_of(scenario);
+	struct f7_counts counts;
+	const uint64_t wrong = wrong_of(scenario, &setup, &counts);
+
+	scenario_check(!wrong, "wrong bytes were believed");
+	scenario_check(counts.tries >= setup.tries / 4,
+		       "too few tries in the time");
+	scenario_check(counts.expired >= SEEN_MIN, "too few expired");
+	scenario_check(counts.loaded >= SEEN_MIN, "too few succeeded");
+	scenario_check(!counts.failed, "%llu failed for another reason: %lld",
+		       (unsigned long long)counts.failed,
+		       (long long)counts.failed_for);
+}
+
+/* The control of the marks: D says that it has queued nothing. */
+static void f9_unmarked(const struct scenario *scenario)
+{
+	struct f7_setup setup = setup_of(scenario);
+	struct f7_counts counts;
+
+	setup.unmarked = 1;
+	setup.tries = QUICK_TRIES;
+	scenario_check(wrong_of(scenario, &setup, &counts) > 0,
+		       "no load was wiped: the marks are not tested");
+}
+
+static void broken_run(const struct scenario *scenario, const char *name,
+		       const char *file, const char *sed)
+{
+	struct f7_setup setup = setup_of(scenario);
+	struct f7_counts counts;
+
+	setup.tries = QUICK_TRIES;
+	mutant_use(name, file, sed);
+	scenario_check(wrong_of(scenario, &setup, &counts) > 0,
+		       "no wrong bytes: what is left out is not tested");
+}
+
+static void f9_unchecked(const struct scenario *scenario)
+{
+	broken_run(scenario, "nocheck", "plugin/reads/judge.c",
+		   "s/return KVPULL_EEXPIRED/return 0/");
+}
+
+static void f9_unflushed(const struct scenario *scenario)
+{
+	broken_run(scenario, "noflush", "verbs/gpu.c",
+		   "s/own->flushes.at\\[end->device\\] = .*/(void)part;/");
+}
+
+static void f9_families(const struct scenario *scenario)
+{
+	const struct family_setup setup = {
+		.p_tp = 4,
+		.d_count = 2,
+		.d_tp = { 2, 1 },
+		.siblings = 4,
+		.blocks = 16,
+		.batches = scenario->full ? 100 : 4,
+		.a_batch = 4,
+		.gpu = 1,
+	};
+
+	fabric_use(scenario, 1);
+	family_run(scenario, &setup);
+}
+
+static void death_run(const struct scenario *scenario, enum crash_victim victim)
+{
+	const struct crash_setup setup = {
+		.victim = victim,
+		.rounds = scenario->full ? 100 : 2,
+		.tp_size = 1,
+		.gpu = 1,
+	};
+
+	fabric_use(scenario, 1);
+	crash_run(scenario, &setup);
+}
+
+static void f9_producer(const struct scenario *scenario)
+{
+	death_run(scenario, CRASH_PRODUCER);
+}
+
+static void f9_consumer(const struct scenario *scenario)
+{
+	death_run(scenario, CRASH_CONSUMER);
+}
+
+struct rail_counts {
+	uint64_t loaded;
+	uint64_t failed;
+};
+
+/* Where there is another rail, nothing but the flush makes a pull fail. */
+static int may_fail(int32_t reason, uint32_t rails)
+{
+	return reason == KVPULL_EREAD ||
+	       (rails == 1 &&
+		(reason == KVPULL_EPEER || reason == KVPULL_EDEADLINE ||
+		 reason == KVPULL_EEXPIRED));
+}
+
+static void pull_count(struct node *p, struct node *d, uint32_t rails,
+		       struct rail_counts *counts)
+{
+	const uint64_t seed = 1 + counts->loaded + counts->failed;
+	const uint64_t limit_ns = 10 * SCENARIO_NS_PER_S * patience();
+	static struct node_message message;
+	struct node_message event;
+	uint64_t held;
+
+	node_prefill(p, &message, PULL_BLOCKS, seed);
+	held = message.key;
+	node_await(d, node_pull(d, &message), &event, limit_ns);
+	scenario_check(event.kind == KVPULL_POLL_LOADED ||
+			       may_fail(event.reason, rails),
+		       "a pull: error %d", event.reason);
+	scenario_check(!event.wrong, "%llu wrong bytes",
+		       (unsigned long long)event.wrong);
+	counts->loaded += event.kind == KVPULL_POLL_LOADED;
+	counts->failed += event.kind != KVPULL_POLL_LOADED;
+	node_await(p, held, &event, limit_ns);
+}
+
+/*
+ * The last rail loses its queue pairs again and again. Whatever it has brought when
+ * the one to itself is lost was not flushed: the pull fails. So it does, or goes on
+ * by the next connection, where that was the only rail.
+ */
+static void rails_run(const struct scenario *scenario, uint32_t rails)
+{
+	const uint64_t until = engine_now_ns() + (scenario->full ? 1000 : 40) *
+							 patience() *
+							 SCENARIO_NS_PER_S;
+	const uint64_t wanted =
+		(scenario->full ? 10 : 1) * (rails > 1 ? 100u : 10u);
+	/* What a lost peer had claimed ends by its lease. */
+	struct node_params params = {
+		.scenario = scenario,
+		.id = "producer",
+		.config = rails > 1 ? "" :
+				      "\"lease_ms\":500,\"hold_max_ms\":20000",
+		.shape = { .block_bytes = 16384,
+			   .block_count = 2 * PULL_BLOCKS,
+			   .layer_count = 4,
+			   .group_count = 1,
+			   .block_tokens = 16 },
+		.tp_size = 1,
+		.gpu = 1,
+		.scribble = 1,
+	};
+	struct rail_counts counts = { 0 };
+	struct node p, d;
+
+	(void)setenv("FAKE_RDMA_FAULT", "breaks", 1);
+	fabric_use(scenario, rails);
+	node_open(&p, &params);
+	params.id = "consumer";
+	params.scribble = 0;
+	node_open(&d, &params);
+	while ((counts.loaded < wanted || counts.failed < 2) &&
+	       engine_now_ns() < until)
+		pull_count(&p, &d, rails, &counts);
+	scenario_say("%llu pulls equal, %llu failed",
+		     (unsigned long long)counts.loaded,
+		     (unsigned long long)counts.failed);
+	scenario_check(counts.loaded >= wanted && counts.failed >= 2,
+		       "too few in the time");
+	node_check_empty(&p);
+	node_check_empty(&d);
+	node_close(&d);
+	node_close(&p);
+}
+
+static void f9_rail(const struct scenario *scenario)
+{
+	rails_run(scenario, 2);
+}
+
+static void f9_link(const struct scenario *scenario)
+{
+	rails_run(scenario, 1);
+}
+
+const struct scenario_case scenario_f9[] = {
+	{ "F9a",
+	  "no wrong byte comes into a GPU by RDMA, none is wiped or unseen",
+	  f9_whole, 60, 1300 },
+	{ "F9b", "loads by RDMA are wiped where an engine hides its work",
+	  f9_unmarked, 60, 60 },
+	{ "F9c", "a library without the check believes wrong bytes by RDMA",
+	  f9_unchecked, 120, 120 },
+	{ "F9d", "a library without the flush reports bytes that nobody sees",
+	  f9_unflushed, 120, 120 },
+	{ "F9e", "families between GPUs by RDMA: one pull each, P drains",
+	  f9_families, 60, 300 },
+	{ "F9f", "P killed in the middle of pulls by RDMA comes back",
+	  f9_producer, 60, 600 },
+	{ "F9g", "D killed in the middle of pulls by RDMA comes back",
+	  f9_consumer, 60, 600 },
+	{ "F9h", "one of two rails breaks again and again: bytes are right",
+	  f9_rail, 60, 1300 },
+	{ "F9i", "the only rail breaks again and again: bytes are right",
+	  f9_link, 60, 1300 },
+	{ 0 },
+};
