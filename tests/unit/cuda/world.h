@@ -36,7 +36,9 @@
 			      size_t bytes, struct gpu_stream *stream))        \
 	X(cuMemcpyDtoHAsync, (void *target, uint64_t source, size_t bytes,     \
 			      struct gpu_stream *stream))                      \
-	X(fake_capture, (struct gpu_stream *stream, int is_capturing))
+	X(fake_capture, (struct gpu_stream *stream, int is_capturing))         \
+	X(fake_run, (struct gpu_stream *stream, void (*kernel)(void *context), \
+		     void *context))
 /* clang-format on */
 
 /* NOLINTNEXTLINE(bugprone-macro-parentheses): a name and a list. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/device/engines.h"
 
+#include <semaphore.h>
+
 #include "base/clock.h"
 #include "tests/lib/folder.h"
 #include "tests/lib/patience.h"
@@ -17,7 +19,7 @@ const struct kvpull_worker_ops *worker_ops;
 
 static const struct kvpull_scheduler_ops *scheduler_ops;
 static struct kvpull_cuda_calls calls;
-static struct gpu_event *noted; /* behind what the engines have queued */
+static sem_t gate; /* a kernel of the engines' waits there: see stream_stop() */
 static char folder[64];
 
 void engines_begin(void)
@@ -35,7 +37,7 @@ void engines_begin(void)
 	MUST(!calls.cuDevicePrimaryCtxRetain(&context, 0));
 	MUST(!calls.cuCtxPushCurrent(context));
 	MUST(!calls.cuStreamCreate(&world.stream, GPU_STREAM_NON_BLOCKING));
-	MUST(!calls.cuEventCreate(&noted, 0));
+	MUST(!sem_init(&gate, 0, 0));
 }
 
 int engine_open(struct engine *engine, const char *keys)
@@ -145,7 +147,6 @@ void engines_close(void)
 
 	engine_close(&d);
 	engine_close(&p);
-	MUST(!calls.cuEventDestroy(noted));
 	MUST(!calls.cuStreamDestroy(world.stream));
 	MUST(!calls.cuCtxPopCurrent(&context));
 	MUST(!calls.cuDevicePrimaryCtxRelease(0));
@@ -209,14 +210,21 @@ void device_break(void)
 	MUST(calls.cuStreamSynchronize(world.stream));
 }
 
-void stream_note(void)
+static void gate_wait(void *unused)
 {
-	MUST(!calls.cuEventRecord(noted, world.stream));
+	(void)unused;
+	while (sem_wait(&gate))
+		; /* a signal */
 }
 
-int stream_is_done(void)
+void stream_stop(void)
 {
-	return !calls.cuEventQuery(noted);
+	MUST(!world.fake_run(world.stream, gate_wait, NULL));
+}
+
+void stream_go(void)
+{
+	MUST(!sem_post(&gate));
 }
 
 void hold_revoke(void)
@@ -370,18 +378,15 @@ void turn_of_p(void)
 	turn(&p);
 }
 
-void turns(uint32_t count)
+uint32_t turns(uint32_t count)
 {
-	for (; count && !d.kind; count--) {
+	uint32_t made;
+
+	for (made = 0; made < count && !d.kind; made++) {
 		turn_of_d();
 		turn_of_p();
 	}
-}
-
-void turns_until(uint64_t until_ns)
-{
-	while (!d.kind && kvpull_clock_ns() < until_ns)
-		turns(1);
+	return made;
 }
 
 int said_in_time(const char *text)
@@ -390,7 +395,7 @@ int said_in_time(const char *text)
 
 	while (!lines_said(text) && kvpull_clock_ns() < by_ns) {
 		d.kind = 0; /* it polls until an end was told */
-		turns(1);
+		(void)turns(1);
 	}
 	return lines_said(text);
 }
@@ -401,7 +406,7 @@ uint32_t pull_end(void)
 
 	while (!d.kind) {
 		MUST(kvpull_clock_ns() < by_ns);
-		turns(1);
+		(void)turns(1);
 	}
 	return d.kind;
 }

@@ -56,11 +56,14 @@ void block_put_later(const struct engine *engine, uint32_t block,
 void device_break(void);
 /* Queue a fill of the block with zeros, on the engines' stream. */
 void block_zero(const struct engine *engine, uint32_t block);
+/*
+ * The engines' stream stops here: what is queued from now on is not begun until
+ * stream_go(), however long all others take.
+ */
+void stream_stop(void);
+void stream_go(void);
 /* The engines' stream goes on to its end. */
 void stream_end(void);
-/* Note what the stream has been given by now; has it done all of that? */
-void stream_note(void);
-int stream_is_done(void);
 
 /* P holds [0, count) of its blocks for a request; flags: KVPULL_FINISH_*. */
 void hold(uint64_t key, uint32_t count, uint32_t flags);
@@ -71,10 +74,8 @@ void pull_abort(uint64_t key);
 void step(const uint64_t *stream);
 /* P ends all its holds; it reports them at once. */
 void hold_revoke(void);
-/* Both run so many times, or until the pull has ended. */
-void turns(uint32_t count);
-/* Both run until that time, or until the pull has ended. */
-void turns_until(uint64_t until_ns);
+/* Both run so many times, or until the pull has ended. Return: the times. */
+uint32_t turns(uint32_t count);
 /* D alone, P alone, once. */
 void turn_of_d(void);
 void turn_of_p(void);

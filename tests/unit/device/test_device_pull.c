@@ -3,7 +3,6 @@
  * Pulls from device memory to device memory: P's descriptor, D's import, copies by
  * the device behind D's mark, P's entry behind them. Each case is a child.
  */
-#include "base/clock.h"
 #include "tests/lib/counts.h"
 #include "tests/lib/random.h"
 #include "tests/lib/unit.h"
@@ -11,35 +10,42 @@
 
 #define COUNT 16u /* blocks of a pull */
 #define FIRST 32u /* of D's */
+#define A_WHILE                                                                \
+	300u /* turns, in which a pull of nothing that waits has ended */
 #define AUTO ",\"device\":\"auto\""
 
 static const uint64_t nothing = KVPULL_STREAM_NONE;
 
 /* P's blocks have bytes of their own, and are held; D is to pull them. */
-static void begin_into(uint64_t key, uint32_t first)
+static void begin_some(uint64_t key, uint32_t first, uint32_t count)
 {
 	uint32_t at;
 
-	for (at = 0; at < COUNT; at++)
+	for (at = 0; at < count; at++)
 		block_put(&p, at, (uint32_t)key + at);
-	hold(key, COUNT, 0);
-	pull(key, first, COUNT);
+	hold(key, count, 0);
+	pull(key, first, count);
 }
 
 static void begin(uint64_t key)
 {
-	begin_into(key, FIRST);
+	begin_some(key, FIRST, COUNT);
 }
 
-/* How many of D's blocks have P's bytes. */
-static uint32_t blocks_right(uint64_t key)
+/* How many of D's first blocks have P's bytes. */
+static uint32_t some_right(uint64_t key, uint32_t count)
 {
 	uint32_t right = 0;
 	uint32_t at;
 
-	for (at = 0; at < COUNT; at++)
+	for (at = 0; at < count; at++)
 		right += (uint32_t)block_is(&d, FIRST + at, (uint32_t)key + at);
 	return right;
+}
+
+static uint32_t blocks_right(uint64_t key)
+{
+	return some_right(key, COUNT);
 }
 
 /* The engine's own stream, as a handle. */
@@ -107,8 +113,8 @@ UNIT_TEST(blocks_are_pulled_from_device_to_device)
 /* ---- the engine's own work ---- */
 
 /*
- * D's engine has queued zeros for its blocks, and they come late. Return: how many
- * blocks have P's bytes in the end.
+ * D's engine has queued zeros for its blocks, which begin when the pull has had
+ * its time. Return: how many blocks have P's bytes in the end.
  */
 static uint32_t right_in_the_end(int is_marked)
 {
@@ -116,14 +122,19 @@ static uint32_t right_in_the_end(int is_marked)
 	uint32_t right;
 	uint32_t at;
 
-	late("2000");
 	engines_open(AUTO);
 	begin(1);
+	stream_stop();
 	for (at = 0; at < COUNT; at++)
 		block_zero(&d, FIRST + at);
 	if (is_marked)
 		mark = stream();
 	step(&mark);
+	if (is_marked)
+		(void)turns(A_WHILE);
+	else
+		(void)pull_end();
+	stream_go();
 	MUST(pull_end() == KVPULL_POLL_LOADED);
 	stream_end();
 	right = blocks_right(1);
@@ -139,7 +150,7 @@ static void marked(void)
 /* The control: an engine that says it has queued nothing, and has. */
 static void lied(void)
 {
-	MUST(right_in_the_end(0) < COUNT);
+	MUST(!right_in_the_end(0));
 }
 
 UNIT_TEST(bytes_land_behind_what_the_engine_has_queued)
@@ -152,20 +163,16 @@ UNIT_TEST(bytes_land_behind_what_the_engine_has_queued)
 static void marked_twice(void)
 {
 	uint64_t mark;
-	uint32_t at;
 
-	late("1000");
 	engines_open(AUTO);
 	begin(1);
 	mark = stream();
 	step(&mark);
-	for (at = 0; at < 900; at++)
-		block_zero(&d, 0);
-	stream_note();
 	/* A later mark, of work that no pull waits for. */
+	stream_stop();
 	step(&mark);
 	MUST(pull_end() == KVPULL_POLL_LOADED);
-	MUST(!stream_is_done());
+	stream_go();
 	stream_end();
 	MUST(blocks_right(1) == COUNT);
 	engines_close();
@@ -214,7 +221,7 @@ static void captured(void)
 	MUST(!world.fake_capture(world.stream, 1));
 	MUST(!worker_ops->engine_mark(d.worker, mark));
 	step(NULL);
-	turns(200);
+	(void)turns(A_WHILE);
 	MUST(!d.kind);
 	MUST(!world.fake_capture(world.stream, 0));
 	step(&mark);
@@ -246,16 +253,16 @@ UNIT_TEST(mark_needs_a_device)
 /* ---- holds that are written later ---- */
 
 /*
- * P's engine has queued the writes of the blocks, and they end late. Return: how
- * many blocks are right of a pull of a hold that is said to be ready meanwhile.
+ * P's engine has queued the writes of the blocks, which begin when the pull has
+ * had its time. Return: how many blocks are right.
  */
 static uint32_t right_of_written(int is_marked)
 {
 	uint32_t right;
 	uint32_t at;
 
-	late("50000");
 	engines_open(AUTO);
+	stream_stop();
 	for (at = 0; at < COUNT; at++)
 		block_put_later(&p, at, 1 + at);
 	hold(1, COUNT, KVPULL_FINISH_READY_NEEDED);
@@ -267,9 +274,14 @@ static uint32_t right_of_written(int is_marked)
 		MUST(!worker_ops->hold_ready(p.worker, 1));
 	pull(1, FIRST, COUNT);
 	step(&nothing);
+	if (is_marked)
+		(void)turns(A_WHILE);
+	else
+		(void)pull_end();
+	stream_go();
 	MUST(pull_end() == KVPULL_POLL_LOADED);
-	right = blocks_right(1);
 	stream_end();
+	right = blocks_right(1);
 	engines_close();
 	return right;
 }
@@ -282,7 +294,7 @@ static void ready_in_time(void)
 /* The control: an engine that does not wait for its own writes. */
 static void ready_too_early(void)
 {
-	MUST(right_of_written(0) < COUNT);
+	MUST(!right_of_written(0));
 }
 
 UNIT_TEST(hold_is_ready_when_its_mark_is_reached)
@@ -294,12 +306,8 @@ UNIT_TEST(hold_is_ready_when_its_mark_is_reached)
 /* The mark of a hold that has ended says nothing of the next one of its key. */
 static void ready_of_another(void)
 {
-	uint32_t at;
-
-	late("5000");
 	engines_open(AUTO);
-	for (at = 0; at < COUNT; at++)
-		block_zero(&p, at);
+	stream_stop();
 	hold(1, COUNT, KVPULL_FINISH_READY_NEEDED);
 	MUST(!worker_ops->hold_ready_after(
 		p.worker, 1, worker_ops->engine_mark(p.worker, stream())));
@@ -309,9 +317,9 @@ static void ready_of_another(void)
 	hold(1, COUNT, KVPULL_FINISH_READY_NEEDED);
 	pull(1, FIRST, COUNT);
 	step(&nothing);
+	stream_go();
 	stream_end();
-	turns_until(kvpull_clock_ns() + KVPULL_NS_PER_S / 5);
-	MUST(!d.kind);
+	MUST(turns(A_WHILE) == A_WHILE);
 	MUST(!worker_ops->hold_ready(p.worker, 1));
 	MUST(pull_end() == KVPULL_POLL_LOADED);
 	engines_close();
@@ -326,11 +334,10 @@ static void ready_refused(void)
 {
 	int64_t mark;
 
-	late("20000");
 	engines_open(AUTO ",\"pulls_max\":1");
 	hold(1, 1, KVPULL_FINISH_READY_NEEDED);
 	hold(2, 1, KVPULL_FINISH_READY_NEEDED);
-	block_zero(&p, 9);
+	stream_stop();
 	mark = worker_ops->engine_mark(p.worker, stream());
 	MUST(mark == 1);
 	MUST(worker_ops->hold_ready_after(p.worker, 1, 0) == KVPULL_EINVAL);
@@ -341,6 +348,7 @@ static void ready_refused(void)
 	MUST(!worker_ops->hold_ready_after(p.worker, 1, mark));
 	/* The one place is taken until a poll finds the mark reached. */
 	MUST(worker_ops->hold_ready_after(p.worker, 2, mark) == KVPULL_EAGAIN);
+	stream_go();
 	stream_end();
 	turn_of_p();
 	MUST(!worker_ops->hold_ready_after(p.worker, 2, mark));
@@ -354,55 +362,56 @@ UNIT_TEST(marks_of_holds_are_checked_and_counted)
 
 /* ---- the check ---- */
 
-/* How long a pull takes here. */
-static uint64_t pull_ns(void)
-{
-	const uint64_t began_ns = kvpull_clock_ns();
-
-	MUST(pull_end() == KVPULL_POLL_LOADED);
-	return kvpull_clock_ns() - began_ns;
-}
+#define RACED 4u      /* blocks of a pull */
+#define RACES_MIN 20u /* of each outcome */
+#define RACES_MAX 2000u
 
 /*
- * P gives its blocks away when a pull is about to end, and the new owner writes in
- * the same poll.
+ * P gives its blocks away some turns after the pull began, and the new owner
+ * writes in the same poll. Return: the pull is believed.
  */
+static int race_is_won(uint64_t key, uint32_t after_turns)
+{
+	uint32_t at;
+
+	begin_some(key, FIRST, RACED);
+	step(&nothing);
+	(void)turns(after_turns);
+	hold_revoke();
+	for (at = 0; at < RACED; at++)
+		block_zero(&p, at);
+	(void)pull_end();
+	if (d.kind == KVPULL_POLL_LOADED)
+		MUST(some_right(key, RACED) == RACED);
+	else
+		MUST(d.reason == KVPULL_EEXPIRED);
+	stream_end();
+	return d.kind == KVPULL_POLL_LOADED;
+}
+
+/* Each outcome moves the next races to where the other one is likelier. */
 static void overwritten(void)
 {
 	uint64_t state = 1;
 	uint32_t believed = 0;
 	uint32_t expired = 0;
-	uint64_t most_ns = 0;
+	uint32_t most = 1000; /* turns */
 	uint64_t key;
-	uint32_t at;
 
 	late("50");
 	engines_open(AUTO);
-	for (key = 1; key <= 120; key++) {
-		begin(key);
-		step(&nothing);
-		if (key <= 2) {
-			/* The first one connects. */
-			most_ns = 2 * pull_ns();
-			continue;
-		}
-		turns_until(kvpull_clock_ns() +
-			    random_next(&state) % (most_ns + 1));
-		hold_revoke();
-		for (at = 0; at < COUNT; at++)
-			block_zero(&p, at);
-		if (pull_end() == KVPULL_POLL_LOADED) {
+	/* The first one connects. */
+	(void)race_is_won(1, UINT32_MAX);
+	for (key = 2; believed < RACES_MIN || expired < RACES_MIN; key++) {
+		MUST(key < RACES_MAX);
+		if (race_is_won(key, (uint32_t)(random_next(&state) % most))) {
 			believed++;
-			most_ns -= most_ns / 8;
-			MUST(blocks_right(key) == COUNT);
+			most -= most / 8;
 		} else {
 			expired++;
-			most_ns += most_ns / 8;
-			MUST(d.reason == KVPULL_EEXPIRED);
+			most += 1 + most / 8;
 		}
-		stream_end();
 	}
-	MUST(believed && expired);
 	engines_close();
 }
 
@@ -413,21 +422,27 @@ UNIT_TEST(blocks_that_were_given_away_are_never_believed)
 
 /* ---- aborts, deaths, refusals ---- */
 
-/* The third of three pulls is not queued on the device, and has no bytes to await. */
+/*
+ * All three wait for the engine's stream. The third one is not queued on the
+ * device, which has two slices, and has no bytes to await.
+ */
 static void aborted(void)
 {
-	late("20000");
+	uint64_t mark;
+
 	engines_open(AUTO);
-	begin_into(1, 0);
-	begin_into(2, COUNT);
-	begin_into(3, FIRST);
-	step(&nothing);
-	turns(50);
-	MUST(!d.kind);
+	begin_some(1, 0, COUNT);
+	begin_some(2, COUNT, COUNT);
+	begin_some(3, FIRST, COUNT);
+	stream_stop();
+	mark = stream();
+	step(&mark);
+	MUST(turns(A_WHILE) == A_WHILE);
 	pull_abort(3);
-	step(&nothing);
+	step(&mark);
 	MUST(pull_end() == KVPULL_POLL_FAILED);
 	MUST(d.key == 3 && d.reason == KVPULL_EABORTED);
+	stream_go();
 	d.kind = 0;
 	MUST(pull_end() == KVPULL_POLL_LOADED);
 	d.kind = 0;
@@ -446,7 +461,7 @@ static void closed(void)
 	engines_open(AUTO);
 	begin(1);
 	step(&nothing);
-	turns(3);
+	(void)turns(3);
 	engine_close(&p);
 	while (!d.kind)
 		turn_of_d();
