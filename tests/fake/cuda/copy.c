@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tests/gpu/kernels.cu"
+#include "tests/lib/random.h"
 
 /* ---- copies ---- */
 
@@ -62,16 +63,35 @@ int cuMemsetD8Async(uint64_t target, uint8_t byte, size_t bytes,
 	return bytes ? fake_queue(stream, &entry) : GPU_EINVALID_VALUE;
 }
 
-/* Copies of a batch have no order among them: the last ones go first. */
+static size_t random_below(size_t bound)
+{
+	uint64_t drawn;
+
+	(void)pthread_mutex_lock(&fake.lock);
+	drawn = random_next(&fake.random);
+	(void)pthread_mutex_unlock(&fake.lock);
+	return (size_t)(drawn % bound);
+}
+
+/* Copies of a batch have no order among them: any one goes next. */
 static int batch(uint64_t *targets, uint64_t *sources, size_t *bytes,
 		 size_t count, struct gpu_stream *stream)
 {
-	int code = GPU_OK;
+	size_t *const order = malloc(count * sizeof(*order));
+	int code = order ? GPU_OK : GPU_EOUT_OF_MEMORY;
 	size_t at;
 
-	for (at = count; at-- > 0 && !code;)
-		code = copy_queue(FAKE_COPY, targets[at], sources[at],
-				  bytes[at], stream);
+	for (at = 0; at < count && order; at++) {
+		const size_t other = random_below(at + 1);
+
+		order[at] = at;
+		order[at] = order[other];
+		order[other] = at;
+	}
+	for (at = 0; at < count && !code; at++)
+		code = copy_queue(FAKE_COPY, targets[order[at]],
+				  sources[order[at]], bytes[order[at]], stream);
+	free(order);
 	return code;
 }
 
@@ -403,6 +423,8 @@ int fake_kernel_run(const struct fake_entry *entry)
 		(void)pthread_mutex_unlock(&fake.lock);
 		(void)sched_yield();
 		(void)pthread_mutex_lock(&fake.lock);
+		if (block == (entry->bytes - 1) / 2)
+			fake_inside(UINT64_MAX);
 	}
 	sum_compare(entry);
 	return GPU_OK;

@@ -12,7 +12,11 @@
  * "fake cuda: ...", exit status 99: see fake_wrong().
  *
  * Environment: FAKE_CUDA_VERSION (13000; 12080 and 12000 have fewer calls),
- * FAKE_CUDA_LATE_US (each piece of a stream's work takes so long),
+ * FAKE_CUDA_LATE_US (each piece of a stream's work begins so late),
+ * FAKE_CUDA_INSIDE_US (copies, fills and kernels pause so long in their middle, and
+ * others go on meanwhile),
+ * FAKE_CUDA_SLOW ("cuMemSetAccess 50000": each such call takes so many us more;
+ * "cuMemMap never": it does not return),
  * FAKE_CUDA_POSIX_FD (0: memory cannot be handed out),
  * FAKE_CUDA_RDMA (1: promises memory for NICs, and refuses it all the same; 2:
  * gives it, by dmabufs),
@@ -36,6 +40,7 @@
 #define FAKE_HOSTS_MAX 64u
 #define FAKE_QUEUE_MAX 1024u /* as a stream of the driver has */
 #define FAKE_SPANS_MAX 4u
+#define FAKE_WHOLE_BYTES 4096u /* a copy of no more has no middle */
 #define FAKE_FORMER_BYTE                                                       \
 	0xa5 /* left by the program that had the memory before */
 #define FAKE_GRANULARITY ((size_t)2 << 20)
@@ -43,9 +48,11 @@
 
 /*
  * For programs that look these up: how many calls were made, and kernels were
- * launched; @stream captures a graph from here on, or no more.
+ * launched; how many calls this thread made that a driver may answer late;
+ * @stream captures a graph from here on, or no more.
  */
 FAKE_EXPORT uint64_t fake_calls(void);
+FAKE_EXPORT uint64_t fake_waits(void);
 FAKE_EXPORT uint64_t fake_launches(void);
 FAKE_EXPORT int fake_capture(struct gpu_stream *stream, int is_capturing);
 /*
@@ -149,6 +156,8 @@ struct fake {
 	pthread_cond_t changed;
 	pid_t pid; /* that called cuInit(); 0: nobody yet */
 	uint32_t late_us;
+	uint32_t inside_us;
+	uint64_t random; /* of the order inside a batch */
 	_Atomic int
 		sticky; /* the code that ended the context, of all later calls */
 	_Atomic uint64_t calls;
@@ -193,8 +202,14 @@ int fake_call(const char *name);
 			return refused;                                        \
 	} while (0)
 
-/* Count this call. Return: the code that the environment gives it, or 0. */
+/*
+ * Count this call, which takes as long as the environment says. Return: the code
+ * that it gives it, or 0.
+ */
 int fake_refusal(const char *name);
+
+/* Without the lock: nothing happens on this thread for so long. */
+void fake_nap(uint32_t us);
 
 /* 1: the environment says that RDMA devices can have memory of the device. */
 int fake_has_nics(void);
@@ -228,6 +243,9 @@ int fake_kernel_run(const struct fake_entry *entry);
 
 /* Note what a launch will read on the host, and what that says. */
 void fake_kernel_spans(struct fake_entry *entry);
+
+/* With the lock held: a pause without it, if the environment wants one. */
+void fake_inside(uint64_t bytes);
 
 /* With the lock held: will the launch touch the range? */
 int fake_kernel_uses(const struct fake_entry *entry, uint64_t address,

@@ -8,14 +8,19 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 struct fake fake = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.changed = PTHREAD_COND_INITIALIZER,
 };
 
-/* The primary context is a token; a thread has pushed it so many times. */
-static _Thread_local uint32_t pushed;
-static _Thread_local int capture_mode;
+/* A few bytes: with more LeakSanitizer fails on memory of such a library's threads. */
+static _Thread_local struct {
+	uint16_t pushed; /* the primary context, a token, so many times */
+	uint16_t capture_mode;
+	uint32_t waits; /* see fake_waits() */
+} mine;
 static uint8_t primary[1];
 
 void fake_wrong(const char *format, ...)
@@ -44,6 +49,48 @@ static int numbered_refusal(const char *text, uint64_t number)
 	return code;
 }
 
+/* Calls that any driver answers at once: those of marks, of questions, of frames. */
+static int is_quick(const char *name)
+{
+	static const char *const quick[] = {
+		"cuCtxPushCurrent",    "cuCtxPopCurrent",
+		"cuEventCreate",       "cuEventQuery",
+		"cuEventRecord",       "cuThreadExchangeStreamCaptureMode",
+		"cuStreamIsCapturing",
+	};
+	size_t at;
+
+	for (at = 0; at < sizeof(quick) / sizeof(*quick); at++)
+		if (!strcmp(quick[at], name))
+			return 1;
+	return 0;
+}
+
+uint64_t fake_waits(void)
+{
+	return mine.waits;
+}
+
+void fake_nap(uint32_t us)
+{
+	const struct timespec late = kvpull_clock_timespec(us * UINT64_C(1000));
+
+	(void)nanosleep(&late, NULL);
+}
+
+/* A call that the environment names takes its time, or for ever. */
+static void be_slow(const char *name)
+{
+	const char *text = getenv("FAKE_CUDA_SLOW");
+	const size_t bytes = strlen(name);
+
+	if (!text || strncmp(text, name, bytes) != 0 || text[bytes] != ' ')
+		return;
+	while (!strcmp(text + bytes, " never"))
+		(void)pause();
+	fake_nap((uint32_t)strtoul(text + bytes, NULL, 10));
+}
+
 int fake_refusal(const char *name)
 {
 	const uint64_t number =
@@ -52,6 +99,8 @@ int fake_refusal(const char *name)
 	const char *text = getenv("FAKE_CUDA_REFUSE");
 	const size_t bytes = strlen(name);
 
+	mine.waits += !is_quick(name);
+	be_slow(name);
 	if (text && *text == '#')
 		return numbered_refusal(text + 1, number);
 	if (!text || strncmp(text, name, bytes) != 0 || text[bytes] != ' ')
@@ -70,10 +119,10 @@ int fake_call(const char *name)
 
 	if (fake.pid != getpid())
 		return GPU_ENOT_INITIALIZED;
-	if (!pushed)
+	if (!mine.pushed)
 		return GPU_EINVALID_CONTEXT;
 	/* The driver would end the capture, which is the engine's. */
-	if (fake.is_capturing && capture_mode != GPU_CAPTURE_RELAXED &&
+	if (fake.is_capturing && mine.capture_mode != GPU_CAPTURE_RELAXED &&
 	    strcmp(name, "cuStreamIsCapturing") != 0)
 		fake_wrong("%s while a stream captures", name);
 	return fake_sticky() ? fake_sticky() : refused;
@@ -113,6 +162,8 @@ int cuInit(uint32_t flags)
 		return GPU_OK;
 	fake.pid = getpid();
 	fake.late_us = (uint32_t)number_of("FAKE_CUDA_LATE_US", 0);
+	fake.inside_us = (uint32_t)number_of("FAKE_CUDA_INSIDE_US", 0);
+	fake.random = 34;
 	for (i = 0; i < FAKE_HANDLES_MAX; i++)
 		fake.handles[i].fd = -1;
 	return GPU_OK;
@@ -303,28 +354,28 @@ int cuCtxPushCurrent(struct gpu_context *context)
 	DEVICE_READY(0);
 	if ((void *)context != primary || !retained())
 		return GPU_EINVALID_CONTEXT;
-	pushed++;
+	mine.pushed++;
 	return GPU_OK;
 }
 
 int cuCtxPopCurrent(struct gpu_context **context)
 {
 	DEVICE_READY(0);
-	if (!pushed)
+	if (!mine.pushed)
 		return GPU_EINVALID_CONTEXT;
-	pushed--;
+	mine.pushed--;
 	*context = (struct gpu_context *)(void *)primary;
 	return GPU_OK;
 }
 
 int cuThreadExchangeStreamCaptureMode(int *mode)
 {
-	const int before = capture_mode;
+	const int before = mine.capture_mode;
 
 	DEVICE_READY(0);
 	if (*mode < 0 || *mode > GPU_CAPTURE_RELAXED)
 		return GPU_EINVALID_VALUE;
-	capture_mode = *mode;
+	mine.capture_mode = (uint16_t)*mode;
 	*mode = before;
 	return GPU_OK;
 }

@@ -32,8 +32,18 @@ static void changed_say(void)
 
 /* ---- work ---- */
 
+void fake_inside(uint64_t bytes)
+{
+	if (!fake.inside_us || bytes <= FAKE_WHOLE_BYTES)
+		return;
+	(void)unlock(0);
+	fake_nap(fake.inside_us);
+	lock();
+}
+
 static int copy_run(const struct fake_entry *entry)
 {
+	const uint64_t half = entry->bytes / 2;
 	void *to = entry->kind == FAKE_COPY_TO_HOST ?
 			   (void *)(uintptr_t)entry->target :
 			   fake_memory(entry->target, entry->bytes, 1);
@@ -43,17 +53,23 @@ static int copy_run(const struct fake_entry *entry)
 
 	if (!to || !from)
 		return GPU_EILLEGAL_ADDRESS;
-	memmove(to, from, entry->bytes);
+	memmove(to, from, half);
+	fake_inside(entry->bytes);
+	memmove((uint8_t *)to + half, (const uint8_t *)from + half,
+		entry->bytes - half);
 	return GPU_OK;
 }
 
 static int fill_run(const struct fake_entry *entry)
 {
 	void *to = fake_memory(entry->target, entry->bytes, 1);
+	const uint64_t half = entry->bytes / 2;
 
 	if (!to)
 		return GPU_EILLEGAL_ADDRESS;
-	memset(to, entry->fill, entry->bytes);
+	memset(to, entry->fill, half);
+	fake_inside(entry->bytes);
+	memset((uint8_t *)to + half, entry->fill, entry->bytes - half);
 	return GPU_OK;
 }
 
@@ -108,11 +124,8 @@ static void *stream_run(void *context)
 		if (stream->head == stream->tail)
 			break;
 		if (fake.late_us) {
-			const struct timespec late = kvpull_clock_timespec(
-				fake.late_us * UINT64_C(1000));
-
 			(void)unlock(0);
-			(void)nanosleep(&late, NULL);
+			fake_nap(fake.late_us);
 			lock();
 		}
 		if (!fake_sticky())

@@ -56,6 +56,7 @@ void fake_load(void)
 	*(void **)(void *)&world.fake_calls = symbol_of(library, "fake_calls");
 	*(void **)(void *)&world.fake_launches =
 		symbol_of(library, "fake_launches");
+	*(void **)(void *)&world.fake_waits = symbol_of(library, "fake_waits");
 	world.fds = fds_open();
 }
 

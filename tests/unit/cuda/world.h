@@ -53,6 +53,7 @@ struct world {
 	struct gpu_stream *stream;             /* the engine's own */
 	uint64_t (*fake_calls)(void);
 	uint64_t (*fake_launches)(void);
+	uint64_t (*fake_waits)(void);
 	WORLD_CALLS(WORLD_MEMBER)
 	uint32_t fds; /* that were open before */
 };

@@ -76,6 +76,11 @@ void step(const uint64_t *stream);
 void hold_revoke(void);
 /* Both run so many times, or until the pull has ended. Return: the times. */
 uint32_t turns(uint32_t count);
+/*
+ * Both run so long that a pull that waits for nothing ends, on a machine with time
+ * for it. Return: no pull has ended.
+ */
+int a_while(void);
 /* D alone, P alone, once. */
 void turn_of_d(void);
 void turn_of_p(void);

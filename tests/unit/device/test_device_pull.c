@@ -10,8 +10,6 @@
 
 #define COUNT 16u /* blocks of a pull */
 #define FIRST 32u /* of D's */
-#define A_WHILE                                                                \
-	300u /* turns, in which a pull of nothing that waits has ended */
 #define AUTO ",\"device\":\"auto\""
 
 static const uint64_t nothing = KVPULL_STREAM_NONE;
@@ -131,7 +129,7 @@ static uint32_t right_in_the_end(int is_marked)
 		mark = stream();
 	step(&mark);
 	if (is_marked)
-		(void)turns(A_WHILE);
+		MUST(a_while());
 	else
 		(void)pull_end();
 	stream_go();
@@ -221,8 +219,7 @@ static void captured(void)
 	MUST(!world.fake_capture(world.stream, 1));
 	MUST(!worker_ops->engine_mark(d.worker, mark));
 	step(NULL);
-	(void)turns(A_WHILE);
-	MUST(!d.kind);
+	MUST(a_while());
 	MUST(!world.fake_capture(world.stream, 0));
 	step(&mark);
 	MUST(pull_end() == KVPULL_POLL_LOADED);
@@ -275,7 +272,7 @@ static uint32_t right_of_written(int is_marked)
 	pull(1, FIRST, COUNT);
 	step(&nothing);
 	if (is_marked)
-		(void)turns(A_WHILE);
+		MUST(a_while());
 	else
 		(void)pull_end();
 	stream_go();
@@ -319,7 +316,7 @@ static void ready_of_another(void)
 	step(&nothing);
 	stream_go();
 	stream_end();
-	MUST(turns(A_WHILE) == A_WHILE);
+	MUST(a_while());
 	MUST(!worker_ops->hold_ready(p.worker, 1));
 	MUST(pull_end() == KVPULL_POLL_LOADED);
 	engines_close();
@@ -437,7 +434,7 @@ static void aborted(void)
 	stream_stop();
 	mark = stream();
 	step(&mark);
-	MUST(turns(A_WHILE) == A_WHILE);
+	MUST(a_while());
 	pull_abort(3);
 	step(&mark);
 	MUST(pull_end() == KVPULL_POLL_FAILED);
@@ -492,6 +489,51 @@ static void import_refused(void)
 UNIT_TEST(memory_that_cannot_be_mapped_fails_the_pull)
 {
 	assert_int_equal(end_of(import_refused), 0);
+}
+
+static void slow_by_driver(const char *call)
+{
+	(void)setenv("FAKE_CUDA_SLOW", call, 1);
+}
+
+/*
+ * D's device never maps P's memory. D polls, says what it lives for, and closes
+ * within its second; P's blocks are free then.
+ */
+static void import_hangs(void)
+{
+	slow_by_driver("cuMemImportFromShareableHandle never");
+	engines_open(AUTO);
+	begin(1);
+	step(&nothing);
+	MUST(a_while());
+	MUST(!p.sent);
+	engine_close(&d);
+	while (!p.sent)
+		turn_of_p();
+	/* The thread that hangs is left behind, with all that it has. */
+	_exit(0);
+}
+
+UNIT_TEST(driver_that_hangs_keeps_nobody_waiting)
+{
+	assert_int_equal(end_of(import_hangs), 0);
+}
+
+static void import_slow(void)
+{
+	slow_by_driver("cuMemSetAccess 50000");
+	engines_open(AUTO);
+	begin(1);
+	step(&nothing);
+	MUST(pull_end() == KVPULL_POLL_LOADED);
+	MUST(blocks_right(1) == COUNT);
+	engines_close();
+}
+
+UNIT_TEST(pull_waits_for_a_mapping_that_takes_its_time)
+{
+	assert_int_equal(end_of(import_slow), 0);
 }
 
 /*
