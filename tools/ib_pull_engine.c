@@ -486,7 +486,7 @@ int engine_rank_turn(struct engine *engine, uint32_t rank, const void *bytes,
 		return engine->carrier->turn(engine->carrier->context, rank,
 					     bytes, byte_count, records,
 					     capacity);
-	if (byte_count && engine->gpu &&
+	if (byte_count && engine->gpu && engine->gpu->marks &&
 	    ops->engine_mark(worker, engine->gpu->stream) < 0)
 		return KVPULL_EDEVICE;
 	if (byte_count) {

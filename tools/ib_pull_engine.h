@@ -57,6 +57,8 @@ struct engine_gpu {
 	uint32_t kind; /* KVPULL_DEVICE_* */
 	int32_t index;
 	uint64_t stream; /* the driver's handle */
+	uint32_t marks; /* 0: its steps have no mark, as of a careless engine */
+	uint32_t reserved;
 	/* Queue a store of these bytes, which may be reused at once. */
 	void (*put)(uint64_t address, const void *bytes, uint64_t byte_count);
 	/* Load them, behind all that was queued. */

@@ -2,8 +2,8 @@
 /*
  * F17: F7's race with the blocks in a GPU's memory. D has queued zeros for its own
  * blocks before each pull, and they come late; P queues its stores in the poll that
- * reports. Then families, unlike tensor parallel sizes and deaths there. The GPU is
- * the fake driver's.
+ * reports. Then other work of D's, and engines that mark it badly; families, unlike
+ * tensor parallel sizes and deaths there. The GPU is the fake driver's.
  */
 #include "tests/scenario/crash.h"
 #include "tests/scenario/f7.h"
@@ -11,8 +11,10 @@
 #include "tests/scenario/mutant.h"
 
 #define FULL_TRIES 100000u
+#define FULL_WORK_TRIES 10000u /* of each other kind of D's work */
 #define QUICK_TRIES 400u
-#define SEEN_MIN 20u
+#define QUICK_WORK_TRIES 100u
+#define SHARE_MIN 100u /* each outcome is one of so many tries, or more */
 
 static struct f7_setup setup_of(const struct scenario *scenario)
 {
@@ -32,28 +34,81 @@ static uint64_t wrong_of(const struct scenario *scenario,
 
 	f7_run(scenario, setup, counts);
 	wrong = counts->wrong[F7_LARGE] + counts->wrong[F7_SMALL];
-	scenario_say("%llu tries, %llu expired, %llu loaded, %llu wrong",
-		     (unsigned long long)counts->tries,
-		     (unsigned long long)counts->expired,
-		     (unsigned long long)counts->loaded,
-		     (unsigned long long)wrong);
+	scenario_say(
+		"%llu tries, %llu expired, %llu loaded, %llu wrong, %llu disturbed",
+		(unsigned long long)counts->tries,
+		(unsigned long long)counts->expired,
+		(unsigned long long)counts->loaded, (unsigned long long)wrong,
+		(unsigned long long)counts->disturbed);
 	return wrong;
+}
+
+static void race_judge(const struct scenario *scenario,
+		       const struct f7_setup *setup)
+{
+	struct f7_counts counts;
+	const uint64_t wrong = wrong_of(scenario, setup, &counts);
+	const uint64_t least = counts.tries / SHARE_MIN;
+
+	scenario_check(!wrong, "wrong bytes were believed, or wiped");
+	scenario_check(!counts.disturbed,
+		       "a step in flight met a pull's bytes");
+	scenario_check(counts.tries >= setup->tries / 4,
+		       "too few tries in the time");
+	scenario_check(counts.expired > least, "too few expired");
+	scenario_check(counts.loaded > least, "too few succeeded");
+	scenario_check(!counts.failed, "%llu failed for another reason: %lld",
+		       (unsigned long long)counts.failed,
+		       (long long)counts.failed_for);
 }
 
 static void f17_whole(const struct scenario *scenario)
 {
 	const struct f7_setup setup = setup_of(scenario);
-	struct f7_counts counts;
-	const uint64_t wrong = wrong_of(scenario, &setup, &counts);
 
-	scenario_check(!wrong, "wrong bytes were believed");
+	race_judge(scenario, &setup);
+}
+
+static struct f7_setup work_of(const struct scenario *scenario,
+			       enum f7_work work)
+{
+	struct f7_setup setup = setup_of(scenario);
+
+	setup.tries = scenario->full ? FULL_WORK_TRIES : QUICK_WORK_TRIES;
+	setup.work = work;
+	return setup;
+}
+
+static void f17_freed(const struct scenario *scenario)
+{
+	const struct f7_setup setup = work_of(scenario, F7_LOADS);
+
+	race_judge(scenario, &setup);
+}
+
+static void f17_captured(const struct scenario *scenario)
+{
+	const struct f7_setup setup = work_of(scenario, F7_CAPTURED);
+
+	race_judge(scenario, &setup);
+}
+
+/* An engine without marks is slow: none of its pulls is made. */
+static void f17_careless(const struct scenario *scenario)
+{
+	const struct f7_setup setup = work_of(scenario, F7_CARELESS);
+	struct f7_counts counts;
+
+	(void)wrong_of(scenario, &setup, &counts);
+	scenario_check(!counts.loaded, "a pull without a mark was made");
+	scenario_check(counts.failed_for == KVPULL_EINVAL,
+		       "the pulls failed for another reason: %lld",
+		       (long long)counts.failed_for);
+	/* That of a ticket that was over may be told first. */
+	scenario_check(counts.failed > counts.tries / SHARE_MIN,
+		       "too few were refused");
 	scenario_check(counts.tries >= setup.tries / 4,
 		       "too few tries in the time");
-	scenario_check(counts.expired >= SEEN_MIN, "too few expired");
-	scenario_check(counts.loaded >= SEEN_MIN, "too few succeeded");
-	scenario_check(!counts.failed, "%llu failed for another reason: %lld",
-		       (unsigned long long)counts.failed,
-		       (long long)counts.failed_for);
 }
 
 /* The control of the marks: D says that it has queued nothing. */
@@ -66,6 +121,19 @@ static void f17_unmarked(const struct scenario *scenario)
 	setup.tries = QUICK_TRIES;
 	scenario_check(wrong_of(scenario, &setup, &counts) > 0,
 		       "no load was wiped: the marks are not tested");
+}
+
+/* The same for a step in flight, which meets the bytes of a later request. */
+static void f17_freed_unmarked(const struct scenario *scenario)
+{
+	struct f7_setup setup = work_of(scenario, F7_LOADS);
+	struct f7_counts counts;
+
+	setup.unmarked = 1;
+	setup.tries = QUICK_WORK_TRIES;
+	(void)wrong_of(scenario, &setup, &counts);
+	scenario_check(counts.disturbed > 0,
+		       "no step was disturbed: the marks are not tested");
 }
 
 /* The control of the check. */
@@ -132,5 +200,13 @@ const struct scenario_case scenario_f17[] = {
 	  f17_producer, 60, 600 },
 	{ "F17f", "D killed in the middle of pulls between GPUs comes back",
 	  f17_consumer, 60, 600 },
+	{ "F17g", "a step in flight has its blocks to itself", f17_freed, 30,
+	  1300 },
+	{ "F17h", "a step in flight is disturbed where an engine hides it",
+	  f17_freed_unmarked, 30, 60 },
+	{ "F17i", "loads wait for the mark behind a capture", f17_captured, 30,
+	  1300 },
+	{ "F17j", "no load of an engine that never marks is made", f17_careless,
+	  30, 1300 },
 	{ 0 },
 };

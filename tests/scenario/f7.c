@@ -200,19 +200,6 @@ static void blocks_back(struct producer *producer)
 			ids_count(&producer->engine));
 }
 
-/* NULL: host memory. */
-static const struct engine_gpu *gpu_of(const struct f7_setup *setup)
-{
-	static struct engine_gpu unmarked;
-	const struct engine_gpu *gpu = setup->gpu ? gpu_open() : NULL;
-
-	if (!setup->unmarked)
-		return gpu;
-	unmarked = *gpu;
-	unmarked.stream = KVPULL_STREAM_NONE;
-	return &unmarked;
-}
-
 static int engine_start(struct engine *engine, const char *id,
 			const struct scenario *scenario,
 			const struct f7_setup *setup)
@@ -231,7 +218,7 @@ static int engine_start(struct engine *engine, const char *id,
 			   .block_tokens = 16,
 			   .has_states = setup->states },
 		.tp_size = 1,
-		.gpu = gpu_of(setup),
+		.gpu = setup->gpu ? f7_gpu_open(setup) : NULL,
 	};
 
 	(void)snprintf(
@@ -365,6 +352,7 @@ static void producer_main(const struct scenario *scenario, struct arena *arena,
 		scenario_fail("P: double reports");
 	if (setup->mode == F7_THREAD)
 		(void)pthread_join(thread, NULL);
+	engine_blocks_written(&producer.engine);
 	engine_close(&producer.engine);
 	if (setup->gpu)
 		gpu_close();
@@ -545,17 +533,8 @@ static void tune(struct consumer *consumer)
 	consumer->window_tries = consumer->window_expired = 0;
 }
 
-/* The zeroing of blocks that a GPU has queued before a load, and does late. */
-static void blocks_zero(struct engine *engine, const uint32_t *ids,
-			uint32_t count)
-{
-	uint32_t index;
-
-	for (index = 0; engine->gpu && index < count; index++)
-		engine_block_fill(engine, 0, ids[index], 0);
-}
-
-static void consumer_try(struct consumer *consumer, const struct ticket *ticket)
+static void consumer_try(struct consumer *consumer, const struct ticket *ticket,
+			 const struct f7_setup *setup)
 {
 	struct engine *engine = &consumer->engine;
 	const uint64_t key = engine->next_key++;
@@ -568,17 +547,21 @@ static void consumer_try(struct consumer *consumer, const struct ticket *ticket)
 	if (engine_blocks_take(engine, ids, count) ||
 	    !moment_wait(consumer, ticket))
 		return;
-	blocks_zero(engine, ids, count);
+	f7_gpu_queue(setup, engine, ids, count);
 	if (pull_command(consumer, ticket, key, ids))
 		scenario_fail("D: the pull is not taken");
+	if (f7_gpu_step(setup, engine))
+		scenario_fail("D: step");
 	while (!engine_event(engine, &event)) {
+		let_run();
 		if (engine_step(engine))
 			scenario_fail("D: step");
-		let_run();
 	}
 	if (event.key != key)
 		scenario_fail("D: another request ended");
 	outcome_count(consumer, &event, ticket, ids);
+	consumer->arena->counts.disturbed +=
+		f7_gpu_disturbed(setup, engine, count);
 	(void)engine->ops->scheduler->request_finished(engine->scheduler,
 						       &finish);
 	engine_blocks_give(engine, ids, count);
@@ -592,8 +575,10 @@ static void consumer_main(const struct scenario *scenario, struct arena *arena,
 	consumer.arena = arena;
 	consumer.random = (uint64_t)engine_now_ns() | 1;
 	consumer.offset_ns = -times() * JITTER_NS;
-	if (setup->gpu)
+	if (setup->gpu) {
 		(void)setenv("FAKE_CUDA_LATE_US", "100", 1);
+		(void)setenv("FAKE_CUDA_INSIDE_US", "100", 1);
+	}
 	if (engine_start(&consumer.engine, "consumer", scenario, setup))
 		scenario_fail("D: open");
 	while (!atomic_load_explicit(&arena->stop, memory_order_relaxed)) {
@@ -602,7 +587,7 @@ static void consumer_main(const struct scenario *scenario, struct arena *arena,
 		if (ticket && is_missed(&consumer, ticket)) {
 			ticket_done(arena);
 		} else if (ticket) {
-			consumer_try(&consumer, ticket);
+			consumer_try(&consumer, ticket, setup);
 			ticket_done(arena);
 			tune(&consumer);
 		} else if (engine_step(&consumer.engine)) {
@@ -611,6 +596,7 @@ static void consumer_main(const struct scenario *scenario, struct arena *arena,
 	}
 	if (consumer.engine.double_reports)
 		scenario_fail("D: double reports");
+	engine_blocks_written(&consumer.engine);
 	engine_close(&consumer.engine);
 	if (setup->gpu)
 		gpu_close();

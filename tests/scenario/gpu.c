@@ -25,7 +25,8 @@
 	X(cuMemcpyHtoDAsync, (uint64_t target, const void *source,             \
 			      size_t bytes, struct gpu_stream *stream))        \
 	X(cuMemcpyDtoHAsync, (void *target, uint64_t source, size_t bytes,     \
-			      struct gpu_stream *stream))
+			      struct gpu_stream *stream))                      \
+	X(fake_capture, (struct gpu_stream *stream, int is_capturing))
 /* clang-format on */
 
 /* NOLINTNEXTLINE(bugprone-macro-parentheses): a name and a list. */
@@ -63,10 +64,20 @@ static void gpu_put(uint64_t address, const void *bytes, uint64_t byte_count)
 		gpu_wait();
 }
 
-static void gpu_get(uint64_t address, void *bytes, uint64_t byte_count)
+void gpu_get_later(uint64_t address, void *bytes, uint64_t byte_count)
 {
 	MUST(gpu.cuMemcpyDtoHAsync(bytes, address, byte_count, gpu.stream));
+}
+
+static void gpu_get(uint64_t address, void *bytes, uint64_t byte_count)
+{
+	gpu_get_later(address, bytes, byte_count);
 	gpu_wait();
+}
+
+void gpu_capture(int is_capturing)
+{
+	MUST(gpu.fake_capture(gpu.stream, is_capturing));
 }
 
 const struct engine_gpu *gpu_open(void)
@@ -92,6 +103,7 @@ const struct engine_gpu *gpu_open(void)
 	gpu.engine = (struct engine_gpu){
 		.kind = KVPULL_DEVICE_CUDA,
 		.stream = (uint64_t)(uintptr_t)gpu.stream,
+		.marks = 1,
 		.put = gpu_put,
 		.get = gpu_get,
 		.wait = gpu_wait,

@@ -10,6 +10,10 @@
 
 /* After the fork; once a process. Fails the case where there is none. */
 const struct engine_gpu *gpu_open(void);
+/* Queue a load, whose bytes are there after a wait. */
+void gpu_get_later(uint64_t address, void *bytes, uint64_t byte_count);
+/* The engine's stream captures a graph from here on, or no more. */
+void gpu_capture(int is_capturing);
 /* Before the process ends; the engine is closed. */
 void gpu_close(void);
 
