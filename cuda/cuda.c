@@ -174,6 +174,7 @@ int kvpull_cuda_open(struct kvpull_arena *arena, const struct kvpull_log *log,
 	cuda->device.log = log;
 	cuda->pid = getpid();
 	code = kvpull_cuda_calls_load(&cuda->calls, log);
+	cuda->device.has_batch = cuda->calls.batch_12 || cuda->calls.batch_13;
 	if (!code)
 		code = device_find(cuda, index);
 	if (!code)

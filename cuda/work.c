@@ -176,7 +176,7 @@ int kvpull_cuda_copy(struct kvpull_device *device,
 		     const struct kvpull_device_pieces *pieces)
 {
 	struct kvpull_cuda *const cuda = kvpull_cuda_of(device);
-	const int has_batch = cuda->calls.batch_12 || cuda->calls.batch_13;
+	const uint32_t has_batch = device->has_batch;
 	int mode;
 	int code;
 

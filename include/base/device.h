@@ -200,8 +200,10 @@ struct kvpull_device {
 	uint64_t granularity;                   /* bytes, as the driver says */
 	uint8_t uuid[KVPULL_DEVICE_UUID_BYTES]; /* the same in each process */
 	uint32_t can_flush;                     /* the driver has flush() */
+	uint32_t has_batch; /* copy() is one call of the driver's, or few */
 	/* The driver says that writes of RDMA devices need no flush. */
 	uint32_t orders_writes;
+	uint32_t reserved;
 };
 
 /*

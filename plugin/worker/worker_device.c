@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/device_thread.h"
+#include "base/params.h"
 
 /* NULL: there is no device, and a line says why. */
 static struct kvpull_device *device_of(const struct kvpull_worker *worker)
@@ -61,6 +62,47 @@ int kvpull_worker_device_alloc(struct kvpull_worker *worker, uint64_t bytes,
 	shared->bytes = memory->device.bytes;
 	shared->huge_bytes = 0;
 	shared->took_ns = kvpull_clock_ns() - began_ns;
+	return 0;
+}
+
+/* Are all rows of a cache made of units that can be gathered? */
+static int is_of_units(const struct kvpull_worker *worker,
+		       const struct kvpull_cache *cache)
+{
+	const struct kvpull_region_view *const region =
+		&worker->facts.serve.regions[cache->region_index];
+	uint64_t all = (uint64_t)(uintptr_t)region->base | cache->offset |
+		       cache->block_stride | cache->head_bytes;
+
+	if (cache->layer_count > 1)
+		all |= cache->layer_stride;
+	if (cache->row_count > 1)
+		all |= cache->row_stride;
+	if (cache->head_count > 1)
+		all |= cache->head_stride;
+	return !(all % KVPULL_DEVICE_UNIT);
+}
+
+int kvpull_worker_device_caches_check(const struct kvpull_worker *worker,
+				      uint32_t cache_count,
+				      struct kvpull_error_detail *detail)
+{
+	uint32_t at;
+
+	if (worker->facts.serve.regions[0].kind != KVPULL_REGION_DEVICE ||
+	    kvpull_device_thread_device(
+		    kvpull_progress_device(worker->progress))
+		    ->has_batch)
+		return 0;
+	for (at = 0; at < cache_count; at++) {
+		if (is_of_units(worker, &worker->facts.caches[at]))
+			continue;
+		kvpull_detail_set(
+			detail, KVPULL_EUNSUPPORTED, "caches",
+			"caches[%u]: rows, strides or offset are no multiples of %u bytes, and this driver copies such rows one by one: update it to CUDA 12.8 or newer, or choose another layout",
+			at, KVPULL_DEVICE_UNIT);
+		return KVPULL_EUNSUPPORTED;
+	}
 	return 0;
 }
 

@@ -359,6 +359,9 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 				   detail);
 	if (!code)
 		code = caches_check(worker, given, detail);
+	if (!code)
+		code = kvpull_worker_device_caches_check(
+			worker, given->cache_count, detail);
 	if (code)
 		goto err_files;
 	worker->facts.cache_count = given->cache_count;

@@ -191,6 +191,13 @@ void kvpull_worker_memories_free(struct kvpull_worker *worker);
 int KVPULL_MUST_CHECK
 kvpull_worker_device_alloc(struct kvpull_worker *worker, uint64_t bytes,
 			   struct kvpull_worker_memory *memory);
+/*
+ * The regions are taken, all of a device or none. 0; KVPULL_EUNSUPPORTED: rows of a
+ * cache can neither be gathered nor copied by one call.
+ */
+int kvpull_worker_device_caches_check(const struct kvpull_worker *worker,
+				      uint32_t cache_count,
+				      struct kvpull_error_detail *detail);
 void kvpull_worker_device_free(struct kvpull_worker *worker,
 			       struct kvpull_worker_memory *memory);
 /* A part of a poll: once the device is lost, nothing of it is true. */

@@ -19,20 +19,21 @@ static uint32_t device_kind = KVPULL_DEVICE_CUDA;
 static int device_index;
 static struct kvpull_memory memory; /* the last one that was taken */
 
+static struct kvpull_model model = {
+	.struct_size = sizeof(model),
+	.model = "tiny",
+	.dtype = "bytes",
+	.layout = "LBHNC",
+	.layer_count = 1,
+	.head_count = 1,
+	.head_bytes = 256,
+};
+
 static int open_with(const char *keys)
 {
 	static const struct kvpull_group group = { .block_tokens = 16 };
 	static const struct kvpull_host host = { .struct_size = sizeof(host),
 						 .log = lines_keep };
-	static const struct kvpull_model model = {
-		.struct_size = sizeof(model),
-		.model = "tiny",
-		.dtype = "bytes",
-		.layout = "LBHNC",
-		.layer_count = 1,
-		.head_count = 1,
-		.head_bytes = 256,
-	};
 	char config[256];
 	const struct kvpull_open_params params = {
 		.struct_size = sizeof(params),
@@ -364,18 +365,19 @@ UNIT_TEST(memory_that_cannot_be_handed_out_is_given_back)
 
 /* ---- its regions ---- */
 
+static struct kvpull_cache cache = {
+	.struct_size = sizeof(cache),
+	.layer_count = 1,
+	.block_stride = 4096,
+	.block_count = 4,
+	.row_count = 1,
+	.head_count = 1,
+	.head_stride = 4096,
+	.head_bytes = 4096,
+};
+
 static int registered(const struct kvpull_region *regions, uint32_t count)
 {
-	static const struct kvpull_cache cache = {
-		.struct_size = sizeof(cache),
-		.layer_count = 1,
-		.block_stride = 4096,
-		.block_count = 4,
-		.row_count = 1,
-		.head_count = 1,
-		.head_stride = 4096,
-		.head_bytes = 4096,
-	};
 	const struct kvpull_regions given = { sizeof(given), regions, &cache,
 					      count, 1 };
 
@@ -424,20 +426,100 @@ UNIT_TEST(regions_of_the_device_lie_in_its_memory_and_are_alone)
 	assert_int_equal(end_of(misplaced), 0);
 }
 
+/* Is it refused where a driver of that version would copy it? */
+static int is_refused(const char *version, uint64_t begin)
+{
+	struct kvpull_region region = { .struct_size = sizeof(region),
+					.kind = KVPULL_REGION_DEVICE,
+					.fd = -1,
+					.bytes = 1u << 20 };
+	int code;
+
+	(void)setenv("FAKE_CUDA_VERSION", version, 1);
+	MUST(!open_with(",\"device\":\"required\""));
+	MUST(!taken(1, KVPULL_MEMORY_DEVICE));
+	region.base = (uint8_t *)memory.base + begin;
+	code = registered(&region, 1);
+	worker_close();
+	if (code && code != KVPULL_EUNSUPPORTED)
+		(void)printf("%s: %s\n", detail.field, detail.message);
+	MUST(!code || code == KVPULL_EUNSUPPORTED);
+	MUST(!code || strstr(detail.message, "caches[0]: rows, strides"));
+	MUST(!code || strstr(detail.message, "CUDA 12.8 or newer"));
+	return code != 0;
+}
+
+/* A layout of two layers, two heads, 16 rows of a token each. */
+static const struct kvpull_cache even = {
+	.struct_size = sizeof(even),
+	.layer_count = 2,
+	.offset = 64,
+	.layer_stride = 65536,
+	.block_stride = 16384,
+	.row_stride = 1024,
+	.head_stride = 256,
+	.block_count = 3,
+	.row_count = 16,
+	.head_count = 2,
+	.head_bytes = 256,
+};
+
+/* The same with one stride moved by 8 bytes. */
+static int is_odd(uint64_t *stride)
+{
+	int is_refused_now;
+
+	*stride += 8;
+	is_refused_now = is_refused("12000", 0);
+	cache = even;
+	return is_refused_now;
+}
+
+static void odd_rows(void)
+{
+	fake_load();
+	cache = even;
+	model.layer_count = 2;
+	model.head_count = 2;
+	MUST(!is_refused("12000", 16));
+	MUST(is_odd(&cache.offset));
+	MUST(is_odd(&cache.layer_stride));
+	MUST(is_odd(&cache.block_stride));
+	MUST(is_odd(&cache.row_stride));
+	MUST(is_odd(&cache.head_stride));
+	MUST(is_refused("12000", 8));
+	/* Strides of what there is one of are not looked at. */
+	cache.layer_count = cache.head_count = 1;
+	cache.layer_stride = cache.head_stride = 1;
+	model.layer_count = model.head_count = 1;
+	MUST(!is_refused("12000", 0));
+	cache.head_bytes = model.head_bytes = 264;
+	MUST(is_refused("12000", 0));
+	/* These have a call for many pieces. */
+	MUST(!is_refused("12080", 0));
+	MUST(!is_refused("13000", 0));
+	MUST(fds_open() == world.fds);
+}
+
+UNIT_TEST(rows_that_a_driver_copies_one_by_one_are_refused_by_name)
+{
+	assert_int_equal(end_of(odd_rows), 0);
+}
+
 /* ---- pools ---- */
 
 static void reader(void)
 {
 	const struct kvpull_reader_ops *const ops = kvpull_reader_v1();
 	const struct kvpull_host host = { .struct_size = sizeof(host) };
-	const struct kvpull_model model = { .struct_size = sizeof(model),
-					    .model = "m",
-					    .weights = "w",
-					    .dtype = "u8",
-					    .layout = "LBHNC" };
+	const struct kvpull_model shared = { .struct_size = sizeof(shared),
+					     .model = "m",
+					     .weights = "w",
+					     .dtype = "u8",
+					     .layout = "LBHNC" };
 	const struct kvpull_reader_naming naming = {
 		.struct_size = sizeof(naming),
-		.model = &model,
+		.model = &shared,
 		.hash = "sha256",
 	};
 	const struct kvpull_reader_params params = {
