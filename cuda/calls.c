@@ -52,7 +52,7 @@ static void batch_look_up(gpu_proc_address_fn address_of, int version,
 
 	calls->batch_12 = NULL;
 	calls->batch_13 = NULL;
-	/* Without it copies go one by one. */
+	/* A driver without this call copies piece by piece. */
 	if (version >= VERSION_BATCH_12)
 		(void)look_up(address_of, &batches[version >= VERSION_BATCH_13],
 			      calls);

@@ -13,7 +13,7 @@
 #define KVPULL_CUDA_MEMBER(name, version, arguments) int(*name) arguments;
 struct kvpull_cuda_calls {
 	GPU_CALLS(KVPULL_CUDA_MEMBER)
-	/* Either, by the driver's version; both NULL before 12.8. */
+	/* The driver's version decides between the two; both NULL before 12.8. */
 	gpu_batch_12_fn batch_12;
 	gpu_batch_13_fn batch_13;
 };

@@ -49,7 +49,7 @@ static inline struct kvpull_cuda *kvpull_cuda_of(struct kvpull_device *device)
 int kvpull_cuda_error(int code, enum kvpull_cuda_scope scope);
 
 /*
- * The same for what @call of this device returned: logs the line of an error, and
+ * kvpull_cuda_error() for what @call of this device returned: logs the line of an error, and
  * makes the device lost where the code says so.
  */
 int kvpull_cuda_check(struct kvpull_cuda *cuda, const char *call, int code,

@@ -85,7 +85,7 @@ static int sharing_ask(struct kvpull_cuda *cuda)
 	return KVPULL_EUNSUPPORTED;
 }
 
-/* What RDMA devices can do with its memory, and when that is seen. */
+/* The driver says whether RDMA devices reach its memory, and who flushes them. */
 static int nics_ask(struct kvpull_cuda *cuda)
 {
 	int can_rdma = 0;

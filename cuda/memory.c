@@ -12,7 +12,7 @@
 
 #include "cuda/context.h"
 
-/* Beyond any device, so that rounding up cannot wrap. */
+/* No device has so many bytes, and rounding them up cannot wrap. */
 #define BYTES_MAX ((uint64_t)1 << 48)
 
 static struct gpu_access access_of(const struct kvpull_cuda *cuda, int flags)

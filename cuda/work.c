@@ -43,8 +43,8 @@ void kvpull_cuda_event_close(struct kvpull_device *device,
 }
 
 /*
- * Without an event behind a copy nobody knows when it ends: a record that the
- * driver refuses ends the device, and so does a query.
+ * The end of a copy is known by the event behind it alone: a record that the driver
+ * refuses ends the device, and so does a query.
  */
 int kvpull_cuda_record(struct kvpull_device *device,
 		       struct kvpull_device_event *event)

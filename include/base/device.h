@@ -37,7 +37,7 @@
 #define KVPULL_DEVICE_UUID_BYTES 16u
 /* Pieces of one copy(): a stream of CUDA's holds about twice as many. */
 #define KVPULL_DEVICE_PIECES_MAX 512u
-/* Of one gather(): strips, and the rows of all of them. */
+/* Strips of one gather(), and the rows of all of them. */
 #define KVPULL_DEVICE_STRIPS_MAX 512u
 #define KVPULL_DEVICE_ROWS_MAX 16384u
 /* Addresses, strides and lengths of a gather() are multiples of these bytes. */
@@ -48,7 +48,7 @@
 #define KVPULL_DEVICE_READ 1u       /* a store by the device ends the device */
 #define KVPULL_DEVICE_READ_WRITE 2u /* stores are possible */
 
-/* Who flushes what RDMA devices wrote into memory of the device. */
+/* Bytes that RDMA devices wrote into the device's memory are flushed by: */
 enum kvpull_device_flush {
 	KVPULL_DEVICE_FLUSH_ALWAYS = 0, /* each RDMA device, by a READ of it */
 	KVPULL_DEVICE_FLUSH_AUTO,       /* likewise, but see orders_writes */
@@ -159,8 +159,8 @@ struct kvpull_device_ops {
 	int (*copy)(struct kvpull_device *device,
 		    const struct kvpull_device_pieces *pieces);
 	/*
-	 * As copy(), from memory whose `gathers` is 1. *gather and the ids may be
-	 * reused at once; the slot, whose memory the device reads, may not.
+	 * Queue a copy as copy() does, from memory whose `gathers` is 1. *gather and
+	 * the ids may be reused at once; the slot, whose memory the device reads, may not.
 	 */
 	int (*gather)(struct kvpull_device *device,
 		      const struct kvpull_device_gather *gather);
@@ -182,8 +182,8 @@ struct kvpull_device_ops {
 		    struct kvpull_device_event *event);
 
 	/*
-	 * What RDMA devices have written into this process's memory of the device
-	 * is seen by all that the device begins from here on: where can_flush.
+	 * Flush writes of RDMA devices: all that the device begins from here on sees
+	 * what they have written into this process's memory of it. Where can_flush.
 	 */
 	int (*flush)(struct kvpull_device *device);
 

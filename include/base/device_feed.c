@@ -484,7 +484,7 @@ void kvpull_device_feed_abandon(struct kvpull_device_feed *feed)
 			order_obey(feed, &order);
 			continue;
 		}
-		/* Not by import(): the gate is the hanging thread's. */
+		/* import() would pass the gate, which is the hanging thread's. */
 		(void)close(feed->mappings[order.slot].fd);
 		import_end(feed, order.slot, KVPULL_EDEVICE);
 	}
@@ -522,7 +522,7 @@ int kvpull_device_feed_init(struct kvpull_device_feed *feed,
 					 sizeof(*feed->copies));
 	feed->mappings = kvpull_arena_take(arena, limits->mapping_max,
 					   sizeof(*feed->mappings));
-	/* One more than is used: an arena returns NULL for a count of 0. */
+	/* The arena returns NULL for a count of 0: one more than is used. */
 	feed->marks = kvpull_arena_take(arena, limits->mark_max + 1,
 					sizeof(struct kvpull_device_event *));
 	kvpull_turns_init(&feed->turns, limits->job_max, arena);

@@ -29,7 +29,7 @@ enum kvpull_device_kind {
 	KVPULL_DEVICE_CANCEL      /* likewise; it has no end of its own */
 };
 
-/* Where a peer's region begins: in which mapping, and at which byte of it. */
+/* A peer's region begins in that mapping, at that byte of it. */
 struct kvpull_device_region {
 	uint32_t mapping;
 	uint32_t reserved;

@@ -177,7 +177,7 @@ static const struct kvpull_field welcome_fields[] = {
 		       &cache_table, .min = 1, .max = KVPULL_CACHES_MAX),
 	KVPULL_ROWS_OF(ROWS, struct kvpull_welcome, devices, device_count,
 		       &device_table, .id = 1, .max = KVPULL_DEVICE_MEMORIES_MAX),
-	/* Who lacks these sees fewer layers than the model has, and refuses them. */
+	/* A build without these sees fewer layers than the model has, and refuses. */
 	KVPULL_FIELD_OF(U32, struct kvpull_welcome, pp_rank, .id = 2),
 	KVPULL_FIELD_OF(U32, struct kvpull_welcome, pp_size, .id = 3,
 			.max = KVPULL_RANKS_MAX),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which ranks of an engine have which layers of its model. Pure.
+ * The layers of an engine's model, by the ranks that have them. Pure.
  *
  * Ranks are numbered pp_rank * tp_size + tp_rank. Ranks of one pp_rank are a stage:
  * they have the same layers, a range of the model's. The first stage begins with

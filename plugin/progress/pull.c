@@ -86,8 +86,8 @@ static struct kvpull_claim *claim_of(const struct kvpull_progress *progress,
 }
 
 /*
- * Else the parts would not cover every local byte once. before: the rank before
- * that one; NULL: it is the first, or another one is still awaited.
+ * Do the ranks' parts cover every local byte once? before: the rank before that one;
+ * NULL: it is the first, or another one is still awaited.
  */
 static int ranks_agree(const struct kvpull_progress *progress,
 		       const struct kvpull_claim *claim,

@@ -139,8 +139,8 @@ void kvpull_worker_pull_unmark(struct kvpull_worker *worker, uint32_t index)
 /* ---- holds ---- */
 
 /*
- * Where the mark is; the newest one's place where another was recorded over it,
- * which comes later. KVPULL_NONE: nothing was queued by then.
+ * The mark's place; that of the newest one if another was recorded over it, which
+ * comes later. KVPULL_NONE: nothing was queued by then.
  */
 static uint32_t mark_find(const struct kvpull_marks *marks, int64_t mark)
 {

@@ -531,7 +531,7 @@ class Engine:
         code = self.connector.scheduler.allocated(
             request.key, tokens, [(0, blocks)] if tokens else []
         )
-        # Without tokens the ticket is given back.
+        # A ticket that brings no tokens is given back.
         assert code == 0 or not tokens, self.connector.library.error_text(code)
         request.computed = tokens
 

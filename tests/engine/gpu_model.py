@@ -49,8 +49,8 @@ WORDS_MADE = 6
 P_BLOCKS, D_BLOCKS = 192, 72
 PROMPTS, CONTROL_PROMPTS, SPOILT_MIN, SPOILT = 60, 16, 5, 40
 LONG = 480  # tokens of the prompts whose first token is timed
-# What the streams of P and D do before each zeroing. P is later than its ticket
-# is at D.
+# The streams of P and D are idle so long before each zeroing. P's are later than
+# its ticket is at D.
 IDLE_P_MS, IDLE_D_MS = 20.0, 2.0
 LATE_MS = 60.0  # as long as P needs to end a hold and use its blocks again
 

@@ -357,7 +357,7 @@ static void ways_measure(struct job *job)
 	}
 }
 
-/* As many blocks as there is room for, at most. */
+/* Blocks of a copy: as many as there is room for, at most. */
 static uint32_t fitting(const struct job *job, uint64_t block_bytes,
 			uint32_t count)
 {

@@ -136,7 +136,7 @@ static void caller_serve(int caller, const struct region *region)
 	}
 }
 
-/* One caller: whoever started P need not kill it. */
+/* P serves one caller, and ends: whoever started it need not kill it. */
 void serve(const char *path, uint64_t mib)
 {
 	struct region region;

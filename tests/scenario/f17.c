@@ -104,7 +104,7 @@ static void f17_careless(const struct scenario *scenario)
 	scenario_check(counts.failed_for == KVPULL_EINVAL,
 		       "the pulls failed for another reason: %lld",
 		       (long long)counts.failed_for);
-	/* That of a ticket that was over may be told first. */
+	/* A ticket that was over may end by that before. */
 	scenario_check(counts.failed > counts.tries / SHARE_MIN,
 		       "too few were refused");
 	scenario_check(counts.tries >= setup.tries / 4,
@@ -123,7 +123,7 @@ static void f17_unmarked(const struct scenario *scenario)
 		       "no load was wiped: the marks are not tested");
 }
 
-/* The same for a step in flight, which meets the bytes of a later request. */
+/* A step in flight meets the bytes of a later request then, too. */
 static void f17_freed_unmarked(const struct scenario *scenario)
 {
 	struct f7_setup setup = work_of(scenario, F7_LOADS);

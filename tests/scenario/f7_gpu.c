@@ -74,7 +74,7 @@ int f7_gpu_step(const struct f7_setup *setup, struct engine *engine)
 	gpu_capture(1);
 	code = engine_step(engine);
 	gpu_capture(0);
-	/* Its step had no mark, which it makes up for at once. */
+	/* The engine's step had no mark, which it makes up for at once. */
 	if (engine->ops->worker->engine_mark(engine->workers[0],
 					     engine->gpu->stream) <= 0)
 		scenario_fail("D: no mark behind a capture");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A GPU of the model engine's process, by the fake driver beside this program.
- * What an engine has queued comes late, as on a busy GPU.
+ * Work that an engine has queued comes late, as on a busy GPU.
  */
 #ifndef KVPULL_TESTS_GPU_H
 #define KVPULL_TESTS_GPU_H

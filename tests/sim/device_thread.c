@@ -30,7 +30,7 @@ static int thread_begin(pthread_t *id, const char *name, void *(*run)(void *),
 int sim_thread_step(struct kvpull_device_thread *thread, uint64_t slice_bytes,
 		    uint64_t now_ns)
 {
-	/* As if that were what the device copies in a millisecond. */
+	/* The slice counts as what the device copies in a millisecond. */
 	thread->feed.slice_bytes = slice_bytes;
 	return kvpull_device_feed_step(&thread->feed, now_ns) ==
 	       KVPULL_DEVICE_AGAIN;

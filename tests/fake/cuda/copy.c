@@ -281,7 +281,7 @@ static void *thread_memory(uint64_t address, uint64_t bytes, int is_store)
 	return apart;
 }
 
-/* As the first thread of a kernel of so many blocks. */
+/* This thread acts as the first one of a kernel of so many blocks. */
 static void thread_be(uint64_t blocks)
 {
 	gather_thread = (struct gather_thread){ .blocks = (uint32_t)blocks,
@@ -326,7 +326,7 @@ static uint64_t mixed(uint64_t sum, uint64_t word)
 	return (sum ^ word) * UINT64_C(0x100000001b3);
 }
 
-/* What a job's strips and ids say; 0 where they lie on the device. */
+/* A sum of a job's strips and ids; 0 where they lie on the device. */
 static uint64_t job_sum(const struct fake_entry *entry)
 {
 	const struct gather_arguments *gathered =

@@ -61,7 +61,7 @@ FAKE_EXPORT int fake_capture(struct gpu_stream *stream, int is_capturing);
  */
 FAKE_EXPORT int fake_run(struct gpu_stream *stream,
 			 void (*kernel)(void *context), void *context);
-/* Where such a kernel finds @bytes of the device from @address on, or NULL. */
+/* Such a kernel finds @bytes of the device from @address on here, or NULL. */
 FAKE_EXPORT void *fake_view(uint64_t address, uint64_t bytes);
 
 #define FAKE_DECLARE(name, version, arguments) FAKE_EXPORT int name arguments;
@@ -208,7 +208,7 @@ int fake_call(const char *name);
  */
 int fake_refusal(const char *name);
 
-/* Without the lock: nothing happens on this thread for so long. */
+/* Sleep for so long, without the lock. */
 void fake_nap(uint32_t us);
 
 /* 1: the environment says that RDMA devices can have memory of the device. */
@@ -232,7 +232,7 @@ int fake_is_host(uint64_t address);
 /* Is it a launch of a kernel of that module? */
 int fake_is_of(const struct fake_entry *entry, const struct gpu_module *module);
 
-/* Without the lock: is a kernel of that module queued, or running? */
+/* Is a kernel of that module queued, or running? Without the lock. */
 int fake_is_launched(const struct gpu_module *module);
 
 /*

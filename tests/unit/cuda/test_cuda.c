@@ -554,7 +554,7 @@ static void lost(void)
 	world_open();
 	memory = memory_of(BYTES);
 	event = event_of_device();
-	/* Beyond what is mapped: the caller has to know better. */
+	/* The fill ends beyond what is mapped: the caller has to know better. */
 	MUST(!copy_one(memory.address + BYTES - 32, memory.address, 64));
 	MUST(copies_end(event) == KVPULL_EDEVICE);
 	MUST(lines.bad_count == 1 && strstr(lines.bad, "device 0 is lost"));

@@ -183,7 +183,7 @@ static void refused_once(void)
 	if (is_without_kernel())
 		MUST(!code && !lines.bad_count &&
 		     lines.counts[KVPULL_LOG_INFO] == 1);
-	/* Beyond a code that ends the device there is no call. */
+	/* No call follows a code that ends the device. */
 	if (refused.code == GPU_EDEINITIALIZED ||
 	    refused.code == GPU_EILLEGAL_ADDRESS)
 		MUST(calls == refused.number);

@@ -275,7 +275,7 @@ static void kernel_without_context(void)
 	kernel_end();
 }
 
-/* As where two workers of a process are in one context. */
+/* Two workers of a process have one context, and a module each. */
 static void other_module_unloaded(void)
 {
 	struct gpu_module *other;

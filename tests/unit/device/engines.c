@@ -244,7 +244,7 @@ static void records_take(struct engine *engine)
 {
 	struct kvpull_poll_record record;
 
-	/* One pull's end at a time. */
+	/* A test takes one pull's end at a time. */
 	while ((!engine->kind || engine == &p) &&
 	       worker_ops->poll(engine->worker, &record, 1, sizeof(record))) {
 		if (record.kind == KVPULL_POLL_SENT) {
@@ -288,7 +288,7 @@ static void step_make(struct engine *engine)
 	MUST(!scheduler_ops->step_build(engine->scheduler, bytes, sizeof(bytes),
 					&count));
 	code = worker_ops->step(engine->worker, bytes, count);
-	/* Its device may be lost. */
+	/* The engine's device may be lost. */
 	MUST(!code || code == KVPULL_ECLOSED);
 	MUST(!worker_ops->start_loads(engine->worker, NULL));
 	waits_compared(waits);

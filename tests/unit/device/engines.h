@@ -49,7 +49,7 @@ void engines_close(void);
 /* Fill a block with bytes that @seed tells; is it filled so? */
 void block_put(const struct engine *engine, uint32_t block, uint32_t seed);
 int block_is(const struct engine *engine, uint32_t block, uint32_t seed);
-/* As block_put(), queued on the engines' stream: there when that has ended. */
+/* block_put() on the engines' stream: the bytes are there when that has ended. */
 void block_put_later(const struct engine *engine, uint32_t block,
 		     uint32_t seed);
 /* The engine's own fault: the driver ends the context. */

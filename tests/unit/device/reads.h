@@ -15,7 +15,7 @@ struct reads_read {
 	uint32_t group_first[KVPULL_GROUPS_MAX + 1];
 };
 
-/* Where blocks are a block apart from each other. */
+/* Blocks lie a block apart from each other there. */
 enum reads_shape {
 	READS_APART_HERE = 0,
 	READS_APART_THERE,

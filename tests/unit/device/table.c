@@ -63,7 +63,7 @@ static void hang(enum table_call call)
 			(void)pause();
 	while (hangs(call))
 		(void)sched_yield();
-	/* As a driver's call that is refused at last. */
+	/* A driver's call that hung is refused at last. */
 	kvpull_warn(table.device.log, "a call has returned");
 }
 

@@ -71,7 +71,7 @@ UNIT_TEST(row_longer_than_a_slice_is_gathered_in_parts_of_units)
 	feed_end();
 }
 
-/* One strip of so many blocks in rows, of which there are many in a block. */
+/* A strip of so many blocks, each of many rows. */
 static void rows_order(uint32_t blocks, uint32_t row_count)
 {
 	struct kvpull_strip *const strip = &feeds.reads[0].strip;
@@ -215,7 +215,7 @@ UNIT_TEST(strip_beyond_its_mapping_is_not_gathered)
 	struct kvpull_strip *const strip = &feeds.reads[0].strip;
 
 	gathering_begin(UINT64_MAX);
-	/* Not the last id alone counts, and where the region begins does. */
+	/* The largest id counts, wherever it stands, and where the region begins. */
 	(void)job_order(0, 0, 3, MIB);
 	feeds.reads[0].ids[1] = 4096;
 	strip_is_refused();

@@ -79,7 +79,7 @@ static void pulled_with(const char *keys)
 		MUST(pull_end() == KVPULL_POLL_LOADED);
 		MUST(blocks_right(key) == COUNT);
 	}
-	/* Of host memory the engine's thread would copy it. */
+	/* The engine's thread would copy it, were it host memory. */
 	block_put(&p, 0, 99);
 	hold(key, 1, 0);
 	pull(key, FIRST, 1);
@@ -480,7 +480,7 @@ static void import_refused(void)
 	MUST(pull_end() == KVPULL_POLL_FAILED);
 	MUST(d.reason == KVPULL_EROUTE);
 	MUST(lines_said("cuMemImportFromShareableHandle: 101"));
-	/* Its memory would be refused again: it is not called again. */
+	/* P's memory would be refused again: P is not called again. */
 	MUST(said_in_time("is given up: EROUTE"));
 	MUST(worker_counts(worker_ops, d.worker).peer_connects == 1);
 	engines_close();

@@ -338,7 +338,7 @@ static void taken_and_given_back(void)
 	MUST(!taken(3u << 20, KVPULL_MEMORY_DEVICE));
 	MUST(memory.bytes == 4u << 20);
 	MUST(!lines.bad_count);
-	/* What was never registered is given back, too. */
+	/* Memory that was never registered is given back, too. */
 	worker_close();
 	MUST(fds_open() == world.fds);
 }
@@ -426,7 +426,7 @@ UNIT_TEST(regions_of_the_device_lie_in_its_memory_and_are_alone)
 	assert_int_equal(end_of(misplaced), 0);
 }
 
-/* Is it refused where a driver of that version would copy it? */
+/* Is the layout refused with a driver of that version? */
 static int is_refused(const char *version, uint64_t begin)
 {
 	struct kvpull_region region = { .struct_size = sizeof(region),
@@ -464,7 +464,7 @@ static const struct kvpull_cache even = {
 	.head_bytes = 256,
 };
 
-/* The same with one stride moved by 8 bytes. */
+/* Is the layout refused with one stride moved by 8 bytes? */
 static int is_odd(uint64_t *stride)
 {
 	int is_refused_now;
@@ -495,7 +495,7 @@ static void odd_rows(void)
 	MUST(!is_refused("12000", 0));
 	cache.head_bytes = model.head_bytes = 264;
 	MUST(is_refused("12000", 0));
-	/* These have a call for many pieces. */
+	/* Newer drivers have a call for many pieces. */
 	MUST(!is_refused("12080", 0));
 	MUST(!is_refused("13000", 0));
 	MUST(fds_open() == world.fds);
