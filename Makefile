@@ -399,7 +399,7 @@ fabric-uml: ## build user-mode Linux for the fabric's guests, which are faster t
 	$(Q)tests/fabric/uml.sh build/fabric
 bench-fabric: ## pulls beside perftest in one guest, JSON into build/bench/
 	$(Q)tests/deps.sh fabric
-	$(Q)+$(SUBMAKE) all
+	$(Q)+$(SUBMAKE) all scenario-programs
 	$(Q)tests/fabric/bench.sh $(B) build/bench
 
 # ---- checks of the text and of the binary ----

@@ -428,7 +428,7 @@ static void counts_say(const struct verbs *verbs)
 		return;
 	kvpull_info(
 		verbs->shared.log,
-		"verbs: read %llu bytes by %llu work requests, %llu doorbells, %llu completions; %llu checks, %llu frames, %llu bad, %llu queues full, %llu flushes, %llu calls refused, %llu work requests moved to another queue pair",
+		"verbs: read %llu bytes by %llu work requests, %llu doorbells, %llu completions; %llu checks, %llu frames, %llu bad, %llu queues full, %llu flushes, %llu calls refused, %llu work requests moved to another queue pair, %llu READs that flush memory of a GPU",
 		(unsigned long long)counts->read_bytes,
 		(unsigned long long)counts->work_requests,
 		(unsigned long long)counts->doorbells,
@@ -439,7 +439,8 @@ static void counts_say(const struct verbs *verbs)
 		(unsigned long long)counts->post_busy,
 		(unsigned long long)counts->flushes,
 		(unsigned long long)counts->calls_refused,
-		(unsigned long long)counts->requests_moved);
+		(unsigned long long)counts->requests_moved,
+		(unsigned long long)counts->gpu_flushes);
 }
 
 static int verbs_doorbell_fd(const struct kvpull_transport *transport)

@@ -43,6 +43,10 @@
 # sleeps again. Not measured: a P that spins, since user-mode Linux hears of
 # frames late then (28 ms).
 #
+# The READ that flushes a GPU's memory is timed with memory of the host, pull by
+# pull: F9j of tests/scenario flushes one of each pair. flush_ratio is the median of
+# its pairs, of 256 blocks of 64 KiB each.
+#
 # A probe of 100 keys of a pool, beside a bare list of as many READs of a window's
 # 512 bytes: ib_read_bw with lists of 100 behind one doorbell, one completion a
 # list and one list in flight. Both spin. A probe digests its keys and judges
@@ -56,6 +60,8 @@ FABRIC_OUT=$FABRIC_OUT/bench
 FABRIC_MEMORY_MIB=2048
 FABRIC_PIN=1
 rounds=${FABRIC_ROUNDS:-9}
+# Builds the library that flushes, over a fake device.
+"$FABRIC_BUILD/kvpull_scenarios" --quick --only F9j >/dev/null || exit 2
 trap 'fabric_close' EXIT
 trap 'exit 130' INT TERM
 mkdir -p "$folder"
@@ -174,6 +180,15 @@ pool_probe() {
 read_list() {
 	peer_run ib_read_bw '-l 100 -t 100 -Q 100 -n 10000' 512 5
 	note read_list_us "$(awk -v rate="$peer" 'BEGIN { print 100 / rate }')"
+}
+
+flush_ratio() {
+	fabric_run 1 180 "cd /tmp; export TEST_PATIENCE=20 \
+		KVPULL_TEST_MUTANT=\$FABRIC_BUILD/mutants/flushed/obj/libkvpull.so.1
+		exec \$FABRIC_BUILD/kvpull_scenarios --quick --route verbs --only F9j" ||
+		give_up "F9j failed"
+	note flush_ratio_64k "$(sed -n 's/.*a flush costs \(-*[0-9]*\) thousandths.*/\1/p' \
+		"$(fabric_output "$job")" | awk '{ print 1 + $1 / 1000 }')"
 }
 
 # The producer is killed in mid-pull and started again at once.
@@ -312,6 +327,7 @@ while [ $round -lt "$rounds" ]; do
 		read_list
 		pool_probe
 	done
+	flush_ratio
 	pull_reconnect
 	note reconnect_ms "$(milliseconds reconnect_us)"
 done
@@ -452,6 +468,7 @@ END {
 	slow_rail("30ms")
 	slow_rail("150ms")
 	slow_rail("loss")
+	bar("fabric.flush_ratio.64k", median("flush_ratio_64k"))
 	bar("fabric.pool_probe_to_read_list", \
 		median("pool_probe_us") / median("read_list_us"))
 	bar("fabric.connect_ms", median("connect_ms"))

@@ -11,7 +11,8 @@
 FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	1:1:full:engine_f1 1:1:full:engine_f2 1:1:full:engine_f3
 	1:1:full:engine_f4 1:1:full:engine_f5 1:1:full:engine_f6
-	1:1:full:engine_f7 1:1:full:engine_f8 1:1:full:engine_l1 1:1:smoke:engine_f14 1:1:smoke:engine_pool"
+	1:1:full:engine_f7 1:1:full:engine_f8 1:1:full:engine_l1 1:1:smoke:engine_flush
+	1:1:smoke:engine_f14 1:1:smoke:engine_pool"
 
 # A stalled host must cut no queue pair: what that costs others is no failure,
 # but these count every one.
@@ -60,6 +61,17 @@ scenario_engine_f8() {
 
 scenario_engine_l1() {
 	engine_run L1
+}
+
+# The queue pair to itself that flushes a GPU's memory, over a device: with memory
+# of the host, by a library that flushes each second pull of a pair as if that were
+# a GPU's. The same case on this machine builds it, over a fake device.
+scenario_engine_flush() {
+	"$FABRIC_BUILD/kvpull_scenarios" --quick --only F9j >"$FABRIC_OUT/flush" ||
+		pull_says "no library that flushes: $(cat "$FABRIC_OUT/flush")" ||
+		return
+	engine_library=$FABRIC_BUILD/mutants/flushed/obj/libkvpull.so.1
+	KVPULL_TEST_MUTANT=$engine_library engine_run F9j
 }
 
 # Pools: the same, with guards in place of the revocation entry.

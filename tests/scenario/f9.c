@@ -8,9 +8,11 @@
 #include "tests/scenario/f7.h"
 #include "tests/scenario/fabric.h"
 #include "tests/scenario/family.h"
+#include "tests/scenario/logs.h"
 #include "tests/scenario/mutant.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define FULL_TRIES 10000u
 #define QUICK_TRIES 100u
@@ -232,6 +234,119 @@ static void f9_link(const struct scenario *scenario)
 	rails_run(scenario, 1);
 }
 
+/* ---- the cost of a flush ---- */
+
+#define COST_PAIRS 100u
+#define COST_WARM 2u
+#define COST_BLOCKS 256u
+#define COST_BLOCK_BYTES 65536u
+
+/*
+ * Flushes memory of the host as a GPU's: one pull of each pair, the second one and
+ * the first one by turns, so that the other says what the flush costs.
+ */
+static const char flush_seconds[] =
+	"s/if (!kvpull_serve_has_devices(serve))/"
+	"shared->flush = KVPULL_VERBS_FLUSHES_BY_LOOPS; &/;"
+	"s/uint32_t written = 0;/static uint32_t turn;"
+	" uint32_t written = turn++ \\& 0;/;"
+	"s/written = 1;/if (turn % 4 < 2) { own->flushes.at[rail] = 0; continue; }/";
+
+/* Return: how long it took. */
+static uint64_t cost_pull(struct node *p, struct node *d, uint64_t seed)
+{
+	const uint64_t limit_ns = 10 * SCENARIO_NS_PER_S * patience();
+	static struct node_message message;
+	struct node_message event, end;
+	uint64_t held;
+
+	node_prefill(p, &message, COST_BLOCKS, seed);
+	held = message.key;
+	node_await(d, node_pull(d, &message), &event, limit_ns);
+	scenario_check(event.kind == KVPULL_POLL_LOADED && !event.wrong,
+		       "a pull: error %d, %llu wrong bytes", event.reason,
+		       (unsigned long long)event.wrong);
+	node_await(p, held, &end, limit_ns);
+	return event.took_ns;
+}
+
+/* In thousandths, of the median pair. */
+static uint64_t cost_measure(struct node *p, struct node *d)
+{
+	uint64_t ratios[COST_PAIRS];
+	uint64_t seed = 1;
+	uint32_t pair;
+
+	for (pair = 0; pair < COST_WARM + COST_PAIRS; pair++) {
+		uint64_t took_ns[2];
+
+		took_ns[pair % 2] = cost_pull(p, d, seed++);
+		took_ns[!(pair % 2)] = cost_pull(p, d, seed++);
+		if (pair >= COST_WARM)
+			ratios[pair - COST_WARM] =
+				took_ns[1] * 1000 / (took_ns[0] | 1);
+	}
+	qsort(ratios, COST_PAIRS, sizeof(*ratios), scenario_compare_u64);
+	return ratios[COST_PAIRS / 2];
+}
+
+/* D says it as it closes, but for a close that is over before its thread has ended. */
+static void flushes_check(const char *path)
+{
+	char line[1024];
+	unsigned int count = COST_WARM + COST_PAIRS;
+	FILE *log = fopen(path, "re");
+
+	scenario_check(log != NULL, "D has no log");
+	while (fgets(line, sizeof(line), log)) {
+		const char *words = strstr(line, " READs that flush");
+
+		while (words && words > line && words[-1] != ' ')
+			words--;
+		if (words)
+			count = (unsigned int)strtoul(words, NULL, 10);
+	}
+	(void)fclose(log);
+	scenario_check(count == COST_WARM + COST_PAIRS,
+		       "%u flushes, in the place of %u", count,
+		       COST_WARM + COST_PAIRS);
+}
+
+/* Over a device, if there is one: memory of the host alone. */
+static void f9_cost(const struct scenario *scenario)
+{
+	struct node_params params = {
+		.scenario = scenario,
+		.id = "producer",
+		.config = "",
+		.shape = { .block_bytes = COST_BLOCK_BYTES,
+			   .block_count = 2 * COST_BLOCKS,
+			   .layer_count = 1,
+			   .group_count = 1,
+			   .block_tokens = 16 },
+		.tp_size = 1,
+		.scribble = 1,
+	};
+	struct node p, d;
+
+	if (!scenario_is_remote())
+		fabric_use(scenario, 1);
+	mutant_use("flushed", "verbs/serve.c verbs/gpu.c", flush_seconds);
+	logs_open(scenario);
+	node_open(&p, &params);
+	params.id = "consumer";
+	params.scribble = 0;
+	params.log_path = log_path(params.id);
+	node_open(&d, &params);
+	scenario_say("a flush costs %lld thousandths",
+		     (long long)cost_measure(&p, &d) - 1000);
+	node_check_empty(&p);
+	node_check_empty(&d);
+	node_close(&d);
+	node_close(&p);
+	flushes_check(log_path("consumer"));
+}
+
 const struct scenario_case scenario_f9[] = {
 	{ "F9a",
 	  "no wrong byte comes into a GPU by RDMA, none is wiped or unseen",
@@ -252,5 +367,7 @@ const struct scenario_case scenario_f9[] = {
 	  f9_rail, 60, 1300 },
 	{ "F9i", "the only rail breaks again and again: bytes are right",
 	  f9_link, 60, 1300 },
+	{ "F9j", "one pull of each pair is flushed: bytes are right", f9_cost,
+	  120, 120 },
 	{ 0 },
 };

@@ -163,6 +163,18 @@ TEST(bytes_are_seen_once_the_check_has_ended)
 	assert_int_equal(world.checked[0].incarnation, WORLD_INCARNATION);
 }
 
+TEST(close_says_how_often_it_flushed)
+{
+	begin(1);
+	side_hear(&world.d, KVPULL_LOG_INFO);
+	read_is_done();
+	assert_int_equal(check_begin(), 0);
+	world_run(5);
+	side_close(&world.d);
+	assert_non_null(
+		strstr(lines.all, ", 1 READs that flush memory of a GPU"));
+}
+
 TEST(check_waits_for_the_flush)
 {
 	begin(1);
