@@ -29,22 +29,34 @@
 #define KVPULL_STATUS_NAME_BYTES 64u     /* engine, host, route's address.. */
 #define KVPULL_STATUS_ADDRESS_BYTES 128u /* of a peer, and why that route */
 
+/*
+ * The parts of the file, in their order: name, a row, and how many rows of a
+ * worker and of a pool a reader asks for at least.
+ */
+/* clang-format off */
+#define KVPULL_STATUS_TABLE(X)                                                  \
+	X(COUNTERS, struct kvpull_status_counter, 0, 0)                         \
+	X(ENGINE, struct kvpull_status_thread, 1, 1)                            \
+	X(PROGRESS, struct kvpull_status_thread, 1, 1)                          \
+	/* the counters of that thread */                                       \
+	X(PROGRESS_COUNTS, _Atomic uint64_t, 0, 0)                              \
+	X(ENGINE_EVENTS, struct kvpull_status_event,                            \
+	  KVPULL_STATUS_EVENTS, KVPULL_STATUS_EVENTS)                           \
+	X(PROGRESS_EVENTS, struct kvpull_status_event, KVPULL_STATUS_EVENTS, 0) \
+	X(CONSUMERS, struct kvpull_status_consumer, 0, 0)                       \
+	X(WORDS, struct kvpull_status_words, 0, 0)                              \
+	X(PEERS, struct kvpull_status_peer, 0, 0)                               \
+	X(PULLS, struct kvpull_status_pull, 0, 0)                               \
+	X(POOL, struct kvpull_status_pool, 0, 1)                                \
+	X(HELD, _Atomic uint64_t, 0, 0) /* a bit a slot, set: HELD */           \
+	X(HOLDS_NOW, struct kvpull_status_hold_now, 0, 0)                       \
+	X(HOLDS, struct kvpull_status_hold, 0, 0)
+#define KVPULL_STATUS_NUMBER(name, row, worker_min, pool_min)                   \
+	KVPULL_STATUS_##name,
+/* clang-format on */
+
 enum kvpull_status_part {
-	KVPULL_STATUS_COUNTERS = 0,    /* struct kvpull_status_counter */
-	KVPULL_STATUS_ENGINE,          /* struct kvpull_status_thread, one */
-	KVPULL_STATUS_PROGRESS,        /* likewise */
-	KVPULL_STATUS_PROGRESS_COUNTS, /* u64: the counters of that thread */
-	KVPULL_STATUS_ENGINE_EVENTS,   /* struct kvpull_status_event */
-	KVPULL_STATUS_PROGRESS_EVENTS, /* likewise */
-	KVPULL_STATUS_CONSUMERS,       /* struct kvpull_status_consumer */
-	KVPULL_STATUS_WORDS,           /* struct kvpull_status_words, beside */
-	KVPULL_STATUS_PEERS,           /* struct kvpull_status_peer */
-	KVPULL_STATUS_PULLS,           /* struct kvpull_status_pull */
-	KVPULL_STATUS_POOL,            /* struct kvpull_status_pool, one */
-	KVPULL_STATUS_HELD,            /* u64: a bit a slot, set: HELD */
-	KVPULL_STATUS_HOLDS_NOW,       /* struct kvpull_status_hold_now */
-	KVPULL_STATUS_HOLDS,           /* struct kvpull_status_hold, beside */
-	KVPULL_STATUS_PARTS
+	KVPULL_STATUS_TABLE(KVPULL_STATUS_NUMBER) KVPULL_STATUS_PARTS
 };
 
 /* The kind of a file's writer, which decides its counters. */

@@ -81,59 +81,49 @@ int64_t kvpull_status_clock_offset(void)
 	return s * (int64_t)KVPULL_NS_PER_S + strtoll(rest, NULL, 10);
 }
 
-static void place(struct kvpull_status_header *header,
-		  enum kvpull_status_part part, size_t row_bytes,
-		  uint32_t row_count)
-{
-	header->places[part] = (struct kvpull_status_place){
-		.offset = header->file_bytes,
-		.row_bytes = (uint32_t)row_bytes,
-		.row_count = row_count,
-	};
-	header->file_bytes +=
-		((uint64_t)row_bytes * row_count + 63) & ~UINT64_C(63);
-}
+#define ROW_BYTES(name, row, worker_min, pool_min) sizeof(row),
 
 /* A pool has no rows of the kinds that it lacks, but rows for each thread. */
 static void places_make(struct kvpull_status_header *header,
 			const struct kvpull_status_params *params)
 {
+	static const uint32_t row_bytes[] = { KVPULL_STATUS_TABLE(ROW_BYTES) };
 	const int is_worker = params->kind == KVPULL_STATUS_OF_WORKER;
+	const uint32_t counts[KVPULL_STATUS_PARTS] = {
+		[KVPULL_STATUS_COUNTERS] = is_worker ?
+						   KVPULL_WORKER_COUNTER_COUNT :
+						   KVPULL_READER_COUNTER_COUNT,
+		[KVPULL_STATUS_ENGINE] = 1,
+		[KVPULL_STATUS_PROGRESS] = 1,
+		[KVPULL_STATUS_PROGRESS_COUNTS] =
+			is_worker ? sizeof(struct kvpull_progress_counts) /
+					    sizeof(uint64_t) :
+				    0,
+		[KVPULL_STATUS_ENGINE_EVENTS] = KVPULL_STATUS_EVENTS,
+		[KVPULL_STATUS_PROGRESS_EVENTS] =
+			is_worker ? KVPULL_STATUS_EVENTS : 0,
+		[KVPULL_STATUS_CONSUMERS] = params->caller_count_max,
+		[KVPULL_STATUS_WORDS] = params->caller_count_max,
+		[KVPULL_STATUS_PEERS] = params->peer_count_max,
+		[KVPULL_STATUS_PULLS] = header->pulls_max,
+		[KVPULL_STATUS_POOL] = !is_worker,
+		[KVPULL_STATUS_HELD] = header->max_holds / 64 + 1,
+		[KVPULL_STATUS_HOLDS_NOW] = header->max_holds,
+		[KVPULL_STATUS_HOLDS] = header->max_holds,
+	};
+	uint32_t part;
 
 	header->file_bytes = (sizeof(*header) + 63) & ~(size_t)63;
-	place(header, KVPULL_STATUS_COUNTERS,
-	      sizeof(struct kvpull_status_counter),
-	      is_worker ? KVPULL_WORKER_COUNTER_COUNT :
-			  KVPULL_READER_COUNTER_COUNT);
-	place(header, KVPULL_STATUS_ENGINE, sizeof(struct kvpull_status_thread),
-	      1);
-	place(header, KVPULL_STATUS_PROGRESS,
-	      sizeof(struct kvpull_status_thread), 1);
-	place(header, KVPULL_STATUS_PROGRESS_COUNTS, sizeof(uint64_t),
-	      is_worker ?
-		      sizeof(struct kvpull_progress_counts) / sizeof(uint64_t) :
-		      0);
-	place(header, KVPULL_STATUS_ENGINE_EVENTS,
-	      sizeof(struct kvpull_status_event), KVPULL_STATUS_EVENTS);
-	place(header, KVPULL_STATUS_PROGRESS_EVENTS,
-	      sizeof(struct kvpull_status_event),
-	      is_worker ? KVPULL_STATUS_EVENTS : 0);
-	place(header, KVPULL_STATUS_CONSUMERS,
-	      sizeof(struct kvpull_status_consumer), params->caller_count_max);
-	place(header, KVPULL_STATUS_WORDS, sizeof(struct kvpull_status_words),
-	      params->caller_count_max);
-	place(header, KVPULL_STATUS_PEERS, sizeof(struct kvpull_status_peer),
-	      params->peer_count_max);
-	place(header, KVPULL_STATUS_PULLS, sizeof(struct kvpull_status_pull),
-	      header->pulls_max);
-	place(header, KVPULL_STATUS_POOL, sizeof(struct kvpull_status_pool),
-	      !is_worker);
-	place(header, KVPULL_STATUS_HELD, sizeof(uint64_t),
-	      header->max_holds / 64 + 1);
-	place(header, KVPULL_STATUS_HOLDS_NOW,
-	      sizeof(struct kvpull_status_hold_now), header->max_holds);
-	place(header, KVPULL_STATUS_HOLDS, sizeof(struct kvpull_status_hold),
-	      header->max_holds);
+	for (part = 0; part < KVPULL_STATUS_PARTS; part++) {
+		header->places[part] = (struct kvpull_status_place){
+			.offset = header->file_bytes,
+			.row_bytes = row_bytes[part],
+			.row_count = counts[part],
+		};
+		header->file_bytes +=
+			((uint64_t)row_bytes[part] * counts[part] + 63) &
+			~UINT64_C(63);
+	}
 }
 
 static void limits_fill(struct kvpull_status_header *header,

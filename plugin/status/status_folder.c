@@ -92,47 +92,20 @@ static int place_is_good(const struct kvpull_status_header *header,
 	       bytes <= header->file_bytes - place->offset;
 }
 
+#define LEAST(name, row, worker_min, pool_min)                                 \
+	{ sizeof(row), { worker_min, pool_min } },
+
 static int places_are_good(const struct kvpull_status_header *header)
 {
-	const uint32_t is_pool = header->kind == KVPULL_STATUS_OF_POOL;
-	const struct {
-		size_t row_bytes;
-		uint32_t row_count_min;
-	} rows[KVPULL_STATUS_PARTS] = {
-		[KVPULL_STATUS_COUNTERS] = { sizeof(struct kvpull_status_counter),
-					     0 },
-		[KVPULL_STATUS_ENGINE] = { sizeof(struct kvpull_status_thread),
-					   1 },
-		[KVPULL_STATUS_PROGRESS] = { sizeof(struct kvpull_status_thread),
-					     1 },
-		[KVPULL_STATUS_PROGRESS_COUNTS] = { sizeof(uint64_t), 0 },
-		[KVPULL_STATUS_ENGINE_EVENTS] = { sizeof(struct kvpull_status_event),
-						  KVPULL_STATUS_EVENTS },
-		[KVPULL_STATUS_PROGRESS_EVENTS] = { sizeof(struct kvpull_status_event),
-						    is_pool ?
-							    0 :
-							    KVPULL_STATUS_EVENTS },
-		[KVPULL_STATUS_CONSUMERS] = { sizeof(struct kvpull_status_consumer),
-					      0 },
-		[KVPULL_STATUS_WORDS] = { sizeof(struct kvpull_status_words),
-					  0 },
-		[KVPULL_STATUS_PEERS] = { sizeof(struct kvpull_status_peer),
-					  0 },
-		[KVPULL_STATUS_PULLS] = { sizeof(struct kvpull_status_pull),
-					  0 },
-		[KVPULL_STATUS_POOL] = { sizeof(struct kvpull_status_pool),
-					 is_pool },
-		[KVPULL_STATUS_HELD] = { sizeof(uint64_t), 0 },
-		[KVPULL_STATUS_HOLDS_NOW] = { sizeof(struct kvpull_status_hold_now),
-					      0 },
-		[KVPULL_STATUS_HOLDS] = { sizeof(struct kvpull_status_hold),
-					  0 },
-	};
+	static const struct {
+		uint32_t row_bytes;
+		uint32_t row_count_min[KVPULL_STATUS_KINDS];
+	} rows[] = { KVPULL_STATUS_TABLE(LEAST) };
 	uint32_t part;
 
 	for (part = 0; part < KVPULL_STATUS_PARTS; part++)
 		if (!place_is_good(header, part, rows[part].row_bytes,
-				   rows[part].row_count_min))
+				   rows[part].row_count_min[header->kind]))
 			return 0;
 	return header->places[KVPULL_STATUS_HOLDS_NOW].row_count ==
 		       header->places[KVPULL_STATUS_HOLDS].row_count &&
