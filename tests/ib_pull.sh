@@ -415,7 +415,7 @@ is_said_once() {
 }
 check is_said_once
 check silent_host
-# At once: the producer that may begin later has no address either.
+# ib_pull does not wait for a producer whose name has no address.
 claim_limit='within 5'
 claim 'unknown host' 1 '^no address of a\.\.b: .+; give a ' -- \
 	"$tool" $small a..b

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 
-/* 1 if this second has room for another line. */
+/* Return: 1: this second has room for another line. */
 static int budget_take(struct kvpull_log_budget *budget)
 {
 	const uint64_t second = kvpull_clock_ns() / KVPULL_NS_PER_S;

@@ -6,9 +6,9 @@
  *
  * The thread spins for KVPULL_SPIN_NS after its last work, then asks both its
  * ring and the transport for a wake-up, looks once more, and sleeps until then
- * or until the next timer. It never yields: since Linux 6.18 who does gives a
- * whole slice away, and stood for 60 ms behind two engines on two cores; who
- * sleeps is woken ahead of them.
+ * or until the next timer. It never yields: since Linux 6.18 a thread that yields
+ * gives its whole slice away, and this one stood for 60 ms behind two engines on
+ * two cores. A thread that sleeps is woken ahead of them.
  */
 #include <errno.h>
 #include <stdatomic.h>

@@ -40,7 +40,7 @@ struct kvpull_caller {
 	char name[KVPULL_CALLER_NAME_BYTES]; /* for lines; "": no hello yet */
 };
 
-/* The owner's side: what a hello and a welcome say, and who is let in. */
+/* Calls of the owner, which says what hello and welcome carry, and whom to let in. */
 struct kvpull_callers_owner {
 	const char *role; /* of an admitted caller, in lines of the log */
 	/*

@@ -51,7 +51,7 @@ struct kvpull_peer {
 	char address[KVPULL_ADDRESS_BYTES_MAX];
 };
 
-/* The owner's side: what a hello and a welcome say, and who is called. */
+/* Calls of the owner, which says what hello and welcome carry, and whom to call. */
 struct kvpull_peers_owner {
 	/*
 	 * Bytes of our hello, of MESSAGE_BYTES_MAX: it carries peer->nonce, and

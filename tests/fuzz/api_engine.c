@@ -314,7 +314,7 @@ static const char *bool_draw(void)
 	return api_chance(500) ? "true" : "false";
 }
 
-/* Tables so small that each is full now and then. */
+/* The tables are so small that each of them is full now and then. */
 static void config_make(struct api_engine *engine, int has_key)
 {
 	const struct api_shape *shape = &api_world->shape;

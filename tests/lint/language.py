@@ -12,6 +12,7 @@ language.py [FILE...]   check these files, each against the limit of 2 %
 language.py --counts    print the share of each area and end
 language.py --list      print each comment that begins so
 """
+import ast
 import pathlib
 import re
 import subprocess
@@ -62,9 +63,10 @@ def hash_blocks(path, text):
 
 
 def docstrings(path, text):
-    for match in re.finditer(r'^[ \t]*"""(.*?)"""', text, re.S | re.M):
-        yield Block(path, text.count("\n", 0, match.start()) + 1,
-                    match.group(1).strip())
+    documented = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, documented) and ast.get_docstring(node):
+            yield Block(path, node.body[0].lineno, ast.get_docstring(node))
 
 
 def blocks(path):

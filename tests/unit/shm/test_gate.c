@@ -68,7 +68,7 @@ TEST(engine_keeps_a_quarter_of_the_descriptors_and_at_most_1024)
 		assert_int_equal(lines.bad_count, at);
 		assert_int_equal(kvpull_gate_reserves(&gate, first, now_ns), 1);
 		assert_int_equal(kvpull_gate_reserves(&gate, first, now_ns), 1);
-		/* Said once a second. */
+		/* The limit is logged once a second. */
 		assert_int_equal(lines.bad_count, at + 1);
 		(void)snprintf(
 			said, sizeof(said),
