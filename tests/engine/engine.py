@@ -92,6 +92,12 @@ def completion(prompt: list[int], **more: Any) -> dict[str, Any]:
     }
 
 
+def chat(content: Any, **more: Any) -> dict[str, Any]:
+    """Return what asks for a chat completion, greedy."""
+    messages = [{"role": "user", "content": content}]
+    return {"model": "tiny", "messages": messages, "temperature": 0, **more}
+
+
 def complete(url: str, prompt: list[int], **more: Any) -> list[list[int]]:
     """Return the tokens of each choice that an engine or router answers."""
     status, answer = post(f"{url}/v1/completions", completion(prompt, **more))

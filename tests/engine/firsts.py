@@ -21,6 +21,7 @@ from typing import Any
 from engine import (
     CALL_S,
     Engine,
+    chat,
     completion,
     kvpull_config,
     metrics_of,
@@ -280,19 +281,13 @@ def log_probabilities_of_a_prompt_come_from_p(world: World) -> None:
         world.settled()
         at_d.check(worker_pulls_done=1, worker_pulls_failed=0)
     words = " ".join(f"w{token}" for token in world.prompt(80))
-    body = {
-        "model": "tiny",
-        "messages": [{"role": "user", "content": words}],
-        "max_completion_tokens": 8,
-        "temperature": 0,
-        "prompt_logprobs": 0,
-    }
-    chat = "/v1/chat/completions"
-    status, alone = post(f"{world.d.url}{chat}", body)
+    body = chat(words, max_completion_tokens=8, prompt_logprobs=0)
+    path = "/v1/chat/completions"
+    status, alone = post(f"{world.d.url}{path}", body)
     assert status == 200, alone
     world.d.reset_prefix_cache()
     at_d = Delta(world.d)
-    status, answer = post(f"{world.router_url}{chat}", body)
+    status, answer = post(f"{world.router_url}{path}", body)
     assert status == 200, answer
     _near(answer["prompt_logprobs"], alone["prompt_logprobs"])
     for one, other in zip(answer["choices"], alone["choices"], strict=True):

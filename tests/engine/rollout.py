@@ -26,6 +26,7 @@ import model
 import updates
 from engine import (
     Engine,
+    chat,
     complete,
     kvpull_config,
     metrics_of,
@@ -364,15 +365,13 @@ def _show(engine: Engine, picture: int, words: str, **more: Any) -> Any:
         {"type": "image_url", "image_url": {"url": _picture(picture)}},
         {"type": "text", "text": words},
     ]
-    body = {
-        "model": "tiny",
-        "messages": [{"role": "user", "content": content}],
-        "max_completion_tokens": 16,
-        "temperature": 0,
-        "ignore_eos": True,
-        "return_token_ids": True,
+    body = chat(
+        content,
+        max_completion_tokens=16,
+        ignore_eos=True,
+        return_token_ids=True,
         **more,
-    }
+    )
     status, answer = post(f"{engine.url}/v1/chat/completions", body)
     assert status == 200, answer
     return answer

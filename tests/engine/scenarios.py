@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import rejects
 import restarts
 import updates
-from engine import Engine, complete, post, tokens, wait_for
+from engine import Engine, chat, complete, post, tokens, wait_for
 from rejects import TOO_LONG
 from world import (
     LEASE_S,
@@ -82,13 +82,7 @@ def router_serves_chat_and_streams(world: World) -> None:
     """A chat completion through P and D, its answer as a stream."""
     at_d = Delta(world.d)
     words = " ".join(f"w{token}" for token in world.prompt(80))
-    body = {
-        "model": "tiny",
-        "messages": [{"role": "user", "content": words}],
-        "max_completion_tokens": 8,
-        "temperature": 0,
-        "stream": True,
-    }
+    body = chat(words, max_completion_tokens=8, stream=True)
     status, answer = post(f"{world.router_url}/v1/chat/completions", body)
     assert status == 200, answer
     assert "[DONE]" in answer["text"], answer
