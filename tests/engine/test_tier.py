@@ -330,6 +330,9 @@ def names_that_clients_make_up_leave_room_for_engines() -> None:
         known.hint(f"verbs:10.0.0.{number}:18600")
     known.look()
     assert len(known._numbers) == peers.PEERS_MAX // 4
+    # The library, not the package, says which routes there are.
+    assert known.resolve("tcp:[::1]:18600") == "tcp:[::1]:18600"
+    assert known.resolve("engine0:5600") is None
 
 
 @contextmanager

@@ -44,7 +44,7 @@ function room(name, others,    list, n, i)
 	n = split(others, list, " ")
 	for (i = 1; i <= n; i++)
 		sees["plugin/" name] = sees["plugin/" name] \
-			(list[i] == "shm" || list[i] == "verbs" ? "" : "plugin/") list[i] " "
+			(list[i] in sees ? "" : "plugin/") list[i] " "
 }
 # The folder of a path: of plugin/ the room, but for those who may see all of it.
 function folder_of(path, part, all)

@@ -22,7 +22,8 @@ from kvpull_vllm.logs import logger
 from kvpull_vllm.pool import EAGAIN, PEERS_MAX, Pool
 
 _NAME = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.:\[\]-]{0,127}")
-_ADDRESS = re.compile(r"(shm|verbs):[!-~]{1,1023}")
+# "route:text" of any route; "host:port" is a name.
+_ADDRESS = re.compile(r"[a-z][a-z0-9]{0,15}:(?!:|\d+$)[!-~]{1,1023}")
 _LOOK_S = 0.5
 # After a peer was given up: it may have been stopped, or change its weights.
 _AGAIN_S, _AGAIN_S_MAX = 1.0, 60.0
@@ -126,8 +127,8 @@ class Peers:
         """Return the address that is named or given, None if it is none."""
         if not isinstance(text, str):
             return None
-        if not _ADDRESS.fullmatch(text) and _NAME.fullmatch(text):
-            text = self._read(text)
+        if _NAME.fullmatch(text):
+            text = self._read(text) or text
         return text if _ADDRESS.fullmatch(text) else None
 
     def _wanted(self) -> list[str]:
