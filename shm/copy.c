@@ -231,8 +231,8 @@ static uint32_t slot_work(struct worker *worker, struct slot *slot)
 	if (claim <= 0)
 		return 0;
 	/*
-	 * More than we can do at once: get help, one wakes the next. A guest
-	 * leaves that to them: it has a call to return from.
+	 * Shares are left: each worker that takes one wakes the next worker. A
+	 * guest wakes nobody, since it has to return from its call.
 	 */
 	if (claim > 1 && worker != worker->copy->guest)
 		wake_one(worker->copy);

@@ -82,7 +82,7 @@ static int memory_start(struct kvpull_shm_reads *reads,
 
 	mine->part = part;
 	mine->cursor = (struct kvpull_rows_cursor){ 0 };
-	/* Copied at once if no read waits: those that wait keep their order. */
+	/* A small read is copied at once, unless others wait: they keep their order. */
 	if (is_small && !reads->queue.arrival.count &&
 	    part->byte_count <= reads->early_bytes) {
 		reads->early_bytes -= (uint32_t)part->byte_count;

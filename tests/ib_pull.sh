@@ -469,7 +469,7 @@ errors_are_one_line() {
 
 check errors_are_one_line
 
-# Reals have the digits that were measured: three of them behind microseconds.
+# Microseconds have three digits behind the point: nanoseconds are measured.
 reals_are_short() {
 	grep -E '"(latency|queue|connect|read|check)_us' "$work/out" >"$work/reals"
 	[ "$(wc -l <"$work/reals")" -ge 7 ] && ! grep -E '\.[0-9]{4}' "$work/reals"

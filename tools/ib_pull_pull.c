@@ -112,7 +112,7 @@ static int wants_more(struct consumer *consumer)
 	/* The producer has no further asker: begin a round that is not full. */
 	if (is_asked(consumer))
 		consumer->in_turn = 1;
-	/* At least one family fits; each request counts. */
+	/* Each request counts towards the depth, and one family fits into any depth. */
 	if (consumer->live &&
 	    consumer->live + options->siblings > options->depth)
 		return 0;

@@ -26,9 +26,12 @@
 #include "plugin/progress/progress_state.h"
 
 #define SLEEP_MS_MAX 1000u
-/* At least, so that it is never taken for stopped (kvpull_handover_ran()). */
+/*
+ * The thread runs so often at least, so that kvpull_handover_ran() does not take
+ * it for stopped.
+ */
 #define RUNS_A_LEASE (2 * KVPULL_BEATS_A_LEASE)
-/* In a run: the first of many is done before the last is begun. */
+/* A run does so many commands at most: the first is done before the last begins. */
 #define COMMANDS_MAX 64
 /* A peer of this node has three descriptors; a host has some of its own. */
 #define PEER_FDS 3u

@@ -82,9 +82,9 @@ DRAFTER = "model.layers.2.attn"  # the layer that drafts
 def with_states(
     block: int, mode: str, attention: bool = True
 ) -> dict[str, Any]:
-    """Return a layer that sees all, and two that keep a state.
+    """Return a layer with full attention, and two that keep a state.
 
-    In mode none a request has one slot, as long as it may be.
+    In mode none a request of any length has one slot.
     """
     state = MambaSpec(
         block_size=block if mode == "align" else LONGEST,

@@ -141,7 +141,7 @@ class Moved:
         self._engine, self._before = engine, engine.metrics()
 
     def __call__(self, name: str) -> int:
-        """Return how far one moved."""
+        """Return how much this metric has grown."""
         now = self._engine.metrics().get(name, 0.0)
         return int(now - self._before.get(name, 0.0))
 

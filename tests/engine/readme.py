@@ -83,7 +83,7 @@ def filled_in(text: str, folder: Path, ports: dict[str, int]) -> str:
 
 
 def check(folder: Path, ports: dict[str, int], shell: subprocess.Popen) -> None:
-    """Ask the router; P and D took part, the tokens are D's own."""
+    """Ask the router: P and D take part, and the tokens are those of D alone."""
 
     def serves() -> bool:
         assert shell.poll() is None, "the lines have ended"

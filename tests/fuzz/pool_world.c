@@ -137,7 +137,7 @@ static void call_one(void)
 	calls[at].call(&pool_world->handles[api_below(POOL_HANDLES)]);
 }
 
-/* Without a fake clock yet: the library measures its copies once a process. */
+/* The library measures its copies once a process, which takes the real clock. */
 static void first_open(void)
 {
 	static int is_done;

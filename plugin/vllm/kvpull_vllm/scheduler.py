@@ -494,7 +494,7 @@ class SchedulerSide:
             self.half.reset(_REVOKE)
 
     def _look_at_tracers(self, now: float) -> None:
-        """See whether spans are exported: once they are they stay so."""
+        """See whether spans are exported, which they are for ever from then on."""
         self._look_at = now + _LOOK_S
         self._are_exported = self._are_exported or traces.are_exported()
 

@@ -511,7 +511,7 @@ UNIT_TEST_WITH(one_that_lasted_has_all_its_attempts_again, setup, teardown)
 
 	for (calls = 0; calls < 20; calls++) {
 		false_connect(&world);
-		/* As if connect_ms had passed. */
+		/* The connection seems to have lasted longer than connect_ms. */
 		handle_link(&world)->peer.retry.up_ns = 0;
 		owner_drops();
 		handle_until(&world, KVPULL_PEER_CONNECTING);

@@ -324,7 +324,7 @@ UNIT_TEST(folder_that_cannot_be_opened_leaves_nothing_open)
 	place_end(&place);
 }
 
-/* Another file system with a folder of the same number. */
+/* A folder of another file system may have the same inode number. */
 UNIT_TEST(folder_that_something_was_mounted_over_is_opened_again)
 {
 	struct place place;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that is left: of machines and control groups written by hand. */
+/* The memory that is left on machines and in control groups written by hand. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

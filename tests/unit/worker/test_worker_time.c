@@ -120,7 +120,7 @@ BESIDE_A_THREAD(claimant_that_beats_outlives_a_stop_of_its_producer)
 static _Atomic int slept_ms;
 static _Atomic uint32_t sleeps;
 
-/* The thread's sleep, which takes no time here. */
+/* The progress thread sleeps in this call, which takes no time here. */
 int epoll_wait(int epoll_fd, struct epoll_event *events, int capacity,
 	       int timeout_ms)
 {
