@@ -30,6 +30,7 @@ import readme
 import rollout
 import runner
 import scenarios
+import state_crowds
 import states
 import updates
 from engine import Engine, kvpull_config
@@ -141,8 +142,13 @@ def groups(smoke: bool, nixl: Path | None) -> list[Group]:
         ("media", rollout.media, rollout.MEDIA),
         ("crowd", kinds.few_blocks, kinds.CROWDS),
         ("guesses", guesses.guesses, guesses.GUESSES),
-        ("states", states.states, states.STATES),
-        ("recurrent", states.recurrent, states.RECURRENT),
+        ("states", states.states, states.STATES + state_crowds.CROWDS),
+        (
+            "recurrent",
+            states.recurrent,
+            states.RECURRENT + state_crowds.CROWDS,
+        ),
+        ("few-states", state_crowds.few_blocks, state_crowds.FEW),
         ("guessing", guesses.guessing_crowd, kinds.CROWDS),
         *drafts.GROUPS,
         ("fleet", fleet.fleet, fleet.FLEET),

@@ -49,6 +49,7 @@ class World:
     others: list[Engine] = field(default_factory=list)
     nixl: Path | None = None  # where its wheel is
     full: bool = False  # counts of the full set, not of the short one
+    near: float = 0  # where numbers are rounded: see judged.py
     seed: int = 1
     said: list[str] = field(default_factory=list)
     router_url: str = ""
