@@ -29,7 +29,7 @@ claim once 0 "$one" " $server running " -- "$top" -1 -f "$work/s"
 claim 'once, in words' 0 "$one" -- "$top" --once --folder "$work/s"
 claim 'a folder that is named twice' 0 "$one" -- "$top" -1 -f "$work/s" -f "$work/s/"
 for json in -j --json; do
-	claim "$json" 0 "\"pid\": $server," -- "$top" "$json" -f "$work/s"
+	claim "$json" 0 "\"pid\": $server," '"gpus": \[\]' -- "$top" "$json" -f "$work/s"
 done
 for text in -p --prometheus; do
 	claim "$text" 0 '^# TYPE kvpull_worker_holds_taken_total counter$' \

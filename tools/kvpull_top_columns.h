@@ -153,6 +153,16 @@
 	X("address", "ADDRESS", -12, 3, NO, NO, TEXT(peer->address)) \
 	X("why", "WHY THAT ROUTE", -14, 6, NO, NO, TEXT(peer->why))
 
+#define GPU_COLUMNS(X) \
+	X("uuid", "GPU", -12, 1, NO, NO, gpu_put(cell++, worker)) \
+	X("state", "STATE", -5, 1, NO, NO, WORD(gpu_is_lost(worker) ? "LOST" : "up")) \
+	X(NO, "OF", -10, 1, NO, NO, TEXT(worker->header.engine_id)) \
+	X(NO, "RANK", 4, 4, NO, NO, NUMBER(worker->header.rank)) \
+	X(NO, "PID", 7, 1, NO, NO, NUMBER(worker->header.pid)) \
+	X("mapped_bytes", NO, 0, 0, NO, NO, COUNTER("device_mapped_bytes")) \
+	X(NO, "MAPPED MiB", 10, 2, NO, NO, NUMBER(top_counter_named(worker, "device_mapped_bytes") >> 20)) \
+	X("stores", "STORES", 6, 3, NO, NO, COUNTER("device_stores"))
+
 #define PULL_COLUMNS(X) \
 	X("label", "PULLS NOW", -12, 0, NO, NO, label_put(cell++, pull->label)) \
 	X("age_s", "AGE", 7, 0, NO, NO, AGE(goes_on(worker, top_ago(worker, GET(&pull->started_ns))))) \

@@ -124,10 +124,10 @@ static json_t *times_of(const struct top_worker *worker)
 /* The files of a kind: the row of each, and its own tables. */
 static json_t *files_of(const struct top_table *files, const struct top *top)
 {
-	static const struct top_table *const tables[] = { &top_peers_table,
-							  &top_readers_table,
-							  &top_consumers_table,
-							  &top_pulls_table };
+	static const struct top_table *const tables[] = {
+		&top_peers_table, &top_readers_table, &top_consumers_table,
+		&top_gpus_table, &top_pulls_table
+	};
 	json_t *array = json_array();
 	uint32_t at;
 	uint32_t which;

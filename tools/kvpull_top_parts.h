@@ -269,6 +269,7 @@ extern const struct top_table top_ages_table; /* one row for all workers */
 extern const struct top_table top_holds_table;
 extern const struct top_table top_consumers_table;
 extern const struct top_table top_readers_table;
+extern const struct top_table top_gpus_table;
 extern const struct top_table top_peers_table;
 extern const struct top_table top_pulls_table;
 extern const struct top_table top_events_table;

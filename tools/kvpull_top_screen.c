@@ -17,14 +17,14 @@
 #define CELL_WHOLE 40u /* likewise, of priority 0: vLLM's ids are as long */
 #define NAME_END 4u    /* bytes that stay of a longer one's end */
 #define PRIORITIES 10u
-#define TABLES_MAX 7u /* of a view */
+#define TABLES_MAX 8u /* of a view */
 
 static const char keys[] =
 	"q end  ? help  ohcpulf views  / filter  <>r sort  arrows scroll";
 
 static const char *const help[] = {
 	"q             end",
-	"o             overview: engines, holds by age, consumers, pools, peers",
+	"o             overview: engines, holds by age, consumers, pools, peers, GPUs",
 	"h             holds, the oldest first: whose request, and who claimed it",
 	"c             consumers: who reads here, and what each keeps",
 	"p             peers: whom engines here read, by which route, and errors",
@@ -47,7 +47,8 @@ static const struct {
 } views[] = {
 	{ NULL,
 	  { &top_workers_table, &top_ages_table, &top_consumers_table,
-	    &top_pools_table, &top_readers_table, &top_peers_table } },
+	    &top_pools_table, &top_readers_table, &top_peers_table,
+	    &top_gpus_table } },
 	{ "holds", { &top_holds_table } },
 	{ "consumers", { &top_consumers_table } },
 	{ "peers", { &top_peers_table } },

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/device_name.h"
 #include "tools/kvpull_top_columns.h"
 #include "tools/kvpull_top_parts.h"
 
@@ -347,6 +348,31 @@ static void readers_each(struct top_row *row)
 			GIVE(READER_COLUMNS, caller_mark(worker, who));
 }
 
+static int gpu_is_lost(const struct top_worker *worker)
+{
+	return top_counter_named(worker, "devices_lost") != 0;
+}
+
+static void gpu_put(struct top_cell *cell, const struct top_worker *worker)
+{
+	uint64_t words[2] = { GET(&worker->header.device[0]),
+			      GET(&worker->header.device[1]) };
+	char name[KVPULL_DEVICE_NAME_BYTES];
+
+	kvpull_device_name(name, (const uint8_t *)words);
+	text_put(cell, 0, "%s", name);
+}
+
+static void gpus_each(struct top_row *row)
+{
+	const struct top_worker *worker = row->worker;
+
+	if (GET(&worker->header.device[0]) | GET(&worker->header.device[1]))
+		GIVE(GPU_COLUMNS, is_ended(worker)    ? TOP_FAINT :
+				  gpu_is_lost(worker) ? TOP_BAD :
+							TOP_GOOD);
+}
+
 static const char *peer_state(uint32_t state)
 {
 	static const char *const names[] = { "free", "connecting", "greeted",
@@ -525,6 +551,7 @@ TABLE(holds, TOP_OF_WORKERS, HOLD_COLUMNS)
 TABLE(consumers, TOP_OF_WORKERS, CONSUMER_COLUMNS)
 TABLE(readers, TOP_OF_POOLS, READER_COLUMNS)
 TABLE(peers, OF_BOTH, PEER_COLUMNS)
+TABLE(gpus, TOP_OF_WORKERS, GPU_COLUMNS)
 TABLE(pulls, TOP_OF_WORKERS, PULL_COLUMNS)
 TABLE(events, OF_BOTH, EVENT_COLUMNS)
 TABLE(findings, TOP_OF_NONE, FINDING_COLUMNS)

@@ -70,6 +70,8 @@ struct kvpull_device_thread {
 	struct kvpull_ring ends;
 	uint32_t *job_states;     /* enum job_state */
 	uint32_t *mapping_states; /* enum mapping_state */
+	uint64_t *mapping_bytes;  /* of peers' memory that is mapped there */
+	struct kvpull_device_mapped mapped;
 	uint32_t adopted_count;
 	uint32_t pending; /* orders whose ends have not been polled */
 	uint32_t is_abandoned;
@@ -191,6 +193,8 @@ static int tables_take(struct kvpull_device_thread *thread)
 					       sizeof(*thread->job_states));
 	thread->mapping_states = kvpull_arena_take(
 		arena, limits->mapping_max, sizeof(*thread->mapping_states));
+	thread->mapping_bytes = kvpull_arena_take(
+		arena, limits->mapping_max, sizeof(*thread->mapping_bytes));
 	return kvpull_device_feed_init(&thread->feed, limits, &thread->orders,
 				       &thread->ends, arena);
 }
@@ -479,6 +483,29 @@ static void hang_look(struct kvpull_device_thread *thread, uint64_t now_ns)
 	kvpull_device_feed_abandon(&thread->feed);
 }
 
+/* The thread has mapped it, and leaves it alone until its unmap is ordered. */
+static void mapped_note(struct kvpull_device_thread *thread, uint32_t mapping)
+{
+	const struct kvpull_device_memory *const memory =
+		&thread->feed.mappings[mapping].memory;
+
+	thread->mapping_bytes[mapping] = memory->bytes;
+	thread->mapped.bytes += memory->bytes;
+	thread->mapped.stores += memory->access == KVPULL_DEVICE_READ_WRITE;
+}
+
+static void mapped_forget(struct kvpull_device_thread *thread, uint32_t mapping)
+{
+	thread->mapped.bytes -= thread->mapping_bytes[mapping];
+	thread->mapping_bytes[mapping] = 0;
+}
+
+const struct kvpull_device_mapped *
+kvpull_device_thread_mapped(const struct kvpull_device_thread *thread)
+{
+	return &thread->mapped;
+}
+
 static void end_take(struct kvpull_device_thread *thread,
 		     struct kvpull_device_end *end)
 {
@@ -491,8 +518,12 @@ static void end_take(struct kvpull_device_thread *thread,
 		.index = record.slot,
 		.code = (int32_t)(int64_t)record.extra,
 	};
-	if (end->kind == KVPULL_DEVICE_UNMAP)
+	if (end->kind == KVPULL_DEVICE_IMPORT && !end->code)
+		mapped_note(thread, end->index);
+	if (end->kind == KVPULL_DEVICE_UNMAP) {
+		mapped_forget(thread, end->index);
 		thread->mapping_states[end->index] = MAPPING_FREE;
+	}
 	if (end->kind != KVPULL_DEVICE_COPY)
 		return;
 	end->job = thread->feed.copies[end->index].job;

@@ -106,6 +106,13 @@ void kvpull_device_thread_cancel(struct kvpull_device_thread *thread,
  */
 uint32_t
 kvpull_device_thread_pending(const struct kvpull_device_thread *thread);
+/* Memory of peers that is mapped; how much of it was mapped for stores, too, in all. */
+struct kvpull_device_mapped {
+	uint64_t bytes;
+	uint64_t stores;
+};
+const struct kvpull_device_mapped *
+kvpull_device_thread_mapped(const struct kvpull_device_thread *thread);
 /* Ends: how many, but for jobs that have a function of their own. Also looks whether a call hangs: at least once a second. */
 uint32_t kvpull_device_thread_poll(struct kvpull_device_thread *thread,
 				   struct kvpull_device_end *ends,

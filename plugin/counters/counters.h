@@ -69,7 +69,10 @@
 	X(gives, TOTAL, PROGRESS(gives), "Tickets given back by consumers that were not let in") \
 	X(gives_old, TOTAL, PROGRESS(gives_old), "Tickets given back that had been given back before") \
 	X(gives_bad, TOTAL, PROGRESS(gives_bad), "Tickets given back with a wrong tag or slot, dropped") \
-	X(gives_said, TOTAL, PROGRESS(gives_said), "Tickets given back, as a consumer, to producers that do not let it in")
+	X(gives_said, TOTAL, PROGRESS(gives_said), "Tickets given back, as a consumer, to producers that do not let it in") \
+	X(device_mapped_bytes, LIVE, PROGRESS(device_mapped_bytes), "Bytes of peers' device memory that are mapped now") \
+	X(device_stores, TOTAL, PROGRESS(device_stores), "Peers' device memories mapped for stores, too, as the driver has no mapping for reads") \
+	X(devices_lost, TOTAL, OWN(devices_lost), "Devices that failed: the engine has to be restarted")
 
 #define KVPULL_SCHEDULER_COUNTERS(X) \
 	X(holds_taken, TOTAL, OWN(holds_taken), "Holds taken") \

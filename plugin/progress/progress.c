@@ -199,6 +199,7 @@ int kvpull_progress_run(struct kvpull_progress *progress, uint64_t now_ns)
 			      kvpull_reads_run(&progress->reads, now_ns));
 	engine_wake(progress);
 	kvpull_show_failures(progress, now_ns);
+	kvpull_show_mapped(progress);
 	return worked;
 }
 
@@ -483,6 +484,8 @@ int kvpull_progress_open(const struct kvpull_progress_params *params,
 	code = routes_open(progress, params);
 	if (!code)
 		code = tables_take(progress, params->arena);
+	if (!code)
+		kvpull_show_device(progress);
 	return code;
 }
 

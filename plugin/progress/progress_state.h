@@ -287,6 +287,9 @@ void kvpull_show_pull_state(struct kvpull_progress *progress, uint32_t index,
 			    enum kvpull_status_what what);
 /* Failed pulls that have no line of their own have one together, when it is due. */
 void kvpull_show_failures(struct kvpull_progress *progress, uint64_t now_ns);
+/* The device of the worker, if it has one; what it has mapped of peers. */
+void kvpull_show_device(struct kvpull_progress *progress);
+void kvpull_show_mapped(struct kvpull_progress *progress);
 /* Before its parts are freed: what it was, in the log where it failed. */
 void kvpull_show_pull_end(struct kvpull_progress *progress, uint32_t index,
 			  uint64_t ended_ns);

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/device_thread.h"
 #include "base/params.h"
 #include "plugin/progress/progress_state.h"
 
@@ -275,6 +276,36 @@ void kvpull_show_failures(struct kvpull_progress *progress, uint64_t now_ns)
 		failures_log(progress);
 	else if (failures->more && failures->until_ns < progress->timer_ns)
 		progress->timer_ns = failures->until_ns;
+}
+
+void kvpull_show_device(struct kvpull_progress *progress)
+{
+	const struct kvpull_device_thread *const thread =
+		kvpull_routes_device(&progress->routes);
+	struct kvpull_status_header *const header =
+		progress->facts->status->header;
+	uint64_t words[2];
+
+	if (!thread)
+		return;
+	_Static_assert(sizeof(words) == KVPULL_DEVICE_UUID_BYTES, "a UUID");
+	memcpy(words, kvpull_device_thread_device(thread)->uuid, sizeof(words));
+	kvpull_status_set(&header->device[0], words[0]);
+	kvpull_status_set(&header->device[1], words[1]);
+}
+
+void kvpull_show_mapped(struct kvpull_progress *progress)
+{
+	const struct kvpull_device_thread *const thread =
+		kvpull_routes_device(&progress->routes);
+	const struct kvpull_device_mapped *mapped;
+
+	if (!thread)
+		return;
+	mapped = kvpull_device_thread_mapped(thread);
+	kvpull_status_set(&progress->counts->device_mapped_bytes,
+			  mapped->bytes);
+	kvpull_status_set(&progress->counts->device_stores, mapped->stores);
 }
 
 /* 1: the last line on a pull that failed says it of this one, too. */

@@ -72,7 +72,7 @@ struct kvpull_status_place {
 	uint32_t row_count;
 };
 
-/* Written at open; afterwards only `closed` changes. */
+/* Written at open, `device` last; afterwards only `closed` changes. */
 struct kvpull_status_header {
 	uint64_t magic;
 	uint32_t version;
@@ -97,8 +97,9 @@ struct kvpull_status_header {
 	uint32_t pulls_max;
 	uint32_t consumers_max;
 	uint32_t peers_max;
-	_Atomic uint32_t closed; /* 1: the engine closed it */
-	uint32_t kind;           /* enum kvpull_status_kind */
+	_Atomic uint32_t closed;    /* 1: the engine closed it */
+	uint32_t kind;              /* enum kvpull_status_kind */
+	_Atomic uint64_t device[2]; /* its UUID; 0: the worker has none */
 	char library[32];
 	char engine_id[KVPULL_STATUS_NAME_BYTES];
 	char host[KVPULL_STATUS_NAME_BYTES];

@@ -118,6 +118,7 @@ void kvpull_worker_device_look(struct kvpull_worker *worker)
 	kvpull_error(
 		&worker->facts.log,
 		"the device is lost: all holds and pulls end, and no ticket of this worker is live; restart the engine");
+	worker->counts.devices_lost++;
 	kvpull_worker_retire(worker);
 }
 

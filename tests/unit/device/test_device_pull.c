@@ -3,7 +3,9 @@
  * Pulls from device memory to device memory: P's descriptor, D's import, copies by
  * the device behind D's mark, P's entry behind them. Each case is a child.
  */
+#include "base/clock.h"
 #include "tests/lib/counts.h"
+#include "tests/lib/patience.h"
 #include "tests/lib/random.h"
 #include "tests/lib/unit.h"
 #include "tests/unit/device/engines.h"
@@ -89,6 +91,9 @@ static void pulled_with(const char *keys)
 	MUST(!lines.bad_count);
 	MUST(worker_ops->peers(d.worker, &peer, 1, sizeof(peer)) == 1);
 	MUST(!strcmp(peer.why, "device: the same GPU"));
+	MUST(worker_counts(worker_ops, d.worker).device_mapped_bytes ==
+	     ENGINE_BYTES);
+	MUST(!worker_counts(worker_ops, d.worker).device_stores);
 	engines_close();
 }
 
@@ -454,6 +459,8 @@ UNIT_TEST(aborted_pull_ends_before_its_copies_were_queued)
 
 static void closed(void)
 {
+	uint32_t tries = 1000 * patience();
+
 	late("3000");
 	engines_open(AUTO);
 	begin(1);
@@ -463,6 +470,11 @@ static void closed(void)
 	while (!d.kind)
 		turn_of_d();
 	MUST(d.kind == KVPULL_POLL_FAILED || blocks_right(1) == COUNT);
+	while (worker_counts(worker_ops, d.worker).device_mapped_bytes) {
+		MUST(tries--);
+		turn_of_d();
+		kvpull_clock_nap();
+	}
 	engines_close();
 }
 
@@ -489,6 +501,24 @@ static void import_refused(void)
 UNIT_TEST(memory_that_cannot_be_mapped_fails_the_pull)
 {
 	assert_int_equal(end_of(import_refused), 0);
+}
+
+/* A driver that maps nothing for reads alone: it is counted, and works. */
+static void import_for_stores(void)
+{
+	(void)setenv("FAKE_CUDA_READ", "801", 1);
+	engines_open(AUTO);
+	begin(1);
+	step(&nothing);
+	MUST(pull_end() == KVPULL_POLL_LOADED);
+	MUST(worker_counts(worker_ops, d.worker).device_stores == 1);
+	MUST(lines_said("a peer's memory is mapped for stores, too"));
+	engines_close();
+}
+
+UNIT_TEST(mapping_that_allows_stores_is_counted)
+{
+	assert_int_equal(end_of(import_for_stores), 0);
 }
 
 static void slow_by_driver(const char *call)
@@ -560,6 +590,7 @@ static void lost(void)
 		turn_of_p();
 	MUST(p.sent == 3);
 	MUST(lines_said("the device is lost: all holds and pulls end"));
+	MUST(worker_counts(worker_ops, p.worker).devices_lost == 1);
 	/* The process keeps what the device has, and the fake counts it. */
 	_exit(0);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "plugin/counters/counters.h"
 #include "tests/lib/unit.h"
 #include "tools/kvpull_top_parts.h"
 
@@ -345,6 +346,48 @@ UNIT_TEST_OF(engine_that_a_finding_names_comes_first, struct world, world, up,
 	assert_true(strstr(table, "alpha") < strstr(table, " gone "));
 	kvpull_status_close(&second);
 	kvpull_status_close(&first);
+}
+
+static void counter_set(struct kvpull_status *status, const char *name)
+{
+	const struct kvpull_counter_table *const table =
+		&kvpull_worker_counters;
+	uint32_t at = 0;
+
+	while (strcmp(table->rows[at].name, name) != 0)
+		assert_true(++at < table->row_count);
+	kvpull_status_set(&status->engine.thread->counters[at], 1);
+}
+
+/* "GPU-6f1c2b3a-4d5e-6071-8293-a4b5c6d7e8f9" */
+static const uint8_t gpu[16] = {
+	0x6f, 0x1c, 0x2b, 0x3a, 0x4d, 0x5e, 0x60, 0x71,
+	0x82, 0x93, 0xa4, 0xb5, 0xc6, 0xd7, 0xe8, 0xf9
+};
+
+UNIT_TEST_OF(gpu_of_a_worker_has_its_row, struct world, world, up, down)
+{
+	struct top_view view = { .columns = 120 };
+	uint64_t words[2];
+
+	memcpy(words, gpu, sizeof(words));
+	open_as(world, &world->p, "zeta", 1);
+	look(world);
+	lacks(draw(world, &view), "MAPPED MiB");
+	kvpull_status_set(&world->p.header->device[0], words[0]);
+	kvpull_status_set(&world->p.header->device[1], words[1]);
+	kvpull_status_set(&world->p.counts->device_mapped_bytes, 48u << 20);
+	kvpull_status_set(&world->p.counts->device_stores, 7);
+	look(world);
+	has(draw(world, &view),
+	    "GPU                                      STATE OF         RANK     PID MAPPED MiB STORES");
+	has(world->screen,
+	    "GPU-6f1c2b3a-4d5e-6071-8293-a4b5c6d7e8f9 up    zeta          0 ");
+	has(world->screen, "         48      7");
+	counter_set(&world->p, "devices_lost");
+	look(world);
+	has(draw(world, &view),
+	    "GPU-6f1c2b3a-4d5e-6071-8293-a4b5c6d7e8f9 LOST ");
 }
 
 UNIT_TEST_OF(ages_go_on_after_the_end, struct world, world, up, down)
