@@ -445,11 +445,21 @@ static int order_take(struct kvpull_device_feed *feed)
 	return 1;
 }
 
+/* While this thread was stopped nobody saw that the device was slow. */
+static void time_goes_on(struct kvpull_device_feed *feed, uint64_t now_ns)
+{
+	const uint64_t since_ns = now_ns - feed->now_ns;
+
+	if (since_ns > KVPULL_DEVICE_LOOK_NS)
+		feed->seen_ns += since_ns - KVPULL_DEVICE_LOOK_NS;
+	feed->now_ns = now_ns;
+}
+
 int kvpull_device_feed_see(struct kvpull_device_feed *feed, uint64_t now_ns)
 {
 	int has_seen;
 
-	feed->now_ns = now_ns;
+	time_goes_on(feed, now_ns);
 	has_seen = slice_see(feed);
 	if (feed->has_failed)
 		fail(feed);

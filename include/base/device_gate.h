@@ -45,6 +45,16 @@ static inline void kvpull_device_gate_leave(struct kvpull_device_gate *gate,
 		(void)pause();
 }
 
+/* Owner: when the call that goes on began; 0: there is none, or it is abandoned. */
+static inline uint64_t
+kvpull_device_gate_call(const struct kvpull_device_gate *gate)
+{
+	const uint64_t began_ns =
+		atomic_load_explicit(&gate->in_call_ns, memory_order_relaxed);
+
+	return began_ns == KVPULL_DEVICE_ABANDONED ? 0 : began_ns;
+}
+
 /* Owner: 1: a call that began at or before since_ns goes on, and is abandoned. */
 static inline int kvpull_device_gate_abandon(struct kvpull_device_gate *gate,
 					     uint64_t since_ns)

@@ -12,6 +12,11 @@
 #define KVPULL_DEVICE_SLICE_BYTES_MIN UINT64_C(65536)
 /* A call, or a queued slice, that takes longer ends the device. */
 #define KVPULL_DEVICE_HANG_NS (10 * KVPULL_NS_PER_S)
+/*
+ * But of the time between two looks no more counts: a process that was stopped, or
+ * a machine that was, finds its device as slow as it was before.
+ */
+#define KVPULL_DEVICE_LOOK_NS KVPULL_NS_PER_S
 
 struct kvpull_device_limits {
 	uint32_t job_max;     /* >= 1; read->index is below */

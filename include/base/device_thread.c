@@ -75,6 +75,10 @@ struct kvpull_device_thread {
 	uint32_t adopted_count;
 	uint32_t pending; /* orders whose ends have not been polled */
 	uint32_t is_abandoned;
+	/* The call that goes on, by its begin, and for how long that was seen. */
+	uint64_t call_ns;
+	uint64_t call_seen_ns;
+	uint64_t looked_ns;
 };
 
 static void line_write(void *context, uint32_t level, const char *message)
@@ -466,12 +470,30 @@ void kvpull_device_thread_cancel(struct kvpull_device_thread *thread,
 
 /* ---- ends ---- */
 
+/* How long the call goes on, as far as it was looked at. */
+static uint64_t call_seen_ns(struct kvpull_device_thread *thread,
+			     uint64_t now_ns)
+{
+	const uint64_t began_ns = kvpull_device_gate_call(&thread->feed.gate);
+	const uint64_t since_ns = now_ns - thread->looked_ns;
+
+	if (began_ns != thread->call_ns)
+		thread->call_seen_ns = 0;
+	else
+		thread->call_seen_ns += since_ns < KVPULL_DEVICE_LOOK_NS ?
+						since_ns :
+						KVPULL_DEVICE_LOOK_NS;
+	thread->call_ns = began_ns;
+	thread->looked_ns = now_ns;
+	return began_ns ? thread->call_seen_ns : 0;
+}
+
 /* The thread never comes back from such a call: its state is the owner's. */
 static void hang_look(struct kvpull_device_thread *thread, uint64_t now_ns)
 {
-	if (thread->is_abandoned || now_ns < KVPULL_DEVICE_HANG_NS ||
-	    !kvpull_device_gate_abandon(&thread->feed.gate,
-					now_ns - KVPULL_DEVICE_HANG_NS))
+	if (thread->is_abandoned ||
+	    call_seen_ns(thread, now_ns) < KVPULL_DEVICE_HANG_NS ||
+	    !kvpull_device_gate_abandon(&thread->feed.gate, thread->call_ns))
 		return;
 	thread->is_abandoned = 1;
 	if (!thread->feed.is_lost)

@@ -74,6 +74,18 @@ void steps(void)
 		assert_true(left--);
 }
 
+void steps_for(uint64_t ns)
+{
+	while (ns) {
+		const uint64_t part_ns =
+			ns < KVPULL_NS_PER_S ? ns : KVPULL_NS_PER_S;
+
+		feeds.now_ns += part_ns;
+		ns -= part_ns;
+		steps();
+	}
+}
+
 void all_reached(void)
 {
 	do {

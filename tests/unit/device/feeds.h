@@ -41,6 +41,8 @@ struct kvpull_device_job *job_order(uint32_t index, uint32_t mapping,
 /* Steps, as long as something is done; until all that is ordered has ended. */
 void steps(void);
 void all_reached(void);
+/* The same, a second at most after the other, until so much time went by. */
+void steps_for(uint64_t ns);
 
 /* The next end, which is of that kind and code; KVPULL_NONE: there is none. */
 uint32_t end_take(enum kvpull_device_kind kind, int code);

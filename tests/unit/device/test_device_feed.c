@@ -504,21 +504,34 @@ UNIT_TEST(slice_that_hangs_keeps_its_job_and_ends_the_others)
 	(void)job_order(0, 0, 2, MIB);
 	steps();
 	(void)job_order(1, 0, 1, MIB);
-	feeds.now_ns += KVPULL_DEVICE_HANG_NS - 1;
-	steps();
+	steps_for(KVPULL_DEVICE_HANG_NS - 1);
 	assert_true(no_end());
-	feeds.now_ns++;
-	steps();
+	steps_for(1);
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, KVPULL_EDEVICE), 1);
 	assert_true(no_end());
 	assert_int_equal(errors_logged(), 1);
-	feeds.now_ns += KVPULL_DEVICE_HANG_NS;
-	steps();
+	steps_for(KVPULL_DEVICE_HANG_NS);
 	assert_int_equal(errors_logged(), 1);
 	/* The copy has landed after all: blocks are not kept for ever. */
 	table_reach_all();
 	steps();
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, KVPULL_EDEVICE), 0);
+	feed_lost();
+}
+
+/* The device may have been stopped, too: a machine that was paused. */
+UNIT_TEST(time_in_which_nobody_looked_is_no_hang)
+{
+	assert_int_equal(feed_begin(MIB), 0);
+	mapped(0, 4096 * MIB);
+	(void)job_order(0, 0, 1, MIB);
+	steps();
+	feeds.now_ns += 100 * KVPULL_DEVICE_HANG_NS;
+	steps();
+	steps_for(KVPULL_DEVICE_HANG_NS - KVPULL_DEVICE_LOOK_NS - 1);
+	assert_int_equal(errors_logged(), 0);
+	steps_for(1);
+	assert_int_equal(errors_logged(), 1);
 	feed_lost();
 }
 
@@ -531,15 +544,12 @@ UNIT_TEST(slice_that_waits_for_the_engine_does_not_hang)
 	job_order(0, 0, 1, MIB)->after = table_mark();
 	mark->recorded = UINT64_MAX;
 	steps();
-	feeds.now_ns += KVPULL_DEVICE_HANG_NS;
-	steps();
+	steps_for(KVPULL_DEVICE_HANG_NS);
 	/* Reached: from here on the time is the device's. */
 	mark->recorded = 0;
-	feeds.now_ns += KVPULL_DEVICE_HANG_NS - 1;
-	steps();
+	steps_for(KVPULL_DEVICE_HANG_NS - 1);
 	assert_int_equal(errors_logged(), 0);
-	feeds.now_ns++;
-	steps();
+	steps_for(1);
 	assert_int_equal(errors_logged(), 1);
 	feed_lost();
 }

@@ -64,8 +64,20 @@ static int thread_open(int index)
 	return kvpull_device_thread_open(&world.thread, &params, &lines_log);
 }
 
+/* 1: a call hangs, and each look is a second after the one before. */
+static _Atomic uint32_t is_hanging;
+
+static uint64_t look_ns(void)
+{
+	if (atomic_load_explicit(&is_hanging, memory_order_relaxed))
+		(void)atomic_fetch_add_explicit(&later_ns, KVPULL_NS_PER_S,
+						memory_order_relaxed);
+	return kvpull_clock_ns();
+}
+
 static void begin(void)
 {
+	atomic_store_explicit(&is_hanging, 0, memory_order_relaxed);
 	table_clear();
 	memset(&world, 0, sizeof(world));
 	lines_forget();
@@ -87,8 +99,7 @@ static struct kvpull_device_end end_await(void)
 {
 	struct kvpull_device_end next;
 
-	while (!kvpull_device_thread_poll(world.thread, &next, 1,
-					  kvpull_clock_ns()))
+	while (!kvpull_device_thread_poll(world.thread, &next, 1, look_ns()))
 		(void)sched_yield();
 	return next;
 }
@@ -97,8 +108,7 @@ static int no_end(void)
 {
 	struct kvpull_device_end next;
 
-	return !kvpull_device_thread_poll(world.thread, &next, 1,
-					  kvpull_clock_ns());
+	return !kvpull_device_thread_poll(world.thread, &next, 1, look_ns());
 }
 
 static void mapping_order(uint32_t mapping)
@@ -137,6 +147,7 @@ static void queued_await(uint64_t entries)
 
 static void time_passes(void)
 {
+	atomic_store_explicit(&is_hanging, 1, memory_order_relaxed);
 	(void)atomic_fetch_add_explicit(&later_ns, HANG_NS,
 					memory_order_relaxed);
 }
@@ -395,23 +406,80 @@ static void others_end(uint32_t others)
 	assert_int_equal(lines.counts[KVPULL_LOG_ERROR], 1);
 }
 
-static void time_passes_nearly(void)
+static void hang_said(void)
 {
-	(void)atomic_fetch_add_explicit(
-		&later_ns, HANG_NS - 3 * KVPULL_NS_PER_S, memory_order_relaxed);
 	atomic_store_explicit(&hangs, 1, memory_order_relaxed);
+}
+
+static void hang_await(void)
+{
+	while (!atomic_load_explicit(&hangs, memory_order_relaxed))
+		(void)sched_yield();
+	atomic_store_explicit(&hangs, 0, memory_order_relaxed);
+}
+
+/* An import's call has begun, and does not return yet. */
+static void import_hangs(uint32_t how)
+{
+	hang(TABLE_IMPORT, how);
+	table.hanging = hang_said;
+	atomic_store_explicit(&hangs, 0, memory_order_relaxed);
+	mapping_order(0);
+	hang_await();
+}
+
+static void looks_pass(uint32_t looks)
+{
+	atomic_store_explicit(&is_hanging, 1, memory_order_relaxed);
+	for (; looks; looks--)
+		assert_true(no_end());
+	atomic_store_explicit(&is_hanging, 0, memory_order_relaxed);
 }
 
 UNIT_TEST(call_of_eight_seconds_is_waited_for)
 {
 	begin();
-	hang(TABLE_IMPORT, TABLE_HANGS_SHORTLY);
-	table.hanging = time_passes_nearly;
+	import_hangs(TABLE_HANGS_SHORTLY);
+	looks_pass(8);
+	hang_end(TABLE_IMPORT);
+	assert_int_equal(end_await().code, 0);
+	assert_int_equal(lines.counts[KVPULL_LOG_ERROR], 0);
+	assert_int_equal(end(), 0);
+}
+
+/* A copy hangs right behind an import that did, and nobody looked between them. */
+UNIT_TEST(each_call_has_its_own_time)
+{
+	begin();
+	hang(TABLE_COPY, TABLE_HANGS_SHORTLY);
+	import_hangs(TABLE_HANGS_SHORTLY);
+	(void)job_order(0, 1);
+	looks_pass(6);
 	atomic_store_explicit(&hangs, 0, memory_order_relaxed);
-	mapping_order(0);
-	while (!atomic_load_explicit(&hangs, memory_order_relaxed))
-		(void)sched_yield();
-	assert_true(no_end());
+	hang_end(TABLE_IMPORT);
+	hang_await();
+	assert_int_equal(end_await().kind, KVPULL_DEVICE_IMPORT);
+	looks_pass(6);
+	hang_end(TABLE_COPY);
+	queued_await(2);
+	table_reach_all();
+	assert_int_equal(end_await().code, 0);
+	assert_int_equal(lines.counts[KVPULL_LOG_ERROR], 0);
+	assert_int_equal(end(), 0);
+}
+
+/* A process that was stopped finds its driver's call as far as it was before. */
+UNIT_TEST(time_in_which_nobody_polled_is_not_the_calls)
+{
+	uint32_t stops;
+
+	begin();
+	import_hangs(TABLE_HANGS_SHORTLY);
+	for (stops = 0; stops < 5; stops++) {
+		time_passes();
+		atomic_store_explicit(&is_hanging, 0, memory_order_relaxed);
+		assert_true(no_end());
+	}
 	hang_end(TABLE_IMPORT);
 	assert_int_equal(end_await().code, 0);
 	assert_int_equal(lines.counts[KVPULL_LOG_ERROR], 0);
@@ -502,23 +570,13 @@ UNIT_TEST(unmap_that_hangs_ends_with_the_device)
 	assert_int_equal(end(), 1);
 }
 
-static void hang_said(void)
-{
-	atomic_store_explicit(&hangs, 1, memory_order_relaxed);
-}
-
 /* Time stands still here: close() gives a call up before it counts as a hang. */
 UNIT_TEST(close_gives_up_a_call_that_hangs)
 {
 	uint64_t began_ns;
 
 	begin();
-	hang(TABLE_IMPORT, TABLE_HANGS_FOR_EVER);
-	table.hanging = hang_said;
-	atomic_store_explicit(&hangs, 0, memory_order_relaxed);
-	mapping_order(0);
-	while (!atomic_load_explicit(&hangs, memory_order_relaxed))
-		(void)sched_yield();
+	import_hangs(TABLE_HANGS_FOR_EVER);
 	began_ns = kvpull_clock_ns();
 	assert_int_equal(end(), 1);
 	assert_in_range(kvpull_clock_ns() - began_ns, CLOSE_NS,
