@@ -125,6 +125,12 @@ static void overwrite(struct engine *engine, const uint32_t *ids, uint32_t mode)
 			engine_block_fill(engine, 0, ids[index], 0xbad);
 }
 
+static void must_step(const char *side, int code)
+{
+	if (code)
+		scenario_fail("%s: step: %d", side, code);
+}
+
 static uint32_t hold_ms(void)
 {
 	return is_slow ? REMOTE_HOLD_MS : HOLD_MS;
@@ -315,8 +321,7 @@ static void producer_turn(struct producer *producer, uint64_t *seed)
 	for (made = 0; made < 2; made++)
 		if (hold_make(producer, *seed))
 			*seed += 1000003;
-	if (engine_step(&producer->engine))
-		scenario_fail("P: step");
+	must_step("P", engine_step(&producer->engine));
 	while (engine_event(&producer->engine, &event))
 		hold_ended(producer, event.key);
 	if (producer->setup->mode == F7_THREAD)
@@ -550,12 +555,10 @@ static void consumer_try(struct consumer *consumer, const struct ticket *ticket,
 	f7_gpu_queue(setup, engine, ids, count);
 	if (pull_command(consumer, ticket, key, ids))
 		scenario_fail("D: the pull is not taken");
-	if (f7_gpu_step(setup, engine))
-		scenario_fail("D: step");
+	must_step("D", f7_gpu_step(setup, engine));
 	while (!engine_event(engine, &event)) {
 		let_run();
-		if (engine_step(engine))
-			scenario_fail("D: step");
+		must_step("D", engine_step(engine));
 	}
 	if (event.key != key)
 		scenario_fail("D: another request ended");
@@ -590,8 +593,8 @@ static void consumer_main(const struct scenario *scenario, struct arena *arena,
 			consumer_try(&consumer, ticket, setup);
 			ticket_done(arena);
 			tune(&consumer);
-		} else if (engine_step(&consumer.engine)) {
-			scenario_fail("D: step");
+		} else {
+			must_step("D", engine_step(&consumer.engine));
 		}
 	}
 	if (consumer.engine.double_reports)
