@@ -46,6 +46,19 @@ int kvpull_cuda_error(int code, enum kvpull_cuda_scope scope)
 	return code == GPU_EOUT_OF_MEMORY ? KVPULL_ENOMEM : KVPULL_EUNSUPPORTED;
 }
 
+/* What to do where a peer's memory cannot be mapped; "": the code does not say. */
+static const char *peer_advice(int code)
+{
+	switch (code) {
+	case GPU_EINVALID_DEVICE:
+		return ": the peer's GPU is not visible in this container: show both GPUs to both";
+	case GPU_EPEER_ACCESS_UNSUPPORTED:
+		return ": this GPU does not reach the peer's: see nvidia-smi topo -p2p r";
+	default:
+		return "";
+	}
+}
+
 int kvpull_cuda_check(struct kvpull_cuda *cuda, const char *call, int code,
 		      enum kvpull_cuda_scope scope)
 {
@@ -54,9 +67,10 @@ int kvpull_cuda_check(struct kvpull_cuda *cuda, const char *call, int code,
 	if (!error)
 		return 0;
 	if (error != KVPULL_EDEVICE) {
-		kvpull_warn(cuda->device.log, "cuda: device %d: %s: %d %s",
+		kvpull_warn(cuda->device.log, "cuda: device %d: %s: %d %s%s",
 			    cuda->index, call, code,
-			    kvpull_cuda_code_name(&cuda->calls, code));
+			    kvpull_cuda_code_name(&cuda->calls, code),
+			    scope == KVPULL_CUDA_PEER ? peer_advice(code) : "");
 		return error;
 	}
 	/* Two threads may meet it at once: one says so. */

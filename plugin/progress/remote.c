@@ -362,6 +362,10 @@ static void failed(struct kvpull_progress *progress,
 		else
 			remote->fault_life = remote->life;
 	}
+	if (code == KVPULL_EROUTE &&
+	    kvpull_serve_has_devices(&progress->facts->serve))
+		remote->peer.why =
+			"refused: the memory of its device cannot be mapped here: see the log";
 	if (remote->peer.state == KVPULL_PEER_GONE)
 		given_up(progress, remote);
 	else

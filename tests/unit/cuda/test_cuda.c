@@ -362,6 +362,44 @@ static void false_claims(void)
 	world_close();
 }
 
+static void unreachable(void)
+{
+	struct kvpull_device_memory foreign;
+	struct kvpull_device_memory own;
+	int fd;
+
+	world_open();
+	own = memory_of(BYTES);
+	MUST(!world.ops->export_fd(world.device, &own, &fd));
+	MUST(world.ops->import_fd(world.device, fd, BYTES, world.device->uuid,
+				  &foreign) == KVPULL_EROUTE);
+	MUST(lines.bad_count == 1 && strstr(lines.bad, getenv("WANTED")));
+	(void)close(fd);
+	world.ops->unmap(world.device, &own);
+	world_close();
+}
+
+static int end_of_refused(const char *refusal, const char *wanted)
+{
+	int status;
+
+	(void)setenv("FAKE_CUDA_REFUSE", refusal, 1);
+	(void)setenv("WANTED", wanted, 1);
+	status = end_of(unreachable);
+	(void)unsetenv("FAKE_CUDA_REFUSE");
+	return status;
+}
+
+UNIT_TEST(gpu_that_cannot_be_reached_is_told_with_what_to_do)
+{
+	assert_int_equal(end_of_refused("cuMemImportFromShareableHandle 101",
+					": show both GPUs to both"),
+			 0);
+	assert_int_equal(end_of_refused("cuMemImportFromShareableHandle 217",
+					": see nvidia-smi topo -p2p r"),
+			 0);
+}
+
 UNIT_TEST(false_claims_of_a_peer_are_refused)
 {
 	assert_int_equal(end_of(false_claims), 0);

@@ -8,7 +8,6 @@
 #include "tests/lib/unit.h"
 
 #define NOT_REACHED 42
-#define PEER_ACCESS_UNSUPPORTED 217 /* a code that nothing here names */
 
 static int part_copied(struct kvpull_device_event *event,
 		       const struct kvpull_device_memory *own,
@@ -198,7 +197,7 @@ UNIT_TEST(each_call_that_is_refused_leaves_nothing)
 	static const int codes[] = {
 		GPU_EINVALID_VALUE,   GPU_EOUT_OF_MEMORY,
 		GPU_EDEINITIALIZED,   GPU_EINVALID_DEVICE,
-		GPU_EINVALID_CONTEXT, PEER_ACCESS_UNSUPPORTED,
+		GPU_EINVALID_CONTEXT, GPU_EPEER_ACCESS_UNSUPPORTED,
 		GPU_EILLEGAL_ADDRESS, GPU_ENOT_PERMITTED,
 		GPU_ENOT_SUPPORTED,
 	};

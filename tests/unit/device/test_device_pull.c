@@ -485,6 +485,8 @@ UNIT_TEST(peer_that_ends_leaves_no_mapping)
 
 static void import_refused(void)
 {
+	struct kvpull_peer_info peer;
+
 	refused_by_driver("cuMemImportFromShareableHandle 101");
 	engines_open(AUTO);
 	begin(1);
@@ -492,9 +494,13 @@ static void import_refused(void)
 	MUST(pull_end() == KVPULL_POLL_FAILED);
 	MUST(d.reason == KVPULL_EROUTE);
 	MUST(lines_said("cuMemImportFromShareableHandle: 101"));
+	MUST(lines_said(
+		"not visible in this container: show both GPUs to both"));
 	/* P's memory would be refused again: P is not called again. */
 	MUST(said_in_time("is given up: EROUTE"));
 	MUST(worker_counts(worker_ops, d.worker).peer_connects == 1);
+	MUST(worker_ops->peers(d.worker, &peer, 1, sizeof(peer)) == 1);
+	MUST(strstr(peer.why, "refused: the memory of its device"));
 	engines_close();
 }
 
