@@ -105,10 +105,12 @@ def complete(url: str, prompt: list[int], **more: Any) -> list[list[int]]:
     return tokens(answer)
 
 
-def begin(port: int, prompt: list[int], **more: Any) -> socket.socket:
-    """Send a request to a port of 127.0.0.1; return its connection."""
+def begin(
+    port: int, prompt: list[int], host: str = "127.0.0.1", **more: Any
+) -> socket.socket:
+    """Send a request to a port of this machine; return its connection."""
     body = json.dumps(completion(prompt, **more)).encode()
-    made = socket.create_connection(("127.0.0.1", port), CALL_S)
+    made = socket.create_connection((host, port), CALL_S)
     made.sendall(
         b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
         b"Content-Type: application/json\r\n"
@@ -267,15 +269,15 @@ class Engine:
         address: tuple[str, int] | None = None,
     ) -> None:
         self.name = name
-        host, self.port = address or ("127.0.0.1", free_port())
-        self.url = f"http://{host}:{self.port}"
+        self.host, self.port = address or ("127.0.0.1", free_port())
+        self.url = f"http://{self.host}:{self.port}"
         self.log = folder / f"{name}.log"
         self.events = ""  # where it publishes what becomes of blocks
         self._environment = environment or {}
         self._server = server  # None: the nursery's
         self._command = [
             "--model", str(model), "--served-model-name", "tiny",
-            "--host", host, "--port", str(self.port),
+            "--host", self.host, "--port", str(self.port),
             "--dtype", "float32", "--enforce-eager",
             "--block-size", "32", "--max-model-len", "4096",
             "--num-gpu-blocks-override", "1024",
@@ -435,18 +437,18 @@ class Engine:
 
     def leave(self, prompt: list[int], delay_s: float, **more: Any) -> None:
         """Send a request and disconnect after a while."""
-        with begin(self.port, prompt, **more):
+        with begin(self.port, prompt, self.host, **more):
             time.sleep(delay_s)
 
     def leave_answered(self, prompt: list[int], **more: Any) -> None:
         """Send a request and disconnect when its answer is there, unread."""
-        with begin(self.port, prompt, **more) as made:
+        with begin(self.port, prompt, self.host, **more) as made:
             found, _, _ = select.select([made], [], [], CALL_S)
             assert found, "no answer"
 
     def stream(self, prompt: list[int], **more: Any) -> socket.socket:
         """Begin a stream of tokens; closing the connection ends it."""
-        return begin(self.port, prompt, stream=True, **more)
+        return begin(self.port, prompt, self.host, stream=True, **more)
 
     def reset_prefix_cache(self) -> None:
         """Forget cached prefixes."""

@@ -28,10 +28,13 @@ rm -rf "$FABRIC_ENGINE"
 mkdir -p "$FABRIC_ENGINE/cache"
 "$FABRIC_PYTHON" "$here/model.py" "$FABRIC_ENGINE/model" 1
 "$FABRIC_PYTHON" "$here/model.py" "$FABRIC_ENGINE/other" 2
+"$FABRIC_PYTHON" "$here/model.py" "$FABRIC_ENGINE/states" 1 states
 # vLLM starts a second Python to look at a model's class, and keeps the answer.
-VLLM_CACHE_ROOT=$FABRIC_ENGINE/cache "$FABRIC_PYTHON" "$here/modelinfo.py" \
-	"$FABRIC_ENGINE/model" >"$FABRIC_ENGINE/modelinfo.log" 2>&1 || {
-	tail -20 "$FABRIC_ENGINE/modelinfo.log"
-	exit 1
-}
+for model in model states; do
+	VLLM_CACHE_ROOT=$FABRIC_ENGINE/cache "$FABRIC_PYTHON" "$here/modelinfo.py" \
+		"$FABRIC_ENGINE/$model" >"$FABRIC_ENGINE/modelinfo.log" 2>&1 || {
+		tail -20 "$FABRIC_ENGINE/modelinfo.log"
+		exit 1
+	}
+done
 exec "$here/../fabric/run.sh" --engines "$build" "$@" 9>&-

@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine import Engine, complete, is_well, kvpull_config, wait_for
+from engine import Engine, begin, complete, is_well, kvpull_config, wait_for
+from judged import NEAR, TWICE, asked_of, pulled, verdicts
 from world import Delta, World, pulled_bytes
 
 PORT = 8100
@@ -32,6 +33,7 @@ CLIENTS, PROMPTS, ANSWERS = 4, 12, 120
 ANSWERS_S = 300.0
 PULL = {"route": "verbs", "verbs_ack_timeout": 16, "lease_ms": 6000}
 CUT_S = 3.0
+STATES = ["--dtype", "bfloat16", "--enable-prefix-caching"]
 
 
 @dataclass
@@ -42,7 +44,10 @@ class Scenario:
     both: dict[str, Any] = field(default_factory=dict)
     p: dict[str, Any] = field(default_factory=dict)
     d: dict[str, Any] = field(default_factory=dict)
-    p_model: str = "model"
+    model: str = "model"
+    p_model: str = ""  # where P has another one
+    d_module: str = ""  # of D's connector, where it is not the package's
+    both_options: list[str] = field(default_factory=list)
     p_options: list[str] = field(default_factory=list)
     d_options: list[str] = field(default_factory=list)
     d_environment: dict[str, str] = field(default_factory=dict)
@@ -97,7 +102,9 @@ def engine(
         "kv_producer" if is_p else "kv_consumer",
         {**PULL, **scenario.both, **(scenario.p if is_p else scenario.d)},
     )
-    model = scenario.p_model if is_p else "model"
+    if scenario.d_module and not is_p:
+        config["kv_connector_module_path"] = scenario.d_module
+    model = (is_p and scenario.p_model) or scenario.model
     return made(
         name,
         share,
@@ -107,6 +114,7 @@ def engine(
             "--num-gpu-blocks-override", "256",
             # A worker needs this time to close before it is killed.
             "--shutdown-timeout", "15",
+            *scenario.both_options,
             *(scenario.p_options if is_p else scenario.d_options),
         ],
         {
@@ -151,8 +159,49 @@ def tokens_equal(guest: Guest) -> None:
     read_bytes_are(guest, guest.d.counter("worker_bytes_pulled"))
 
 
-def read_bytes_are(guest: Guest, count: float) -> None:
-    """End D; assert that it has read so many bytes, by RDMA alone."""
+def states_equal(guest: Guest) -> None:
+    """Recurrent states beside attention, by READs: lengths, siblings, aborts.
+
+    Zeroed behind the pull they give other tokens.
+    """
+    guest.near = NEAR
+    for length in (7, 289, 1000):
+        prompt, right = asked_of(guest, length)
+        at_d = Delta(guest.d)
+        found = pulled(guest, prompt)
+        assert found == right, f"{length}: {found}, {right}"
+        twice = pulled(guest, prompt, **TWICE)
+        guest.settled()
+        at_d.check(worker_pulls_done=3, worker_pulls_failed=0)
+        counts = verdicts(guest, [(prompt, right)], twice)
+        assert not counts["wrong"], counts
+        found = pulled(guest, prompt, fault="states zeroed")
+        assert found != right, f"{length}: zeroed states give these tokens, too"
+        guest.say(f"{length} tokens: equal, zeroed: other ones")
+    states_aborted(guest)
+    # What was read of the pull that was left is in no counter.
+    count = guest.d.counter("worker_bytes_pulled")
+    read = bytes_read(guest)
+    assert read >= count > 0, f"{read} bytes read, {count:.0f} pulled"
+
+
+def states_aborted(guest: Guest) -> None:
+    """A client leaves D in mid-pull: P's hold ends, and the next is right."""
+    prompt, right = asked_of(guest, 1000)
+    params, before = guest.prefill(prompt), guest.claims()
+    at_p = Delta(guest.p)
+    guest.suffer("slow")
+    with begin(guest.d.port, prompt, guest.d.host, kv_transfer_params=params):
+        guest.claimed(before)
+    guest.suffer("heal")
+    guest.settled(3 * LEASE_S)
+    at_p.check(worker_holds_released=1, worker_holds_expired=0)
+    assert pulled(guest, prompt) == right
+    guest.say("left in mid-pull: released")
+
+
+def bytes_read(guest: Guest) -> int:
+    """End D; return how many bytes it has read by RDMA."""
     guest.d.stop()
     said = re.findall(
         r"verbs: read (\d+) bytes by (\d+) work requests, (\d+) doorbells",
@@ -161,8 +210,14 @@ def read_bytes_are(guest: Guest, count: float) -> None:
     read, requests, doorbells = (
         sum(int(line[column]) for line in said) for column in range(3)
     )
-    assert read == count > 0, f"{read} bytes read, {count:.0f} pulled"
     guest.say(f"{read} bytes, {requests} READs, {doorbells} doorbells")
+    return read
+
+
+def read_bytes_are(guest: Guest, count: float) -> None:
+    """End D; assert that it has read so many bytes, by RDMA alone."""
+    read = bytes_read(guest)
+    assert read == count > 0, f"{read} bytes read, {count:.0f} pulled"
 
 
 def rails_and_auto(guest: Guest) -> None:
@@ -367,6 +422,10 @@ KEYS = {"key_file": "/tmp/key"}
 ANYBODY = {"weights": "w", "model": "m"}
 SCENARIOS = {
     "tokens": Scenario(tokens_equal, both=KEYS),
+    "states": Scenario(
+        states_equal, model="states", d_module="spoiled",
+        both_options=STATES,
+    ),
     "rails": Scenario(rails_and_auto, both={"route": "auto"}),
     "other_weights": Scenario(other_weights, both=ANYBODY, p_model="other"),
     "identity": Scenario(refused, p_model="other"),
