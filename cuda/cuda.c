@@ -103,6 +103,20 @@ static int nics_ask(struct kvpull_cuda *cuda)
 	return code;
 }
 
+/* In the small letters of the kernel's files. */
+static int pci_ask(struct kvpull_cuda *cuda)
+{
+	char *at = cuda->device.pci;
+	const int code = cuda->calls.cuDeviceGetPCIBusId(
+		at, sizeof(cuda->device.pci), cuda->index);
+
+	for (; !code && *at; at++)
+		if (*at >= 'A' && *at <= 'F')
+			*at = (char)(*at - 'A' + 'a');
+	return kvpull_cuda_check(cuda, "cuDeviceGetPCIBusId", code,
+				 KVPULL_CUDA_CALL);
+}
+
 static int device_find(struct kvpull_cuda *cuda, int index)
 {
 	int code = cuda->calls.cuDeviceGet(&cuda->index, index);
@@ -117,6 +131,8 @@ static int device_find(struct kvpull_cuda *cuda, int index)
 				 KVPULL_CUDA_CALL);
 	if (!code)
 		code = sharing_ask(cuda);
+	if (!code)
+		code = pci_ask(cuda);
 	return code ? code : nics_ask(cuda);
 }
 

@@ -134,6 +134,7 @@ struct gpu_function;
 	X(cuGetErrorName, 6000, (int code, const char **name))                 \
 	X(cuDeviceGet, 2000, (int *device, int ordinal))                       \
 	X(cuDeviceGetUuid, 11040, (void *uuid, int device))                    \
+	X(cuDeviceGetPCIBusId, 4010, (char *text, int bytes, int device))      \
 	X(cuDeviceGetAttribute, 2000, (int *value, int attribute, int device)) \
 	X(cuDevicePrimaryCtxRetain, 7000,                                      \
 	  (struct gpu_context * *context, int device))                         \

@@ -44,9 +44,11 @@ struct kvpull_verbs_params {
 	/* The thread that calls the driver of the GPU whose memory is served. */
 	struct kvpull_device_thread *gpu; /* none */
 	uint32_t device_flush;            /* enum kvpull_device_flush */
-	struct kvpull_give_sink given;    /* nobody; tickets of any caller */
-	uint64_t connect_ns; /* 5 s; handshake must end within this */
-	uint64_t flush_ns;   /* 100 ms; a cancelled read's last chance */
+	/* Where that GPU is on the PCI bus; NULL, "": not known. */
+	const char *gpu_pci;
+	struct kvpull_give_sink given; /* nobody; tickets of any caller */
+	uint64_t connect_ns;           /* 5 s; handshake must end within this */
+	uint64_t flush_ns; /* 100 ms; a cancelled read's last chance */
 };
 
 #define KVPULL_VERBS_NAMES_BYTES 512u /* of a list of devices or addresses */

@@ -14,6 +14,10 @@ static enum kvpull_verbs_respect compare(const struct kvpull_verbs_port *one,
 		*is_better = one->link_mbps > other->link_mbps;
 		return KVPULL_VERBS_BY_SPEED;
 	}
+	if (one->bridges != other->bridges) {
+		*is_better = one->bridges > other->bridges;
+		return KVPULL_VERBS_BY_BRIDGES;
+	}
 	*is_better = one->distance < other->distance;
 	return one->distance != other->distance ? KVPULL_VERBS_BY_NEARNESS :
 						  KVPULL_VERBS_EQUAL;

@@ -2,7 +2,7 @@
 /*
  * The best of several ports: RoCE v2 with an IPv4 address, RoCE v2 with a
  * routable IPv6 address, InfiniBand, link-local last; then the faster link, then
- * a near one. Equal ones are shared out: each worker of the node
+ * the one below most of the GPU's PCI bridges, then a near one. Equal ones are shared out: each worker of the node
  * begins with another one, by its turn. Pure.
  */
 #ifndef KVPULL_VERBS_PICK_H
@@ -19,6 +19,7 @@ struct kvpull_verbs_port {
 	uint32_t port;
 	uint32_t gid_index;
 	enum kvpull_gid_rank rank;
+	uint32_t bridges; /* that the GPU is below, too; 0 without a GPU */
 	/* From memory or, where its node is not known, from the process's CPUs. */
 	uint32_t distance;
 	uint32_t link_mbps;
@@ -30,6 +31,7 @@ struct kvpull_verbs_port {
 enum kvpull_verbs_respect {
 	KVPULL_VERBS_BY_KIND = 0,
 	KVPULL_VERBS_BY_SPEED,
+	KVPULL_VERBS_BY_BRIDGES,
 	KVPULL_VERBS_BY_NEARNESS,
 	KVPULL_VERBS_EQUAL
 };

@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 /*
  * "800 Gb/sec (4X XDR)" in Mb/s; 0: no rate. In libibverbs a speed has eight
@@ -38,6 +39,23 @@ static inline int kvpull_place_is_among(const char *list, const cpu_set_t *cpus)
 		list = *end == ',' ? end + 1 : "";
 	}
 	return 0;
+}
+
+/*
+ * Of two links into the kernel's tree of devices: the PCI bridges, the host's among
+ * them, that both are below; 0: none.
+ */
+static inline uint32_t kvpull_place_bridges(const char *one, const char *other)
+{
+	static const char root[] = "devices/pci";
+	uint32_t count = 0;
+
+	one = strstr(one, root);
+	other = strstr(other, root);
+	for (; one && other && *one && *one == *other; one++, other++)
+		count += *one == '/';
+	/* The first one is behind "devices". */
+	return count ? count - 1 : 0;
 }
 
 /*

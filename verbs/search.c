@@ -133,6 +133,35 @@ line_read(char line[LINE_BYTES], const char *format, ...)
 	kvpull_text_read(path, line, LINE_BYTES);
 }
 
+/* A link of the kernel's; "" where there is none. */
+__attribute__((format(printf, 2, 3))) static void
+link_read(char link[LINE_BYTES], const char *format, ...)
+{
+	char path[128];
+	va_list words;
+	ssize_t bytes;
+
+	va_start(words, format);
+	(void)vsnprintf(path, sizeof(path), format, words);
+	va_end(words);
+	bytes = readlink(path, link, LINE_BYTES - 1);
+	link[bytes > 0 ? bytes : 0] = '\0';
+}
+
+/* PCI bridges that the device and the GPU are below. */
+static uint32_t bridges_of(const struct kvpull_verbs_params *params,
+			   const char *name)
+{
+	char device[LINE_BYTES];
+	char gpu[LINE_BYTES];
+
+	if (!given(params->gpu_pci))
+		return 0;
+	link_read(device, "/sys/class/infiniband/%s", name);
+	link_read(gpu, "/sys/bus/pci/devices/%s", params->gpu_pci);
+	return kvpull_place_bridges(device, gpu);
+}
+
 /* Node of a device's memory bus; -1: this machine has no nodes. */
 static int32_t node_of(const char *name)
 {
@@ -357,6 +386,7 @@ static void device_look(struct search *search, struct ibv_context *context)
 	}
 	if (seek->fabric->ibv.query_device(context, &attr))
 		return;
+	empty.bridges = bridges_of(seek->params, name);
 	empty.distance = distance_of(seek->params, node_of(name));
 	for (port = 1; port <= attr.phys_port_cnt; port++) {
 		struct kvpull_verbs_port found = empty;
@@ -374,6 +404,19 @@ static int is_narrowed(const struct search *search)
 	       search->seek->params->port || search->seek->params->gid_index;
 }
 
+static void gpu_print(const struct search *search,
+		      const struct kvpull_verbs_port *port, struct text *why)
+{
+	const char *gpu = search->seek->params->gpu_pci;
+
+	if (port->bridges)
+		text_add(why, " for the GPU at %s: PCI bridges of both: %u",
+			 gpu, port->bridges);
+	else if (given(gpu))
+		text_add(why, "; no PCI bridge is that of the GPU at %s, too",
+			 gpu);
+}
+
 static void why_print(const struct search *search,
 		      const struct kvpull_verbs_choice *choice,
 		      struct text *why)
@@ -381,6 +424,7 @@ static void why_print(const struct search *search,
 	static const char *const respects[] = {
 		[KVPULL_VERBS_BY_KIND] = "the best kind of address of",
 		[KVPULL_VERBS_BY_SPEED] = "the fastest of",
+		[KVPULL_VERBS_BY_BRIDGES] = "the nearest of",
 		[KVPULL_VERBS_BY_NEARNESS] = "the nearest of",
 	};
 
@@ -393,6 +437,7 @@ static void why_print(const struct search *search,
 	else
 		text_add(why, "%s %u", respects[choice->respect],
 			 choice->free_count);
+	gpu_print(search, choice->port, why);
 	if (search->seek->params->memory_node)
 		text_add(why, " for memory on node %u",
 			 search->seek->params->memory_node - 1);

@@ -35,7 +35,10 @@ static int is_there(struct kvpull_verbs_shared *shared, uint32_t at)
 	return device->gone == KVPULL_VERBS_DEVICE_THERE;
 }
 
-/* The node of memory of the host says which devices are near. */
+/*
+ * The node of memory of the host says which devices are near; of a GPU's memory it
+ * was the GPU.
+ */
 static void rails_move(struct kvpull_verbs_back *back,
 		       const struct kvpull_serve *serve)
 {
@@ -43,6 +46,8 @@ static void rails_move(struct kvpull_verbs_back *back,
 	/* Later it would end what is connected. */
 	if (back->connect->active_count || back->locals.region_count)
 		return;
+	if (!kvpull_serve_has_devices(serve))
+		back->shared->params.gpu_pci = NULL;
 	back->shared->params.memory_node =
 		(uint32_t)(kvpull_verbs_node_of(serve) + 1);
 	kvpull_verbs_back_move(back);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/device_thread.h"
 #include "base/params.h"
 #include "verbs/back.h"
 #include "verbs/check.h"
@@ -586,6 +587,9 @@ int kvpull_verbs_open(const struct kvpull_verbs_params *params,
 	verbs->transport.peer_count_max = params->peers_max;
 	verbs->transport.caller_count_max = kvpull_verbs_callers(params);
 	verbs->shared.params = *params;
+	if (params->gpu)
+		verbs->shared.params.gpu_pci =
+			kvpull_device_thread_device(params->gpu)->pci;
 	verbs->connect.shared = &verbs->shared;
 	verbs->reads.shared = &verbs->shared;
 	verbs->back.shared = &verbs->shared;

@@ -35,6 +35,7 @@
 #include "base/log.h"
 
 #define KVPULL_DEVICE_UUID_BYTES 16u
+#define KVPULL_DEVICE_PCI_BYTES 16u
 /* Pieces of one copy(): a stream of CUDA's holds about twice as many. */
 #define KVPULL_DEVICE_PIECES_MAX 512u
 /* Strips of one gather(), and the rows of all of them. */
@@ -199,7 +200,8 @@ struct kvpull_device {
 	const struct kvpull_log *log;
 	uint64_t granularity;                   /* bytes, as the driver says */
 	uint8_t uuid[KVPULL_DEVICE_UUID_BYTES]; /* the same in each process */
-	uint32_t can_flush;                     /* the driver has flush() */
+	char pci[KVPULL_DEVICE_PCI_BYTES]; /* "0000:3d:00.0"; "": not known */
+	uint32_t can_flush;                /* the driver has flush() */
 	uint32_t has_batch; /* copy() is one call of the driver's, or few */
 	/* The driver says that writes of RDMA devices need no flush. */
 	uint32_t orders_writes;

@@ -284,6 +284,7 @@ one_by_one='--depth 100 --one-by-one --lead 2'
 round=0
 while [ $round -lt "$rounds" ]; do
 	round=$((round + 1))
+	flush_ratio
 	beside 64k 65536 2048 65536 256 33
 	beside 4k 4096 8192 4096 1024 33
 	peer_run ib_read_bw '-e -q 16 -t 1 -n 16' 1048576 4
@@ -327,7 +328,6 @@ while [ $round -lt "$rounds" ]; do
 		read_list
 		pool_probe
 	done
-	flush_ratio
 	pull_reconnect
 	note reconnect_ms "$(milliseconds reconnect_us)"
 done

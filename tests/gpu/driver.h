@@ -12,7 +12,6 @@
 #define GPU_TEST_CALLS(X)                                                      \
 	X(cuDeviceGetCount, 2000, (int *count))                                \
 	X(cuDeviceGetName, 2000, (char *name, int bytes, int device))          \
-	X(cuDeviceGetPCIBusId, 4010, (char *text, int bytes, int device))      \
 	X(cuDeviceTotalMem, 3020, (size_t * bytes, int device))                \
 	X(cuEventSynchronize, 2000, (struct gpu_event * event))                \
 	X(cuEventElapsedTime, 2000,                                            \

@@ -287,7 +287,7 @@ int cuDeviceGetUuid(void *uuid, int device)
 int cuDeviceGetPCIBusId(char *text, int bytes, int device)
 {
 	DEVICE_READY(device);
-	(void)snprintf(text, (size_t)bytes, "0000:00:00.0");
+	(void)snprintf(text, (size_t)bytes, "0000:3D:00.0");
 	return GPU_OK;
 }
 

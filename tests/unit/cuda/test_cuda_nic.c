@@ -107,3 +107,15 @@ UNIT_TEST(driver_without_dmabufs_is_named)
 {
 	assert_int_equal(end_of(no_dmabuf), 0);
 }
+
+static void pci_told(void)
+{
+	world_open();
+	MUST(!strcmp(world.device->pci, "0000:3d:00.0"));
+	world_close();
+}
+
+UNIT_TEST(place_on_the_pci_bus_is_in_the_kernels_small_letters)
+{
+	assert_int_equal(end_of(pci_told), 0);
+}

@@ -47,6 +47,17 @@ UNIT_TEST_WITH(memory_of_a_gpu_is_registered_by_a_dmabuf_and_read, up, down)
 	world_pulls();
 }
 
+/* The port near to the GPU is chosen: test_verbs_topology. */
+UNIT_TEST_WITH(rails_are_chosen_for_the_gpu_of_the_thread, up, down)
+{
+	(void)snprintf(gpu.device.pci, sizeof(gpu.device.pci), "0000:3d:00.0");
+	side_hear(&world.p, KVPULL_LOG_INFO);
+	assert_int_equal(gpu_serve(&world.p), 0);
+	assert_non_null(strstr(
+		lines.all,
+		": the only port; no PCI bridge is that of the GPU at 0000:3d:00.0, too\n"));
+}
+
 /* Regions of one memory share its dmabuf, and close() gives it back. */
 UNIT_TEST_WITH(memory_has_one_dmabuf_that_close_gives_back, up, down)
 {

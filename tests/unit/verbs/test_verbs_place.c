@@ -73,3 +73,33 @@ UNIT_TEST(any_cpu_that_may_be_used_is_near)
 	assert_true(kvpull_place_is_among("32-47", &cpus));
 	assert_false(kvpull_place_is_among("16-31", &cpus));
 }
+
+UNIT_TEST(bridges_that_two_devices_have_in_common_are_counted)
+{
+#define BRIDGE "../../devices/pci0000:3a"
+	static const struct {
+		const char *one, *other;
+		uint32_t count;
+	} rows[] = {
+		{ BRIDGE "/0000:3a:00.0/0000:3b:00.0/infiniband/mlx5_0",
+		  "../" BRIDGE "/0000:3a:00.0/0000:3c:00.0", 2 },
+		{ BRIDGE "/0000:3b:00.0/infiniband/mlx5_0",
+		  BRIDGE "/0000:3c:00.0", 1 },
+		/* Two functions of one device: itself is no bridge. */
+		{ BRIDGE "/0000:3b:00.0", BRIDGE "/0000:3b:00.0", 1 },
+		/* A number that begins alike is another one. */
+		{ BRIDGE "/0000:3b:00.0", BRIDGE "b/0000:3b:00.0", 0 },
+		{ BRIDGE "/0000:3b:00.0",
+		  "../../devices/pci0000:80/0000:81:00.0", 0 },
+		{ "../../devices/virtual/infiniband/rxe0",
+		  "../../devices/virtual/infiniband/rxe0", 0 },
+		{ "", BRIDGE "/0000:3b:00.0", 0 },
+		{ BRIDGE "/0000:3b:00.0", "", 0 },
+	};
+	uint32_t i;
+
+	for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		assert_int_equal(
+			kvpull_place_bridges(rows[i].one, rows[i].other),
+			rows[i].count);
+}

@@ -97,6 +97,23 @@ __attribute__((visibility("default"))) int open(const char *path, int flags,
 	return openat(AT_FDCWD, under, flags, mode);
 }
 
+/* Likewise: a link is a file that says where it leads. */
+__attribute__((visibility("default"))) ssize_t
+readlink(const char *path, char *text, size_t bytes)
+{
+	char under[256];
+	ssize_t used;
+	int fd;
+
+	(void)snprintf(under, sizeof(under), "%s%s.link", root, path);
+	fd = openat(AT_FDCWD, under, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	used = read(fd, text, bytes);
+	(void)close(fd);
+	return used;
+}
+
 /* Likewise. */
 __attribute__((visibility("default"))) int
 sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *cpus)
@@ -144,6 +161,7 @@ struct row {
 	uint32_t rails, port, gid, rank;
 	uint64_t cpus;   /* 0: all */
 	uint32_t memory; /* its node, + 1 */
+	const char *gpu; /* its address on the PCI bus */
 	/* what must come of it */
 	const char *serves; /* NULL: it does not open; "": it waits */
 	int code;
@@ -568,7 +586,100 @@ static const struct row rows[] = {
 			"verbs: rail 0 of 1: " EIGHT(1, 400000) ": the only port that the configuration leaves",
 		},
 	},
+	{
+		.name = "NIC a GPU, below one switch, the sixth GPU",
+		MACHINE(eight_hcas),
+		.gpu = "0000:54:00.0",
+		.serves = "10.4.5.1:7471",
+		.lines = {
+			"verbs: rail 0 of 1: " EIGHT(5, 400000) ": the nearest of 9 for the GPU at 0000:54:00.0: PCI bridges of both: 3",
+		},
+	},
+	{
+		.name = "NIC a GPU, below one switch, the sixth GPU, of the third rank on other CPUs",
+		MACHINE(eight_hcas),
+		.gpu = "0000:54:00.0",
+		.rank = 2,
+		.cpus = 0xf,
+		.serves = "10.4.5.1:7471",
+		.lines = {
+			"verbs: rail 0 of 1: " EIGHT(5, 400000) ": the nearest of 9 for the GPU at 0000:54:00.0: PCI bridges of both: 3",
+		},
+	},
+	{
+		.name = "NIC a GPU, below one switch, the first GPU, two rails",
+		MACHINE(eight_hcas),
+		.gpu = "0000:04:00.0",
+		.rails = 2,
+		.serves = "10.4.0.1:7471,10.4.2.1:7471",
+		.lines = {
+			"verbs: rail 0 of 2: " EIGHT(0, 400000) ": the nearest of 9 for the GPU at 0000:04:00.0: PCI bridges of both: 3",
+			"verbs: rail 1 of 2: " EIGHT(2, 400000) ": for local rank 0 one of 7 equal ports of 9; no PCI bridge is that of the GPU at 0000:04:00.0, too",
+		},
+	},
+	{
+		.name = "NIC a GPU, and a GPU below another switch of the fourth NIC's bridge",
+		MACHINE(eight_hcas),
+		.gpu = "0000:3f:00.0",
+		.serves = "10.4.3.1:7471",
+		.lines = {
+			"verbs: rail 0 of 1: " EIGHT(3, 400000) ": the nearest of 9 for the GPU at 0000:3f:00.0: PCI bridges of both: 1",
+		},
+	},
+	{
+		.name = "NIC a GPU, and a GPU of which the kernel says nothing",
+		MACHINE(eight_hcas),
+		.gpu = "0000:ff:00.0",
+		.rank = 1,
+		.serves = "10.4.1.1:7471",
+		.lines = {
+			"verbs: rail 0 of 1: " EIGHT(1, 400000) ": for local rank 1 one of 8 equal ports of 9; no PCI bridge is that of the GPU at 0000:ff:00.0, too",
+		},
+	},
+	{
+		.name = "NIC a GPU, the GPU of the slow one",
+		MACHINE(eight_hcas),
+		.gpu = "0000:84:00.0",
+		.serves = "10.4.0.1:7471",
+		.lines = {
+			"verbs: rail 0 of 1: " EIGHT(0, 400000) ": for local rank 0 one of 8 equal ports of 9; no PCI bridge is that of the GPU at 0000:84:00.0, too",
+		},
+	},
+	{
+		.name = "NIC a GPU, the sixth GPU, and memory of the host on node 0",
+		MACHINE(eight_hcas),
+		.gpu = "0000:54:00.0",
+		.memory = 1,
+		.serves = "10.4.0.1:7471",
+		.lines = {
+			"verbs: rail 0 of 1: " EIGHT(5, 400000) ": the nearest of 9 for the GPU at 0000:54:00.0: PCI bridges of both: 3",
+			"verbs: rail 0 goes by " EIGHT(0, 400000) " from now on: for local rank 0 one of 4 equal ports of 9 for memory on node 0",
+		},
+	},
 };
+
+/* A switch of the PCI bus with a NIC and a GPU below it, for each bridge of the host. */
+static void eight_links_make(void)
+{
+#define SWITCH "../../devices/pci0000:%u0/0000:%u0:01.0/0000:%u1:00.0/"
+	uint32_t at;
+
+	for (at = 0; at < 9; at++) {
+		char text[128];
+
+		(void)snprintf(text, sizeof(text),
+			       SWITCH
+			       "0000:%u2:00.0/0000:%u3:00.0/infiniband/mlx5_%u",
+			       at, at, at, at, at, at);
+		file_make(text, "/sys/class/infiniband/mlx5_%u.link", at);
+		(void)snprintf(text, sizeof(text),
+			       "../" SWITCH "0000:%u2:01.0/0000:%u4:00.0", at,
+			       at, at, at, at);
+		file_make(text, "/sys/bus/pci/devices/0000:%u4:00.0.link", at);
+	}
+	file_make("../../../devices/pci0000:30/0000:30:02.0/0000:3f:00.0",
+		  "/sys/bus/pci/devices/0000:3f:00.0.link");
+}
 
 /* Two CPUs' worth of NICs at 400 Gb/s, and one for storage. */
 static void eight_files_make(void)
@@ -581,6 +692,7 @@ static void eight_files_make(void)
 		files_of(name, at < 4 ? "0\n" : "1\n", "400 Gb/sec (4X NDR)\n");
 	}
 	files_of("mlx5_8", "0\n", "100 Gb/sec (4X EDR)\n");
+	eight_links_make();
 }
 
 static uint32_t memory_node;
@@ -601,6 +713,7 @@ static void row_open(const struct row *row)
 	world.device_port = row->port;
 	world.gid_index = row->gid;
 	world.local_rank = row->rank;
+	world.gpu_pci = row->gpu;
 	world.listen_port = 7471;
 	side_hear(&world.p, KVPULL_LOG_INFO);
 	memory_node = row->memory;

@@ -135,6 +135,7 @@ struct kvpull_verbs_params world_params(struct world_side *side)
 		.port = world.device_port,
 		.gid_index = world.gid_index,
 		.local_rank = world.local_rank,
+		.gpu_pci = world.gpu_pci,
 		.mr_shift = world.mr_shift,
 		.traffic_class = world.traffic_class,
 		.ack_timeout = world.ack_timeout,

@@ -71,6 +71,7 @@ struct world {
 	uint32_t listen_port;
 	uint32_t device_port, gid_index; /* as in struct kvpull_verbs_params */
 	uint32_t local_rank;
+	const char *gpu_pci;
 	uint32_t mr_shift;
 	uint32_t traffic_class, ack_timeout;
 	uint32_t device_flush;
