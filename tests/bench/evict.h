@@ -33,8 +33,7 @@ static inline void bench_evict(const uint8_t *memory, size_t bytes)
 	for (at = 0; at < bytes; at += BENCH_LINE_BYTES)
 #if defined(__x86_64__)
 		if (bench_has_clflushopt())
-			__asm__ volatile("clflushopt %0" ::"m"(memory[at])
-					 : "memory");
+			__asm__("clflushopt %0" ::"m"(memory[at]) : "memory");
 		else
 			_mm_clflush(memory + at);
 #elif defined(__aarch64__)
