@@ -144,6 +144,11 @@ def groups(smoke: bool, nixl: Path | None) -> list[Group]:
         ("guesses", guesses.guesses, guesses.GUESSES),
         ("states", states.states, states.STATES + state_crowds.CROWDS),
         (
+            "states-uncached",
+            partial(states.states, caching=states.UNCACHED),
+            states.STATES,
+        ),
+        (
             "recurrent",
             states.recurrent,
             states.RECURRENT + state_crowds.CROWDS,

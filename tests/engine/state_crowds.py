@@ -43,7 +43,7 @@ def few_blocks(folder: Path) -> World:
             name, folder, folder / "states",
             kvpull_config(folder, role, {"lease_ms": 30000}),
             [
-                *states.OPTIONS,
+                *states.BFLOAT16, *states.CACHED,
                 "--num-gpu-blocks-override", str(FEW_BLOCKS),
                 "--max-num-seqs", "64",
                 "--scheduling-policy", "priority",

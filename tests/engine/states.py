@@ -17,7 +17,8 @@ from judged import ANSWER, NEAR, TWICE, asked_of, pulled, verdicts
 from scenarios import Scenario
 from world import LEASE_S, SLOTS, Delta, World
 
-OPTIONS = ["--dtype", "bfloat16", "--enable-prefix-caching"]
+BFLOAT16 = ["--dtype", "bfloat16"]
+CACHED, UNCACHED = ["--enable-prefix-caching"], ["--no-enable-prefix-caching"]
 LEASE = {"lease_ms": int(LEASE_S * 1000)}
 LENGTHS = 7, 100, 288, 289, 290, 600, 1200, 1500, 2000
 # Tokens of the prompts that the controls pull.
@@ -49,12 +50,12 @@ def _pair(
     return World(folder, p, d, [spoiler], near=near)
 
 
-def states(folder: Path) -> World:
+def states(folder: Path, caching: list[str] = CACHED) -> World:
     """Return engines with recurrent layers, not started."""
     model.make_states(folder / "states", 1)
     return _pair(folder, "states", {
-        name: [*OPTIONS, "--max-num-batched-tokens", str(tokens_a_step)]
-        for name, tokens_a_step in CHUNKS.items()
+        name: [*BFLOAT16, *caching, "--max-num-batched-tokens", str(chunk)]
+        for name, chunk in CHUNKS.items()
     }, NEAR)  # fmt: skip
 
 
@@ -65,8 +66,7 @@ def recurrent(folder: Path) -> World:
     prefix cache. Without one a request has one slot, whatever its length.
     """
     model.make_recurrent(folder / "recurrent", 1)
-    options = ["--no-enable-prefix-caching"]
-    return _pair(folder, "recurrent", {"p": options, "d": options})
+    return _pair(folder, "recurrent", {"p": UNCACHED, "d": UNCACHED})
 
 
 def states_give_the_same_tokens(world: World) -> None:
