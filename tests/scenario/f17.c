@@ -23,7 +23,7 @@ static struct f7_setup setup_of(const struct scenario *scenario)
 		.tries = scenario->full ? FULL_TRIES : QUICK_TRIES,
 		.limit_ns = (scenario->full ? 1200 : 20 * patience()) *
 			    SCENARIO_NS_PER_S,
-		.gpu = 1,
+		.gpu = F7_GPU_BOTH,
 	};
 }
 

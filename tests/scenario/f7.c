@@ -206,7 +206,12 @@ static void blocks_back(struct producer *producer)
 			ids_count(&producer->engine));
 }
 
-static int engine_start(struct engine *engine, const char *id,
+static int has_gpu(const struct f7_setup *setup, enum f7_gpu side)
+{
+	return setup->gpu == F7_GPU_BOTH || setup->gpu == side;
+}
+
+static int engine_start(struct engine *engine, enum f7_gpu side,
 			const struct scenario *scenario,
 			const struct f7_setup *setup)
 {
@@ -214,7 +219,7 @@ static int engine_start(struct engine *engine, const char *id,
 	const struct engine_params params = {
 		.ops = engine_library(),
 		.config_json = config,
-		.engine_id = id,
+		.engine_id = side == F7_GPU_PRODUCER ? "producer" : "consumer",
 		.shape = { .block_bytes = setup->block_bytes ?
 						  setup->block_bytes :
 						  BLOCK_BYTES,
@@ -224,7 +229,7 @@ static int engine_start(struct engine *engine, const char *id,
 			   .block_tokens = 16,
 			   .has_states = setup->states },
 		.tp_size = 1,
-		.gpu = setup->gpu ? f7_gpu_open(setup) : NULL,
+		.gpu = has_gpu(setup, side) ? f7_gpu_open(setup) : NULL,
 	};
 
 	(void)snprintf(
@@ -340,7 +345,7 @@ static void producer_main(const struct scenario *scenario, struct arena *arena,
 	producer.ids = calloc((size_t)KEYS * IDS, sizeof(uint32_t));
 	producer.scribbler = calloc(1, sizeof(*producer.scribbler));
 	if (!producer.ids || !producer.scribbler ||
-	    engine_start(&producer.engine, "producer", scenario, setup))
+	    engine_start(&producer.engine, F7_GPU_PRODUCER, scenario, setup))
 		scenario_fail("P: open");
 	producer.scribbler->engine = &producer.engine;
 	if (setup->mode == F7_THREAD &&
@@ -359,7 +364,7 @@ static void producer_main(const struct scenario *scenario, struct arena *arena,
 		(void)pthread_join(thread, NULL);
 	engine_blocks_written(&producer.engine);
 	engine_close(&producer.engine);
-	if (setup->gpu)
+	if (has_gpu(setup, F7_GPU_PRODUCER))
 		gpu_close();
 	_exit(0);
 }
@@ -578,11 +583,11 @@ static void consumer_main(const struct scenario *scenario, struct arena *arena,
 	consumer.arena = arena;
 	consumer.random = (uint64_t)engine_now_ns() | 1;
 	consumer.offset_ns = -times() * JITTER_NS;
-	if (setup->gpu) {
+	if (has_gpu(setup, F7_GPU_CONSUMER)) {
 		(void)setenv("FAKE_CUDA_LATE_US", "100", 1);
 		(void)setenv("FAKE_CUDA_INSIDE_US", "100", 1);
 	}
-	if (engine_start(&consumer.engine, "consumer", scenario, setup))
+	if (engine_start(&consumer.engine, F7_GPU_CONSUMER, scenario, setup))
 		scenario_fail("D: open");
 	while (!atomic_load_explicit(&arena->stop, memory_order_relaxed)) {
 		const struct ticket *ticket = ticket_next(arena);
@@ -601,7 +606,7 @@ static void consumer_main(const struct scenario *scenario, struct arena *arena,
 		scenario_fail("D: double reports");
 	engine_blocks_written(&consumer.engine);
 	engine_close(&consumer.engine);
-	if (setup->gpu)
+	if (has_gpu(setup, F7_GPU_CONSUMER))
 		gpu_close();
 	_exit(0);
 }
@@ -638,7 +643,7 @@ void f7_run(const struct scenario *scenario, const struct f7_setup *setup,
 	pid_t pids[2];
 	const uint64_t until = engine_now_ns() + setup->limit_ns;
 
-	is_slow = scenario_is_remote() || setup->gpu;
+	is_slow = scenario_is_remote() || setup->gpu != F7_GPU_NONE;
 	scenario_check(arena != MAP_FAILED, "out of memory");
 	pids[0] = child(scenario, arena, setup, producer_main);
 	pids[1] = child(scenario, arena, setup, consumer_main);

@@ -20,6 +20,14 @@ enum f7_work {
 	F7_CARELESS  /* zeros, and there is never a mark */
 };
 
+/* Sides whose blocks are a GPU's. */
+enum f7_gpu {
+	F7_GPU_NONE = 0,
+	F7_GPU_BOTH,
+	F7_GPU_PRODUCER,
+	F7_GPU_CONSUMER
+};
+
 struct f7_setup {
 	enum f7_mode mode;
 	uint64_t tries;
@@ -28,8 +36,8 @@ struct f7_setup {
 	uint64_t until_torn; /* stop at so many of each size; 0: no */
 	uint32_t block_bytes; /* eight a large pull, four a small one; 0: 8 KiB */
 	uint32_t shares;      /* 1: a copy thread and progress share a pull */
-	uint32_t gpu;         /* 1: blocks are a GPU's */
-	uint32_t unmarked;    /* 1: D says that it has queued nothing */
+	enum f7_gpu gpu;
+	uint32_t unmarked; /* 1: D says that it has queued nothing */
 	enum f7_work work;
 	uint32_t states; /* 1: a request has a slot of a state as well */
 };

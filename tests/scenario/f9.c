@@ -27,7 +27,7 @@ static struct f7_setup setup_of(const struct scenario *scenario)
 		.tries = scenario->full ? FULL_TRIES : QUICK_TRIES,
 		.limit_ns = (scenario->full ? 1200 : 20 * patience()) *
 			    SCENARIO_NS_PER_S,
-		.gpu = 1,
+		.gpu = F7_GPU_BOTH,
 	};
 }
 
@@ -46,12 +46,14 @@ static uint64_t wrong_of(const struct scenario *scenario,
 	return wrong;
 }
 
-static void f9_whole(const struct scenario *scenario)
+static void race_run(const struct scenario *scenario, enum f7_gpu gpu)
 {
-	const struct f7_setup setup = setup_of(scenario);
+	struct f7_setup setup = setup_of(scenario);
 	struct f7_counts counts;
-	const uint64_t wrong = wrong_of(scenario, &setup, &counts);
+	uint64_t wrong;
 
+	setup.gpu = gpu;
+	wrong = wrong_of(scenario, &setup, &counts);
 	scenario_check(!wrong, "wrong bytes were believed");
 	scenario_check(counts.tries >= setup.tries / 4,
 		       "too few tries in the time");
@@ -60,6 +62,21 @@ static void f9_whole(const struct scenario *scenario)
 	scenario_check(!counts.failed, "%llu failed for another reason: %lld",
 		       (unsigned long long)counts.failed,
 		       (long long)counts.failed_for);
+}
+
+static void f9_whole(const struct scenario *scenario)
+{
+	race_run(scenario, F7_GPU_BOTH);
+}
+
+static void f9_to_host(const struct scenario *scenario)
+{
+	race_run(scenario, F7_GPU_PRODUCER);
+}
+
+static void f9_from_host(const struct scenario *scenario)
+{
+	race_run(scenario, F7_GPU_CONSUMER);
 }
 
 /* The control of the marks: D says that it has queued nothing. */
@@ -369,5 +386,9 @@ const struct scenario_case scenario_f9[] = {
 	  f9_link, 60, 1300 },
 	{ "F9j", "one pull of each pair is flushed: bytes are right", f9_cost,
 	  120, 120 },
+	{ "F9k", "no wrong byte comes from a GPU into a host by RDMA",
+	  f9_to_host, 60, 1300 },
+	{ "F9l", "no wrong byte comes from a host into a GPU by RDMA",
+	  f9_from_host, 60, 1300 },
 	{ 0 },
 };
