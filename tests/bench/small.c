@@ -365,7 +365,9 @@ static void inflight_run(const struct bench *bench)
 			",\"progress\":\"caller\",\"copy_threads\":0,\"inline_bytes\":0,\"pulls_max\":16384,\"tickets_max\":16384");
 		if (!code)
 			code = producer_mode(&pair->producer, MAIL_PACE);
-		for (number = 0; !code && number < IN_FLIGHT_TIMES; number++)
+		for (number = 0; !code && number < IN_FLIGHT_TIMES &&
+				 number < bench->repetitions;
+		     number++)
 			code = inflight_pull(pair, each_us);
 		if (!code)
 			results_put(bench->results, samples_at(each_us, 0.5),
