@@ -105,10 +105,8 @@ static int peer_take(const struct cli *cli, const struct cli_option *option,
 	return 0;
 }
 
-static const char *const routes[] = { [DOCTOR_ROUTE_AUTO] = "auto",
-				      [DOCTOR_ROUTE_SHM] = "shm",
-				      [DOCTOR_ROUTE_VERBS] = "verbs",
-				      NULL };
+#define WORD(name, word) word,
+static const char *const routes[] = { "auto", KVPULL_ROUTE_PINS(WORD) NULL };
 
 #define AT(member) CLI_MEMBER(struct doctor, member)
 
@@ -116,7 +114,7 @@ static const char *const routes[] = { [DOCTOR_ROUTE_AUTO] = "auto",
 static const struct cli_option rows[] = {
 	{ .help = "Engine" },
 	{ .name = "route", .argument = "ROUTE", .kind = CLI_WORD, .words = routes, AT(route),
-	  .help = "that it will use: auto, shm, verbs (auto)" },
+	  .help = "that it will use: " KVPULL_ROUTE_NAMES " (auto)" },
 	{ .name = "device", .argument = "NAME", .kind = CLI_TEXT, AT(device),
 	  .help = "the RDMA device that it will use (chosen)" },
 	{ .name = "memory", .argument = "GIB", .kind = CLI_SIZE, .unit = "G", AT(memory_bytes),

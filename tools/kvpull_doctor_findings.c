@@ -52,9 +52,9 @@ void doctor_say_unknown(struct doctor *doctor, enum doctor_level level,
 enum doctor_level doctor_verbs_level(const struct doctor *doctor,
 				     enum doctor_level otherwise)
 {
-	if (doctor->route == DOCTOR_ROUTE_VERBS)
+	if (doctor->route == KVPULL_ROUTE_PIN_VERBS)
 		return DOCTOR_FAIL;
-	return doctor->route == DOCTOR_ROUTE_SHM ? DOCTOR_NOTE : otherwise;
+	return doctor->route == KVPULL_ROUTE_PIN_SHM ? DOCTOR_NOTE : otherwise;
 }
 
 static int read_path(const char *path, char *line, size_t line_bytes)

@@ -203,8 +203,8 @@ void doctor_memlock(struct doctor *doctor)
 				   "/proc/self/uid_map");
 	} else {
 		const enum doctor_level level =
-			doctor->usable_ports ||
-					doctor->route == DOCTOR_ROUTE_VERBS ?
+			doctor->usable_ports || doctor->route ==
+							KVPULL_ROUTE_PIN_VERBS ?
 				doctor_verbs_level(doctor, DOCTOR_WARN) :
 				DOCTOR_NOTE;
 

@@ -123,7 +123,7 @@ void doctor_fork(struct doctor *doctor)
 {
 	char release[64];
 
-	if (doctor->route == DOCTOR_ROUTE_SHM || !is_older(doctor, release))
+	if (doctor->route == KVPULL_ROUTE_PIN_SHM || !is_older(doctor, release))
 		return;
 	if (getenv("RDMAV_FORK_SAFE") || getenv("IBV_FORK_SAFE")) {
 		doctor_say(

@@ -12,12 +12,13 @@
 
 #include <jansson.h>
 
+#include "plugin/config/config.h"
+
 #define DOCTOR_FINDINGS_MAX 128u
 #define DOCTOR_TEXT_BYTES_MAX 320u
 #define DOCTOR_PATH_BYTES_MAX 512u
 #define DOCTOR_NETWORKS_BYTES_MAX 256u /* as the key has it */
 
-struct kvpull_config;
 struct ib_answer;
 struct addrinfo;
 
@@ -27,12 +28,6 @@ enum doctor_level {
 	DOCTOR_UNKNOWN, /* cannot be seen from here */
 	DOCTOR_WARN,    /* works, but slower or not everywhere */
 	DOCTOR_FAIL     /* what was asked for does not work */
-};
-
-enum doctor_route {
-	DOCTOR_ROUTE_AUTO,
-	DOCTOR_ROUTE_SHM,
-	DOCTOR_ROUTE_VERBS
 };
 
 struct doctor_finding {
@@ -50,7 +45,7 @@ struct doctor {
 	const char *port;       /* of ib_pull there */
 	const char *peer_port;  /* behind the address in peer; "": none */
 	const struct kvpull_config *config; /* of a worker; NULL: refused */
-	enum doctor_route route;
+	enum kvpull_route_mode route;
 	uint64_t memory_bytes; /* KV cache that a worker would register */
 	uint32_t no_probe;
 	uint32_t calibrate;

@@ -185,8 +185,9 @@ static void mtu_judge(struct doctor *doctor, const struct doctor_port *port)
 static void port_judge(struct doctor *doctor, const struct doctor_port *port)
 {
 	/* Another port may do: only the choice can fail. */
-	const enum doctor_level level =
-		doctor->route == DOCTOR_ROUTE_SHM ? DOCTOR_NOTE : DOCTOR_WARN;
+	const enum doctor_level level = doctor->route == KVPULL_ROUTE_PIN_SHM ?
+						DOCTOR_NOTE :
+						DOCTOR_WARN;
 	char mtu[32] = "";
 
 	if (port->is_absent) {
@@ -295,7 +296,7 @@ static void none_judge(struct doctor *doctor)
 
 	if (!doctor_sees(doctor, "/sys/class")) {
 		doctor_say_unknown(doctor,
-				   doctor->route == DOCTOR_ROUTE_VERBS ?
+				   doctor->route == KVPULL_ROUTE_PIN_VERBS ?
 					   DOCTOR_FAIL :
 					   DOCTOR_UNKNOWN,
 				   "rdma", "/sys/class");

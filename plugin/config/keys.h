@@ -25,13 +25,20 @@
 #include <limits.h>
 #include <stdint.h>
 
+/* The words of the key `route`, beside auto. */
+/* clang-format off */
+#define KVPULL_ROUTE_PINS(X) \
+	X(SHM, "shm") \
+	X(VERBS, "verbs")
+/* clang-format on */
+#define KVPULL_ROUTE_PIN(name, word) KVPULL_ROUTE_PIN_##name,
+#define KVPULL_ROUTE_WORD(name, word) ", " word
+#define KVPULL_ROUTE_NAMES "auto" KVPULL_ROUTE_PINS(KVPULL_ROUTE_WORD)
+
 enum kvpull_route_mode {
 	KVPULL_ROUTE_AUTO = 0,
-	KVPULL_ROUTE_PIN_SHM,
-	KVPULL_ROUTE_PIN_VERBS
+	KVPULL_ROUTE_PINS(KVPULL_ROUTE_PIN) KVPULL_ROUTE_MODES
 };
-#define KVPULL_ROUTE_PIN_LAST KVPULL_ROUTE_PIN_VERBS
-#define KVPULL_ROUTE_NAMES "auto, shm, verbs"
 
 /* clang-format off */
 #define KVPULL_CONFIG_KEYS(X) \
@@ -66,7 +73,7 @@ enum kvpull_route_mode {
 	/* worker half */ \
 	X(progress, CHOICE, "thread", KVPULL_PROGRESS_THREAD, KVPULL_PROGRESS_CALLER, "thread, caller", \
 	  "where I/O runs: on a thread of the worker, or in calls of poll() and progress()") \
-	X(route, CHOICE, "auto", KVPULL_ROUTE_AUTO, KVPULL_ROUTE_PIN_LAST, KVPULL_ROUTE_NAMES, \
+	X(route, CHOICE, "auto", KVPULL_ROUTE_AUTO, KVPULL_ROUTE_MODES - 1, KVPULL_ROUTE_NAMES, \
 	  "route to peers; a peer that the named route does not reach is refused") \
 	X(uring, CHOICE, "auto", KVPULL_AUTO, KVPULL_OFF, "auto, no", \
 	  "io_uring where the kernel allows it") \

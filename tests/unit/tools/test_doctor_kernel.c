@@ -139,7 +139,7 @@ UNIT_TEST_WITH(address_without_a_gid_of_the_mode_fails_who_wants_verbs, up,
 {
 	chosen(0, KVPULL_GID_V1, "fe80::1");
 	says(DOCTOR_WARN, "none has the address fe80::1 of GID 0", "");
-	doctor.route = DOCTOR_ROUTE_VERBS;
+	doctor.route = KVPULL_ROUTE_PIN_VERBS;
 	chosen(0, KVPULL_GID_V1, "fe80::1");
 	says(DOCTOR_FAIL, "none has the address fe80::1 of GID 0", "");
 }
@@ -182,7 +182,7 @@ UNIT_TEST_WITH(kernel_before_5_12_may_give_pinned_pages_away, up, down)
 
 UNIT_TEST_WITH(memory_is_not_pinned_on_one_node, up, down)
 {
-	doctor.route = DOCTOR_ROUTE_SHM;
+	doctor.route = KVPULL_ROUTE_PIN_SHM;
 	assert_int_equal(fork_findings("5.11.22-generic"), 0);
 }
 
