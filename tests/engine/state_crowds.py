@@ -24,15 +24,18 @@ from world import LEASE_S, Delta, World
 
 CROWD, CROWD_PROMPTS, LEAVING = 200, 50, 40
 SPOILED = 40
-# Every so often all that runs at P and at D is preempted.
-EVERY_S, EVICTED, EVICTED_PROMPTS = 0.5, 30, 10
+# Every so often all that runs at P and at D is preempted; so many times, since
+# on a slow machine nothing would come to its end in between.
+EVERY_S, RESETS_MAX = 0.2, 20
+EVICTED, EVICTED_PROMPTS = 30, 10
 # A prompt of the crowd has a block of attention and three states, and as many
 # more when its answer goes beyond the block, of 288 tokens.
-FEW_BLOCKS, FEW_CROWD, FEW_PROMPTS = 64, 100, 16
+FEW_BLOCKS, FEW_CROWD, FEW_PROMPTS = {"p": 44, "d": 64}, 100, 16
 # P's own requests leave their blocks one after the other, and not all at once.
 HOG_PROMPT, HOG_STEP, HOG_TOKENS = 460, 14, 900
+HOGS_MIN = 5  # that run before others come, which go before most of them
 # Crowds at most, until each engine has preempted so often.
-ROUNDS_MAX, OFTEN = 5, 3
+ROUNDS_MAX, OFTEN = 8, 3
 
 
 def few_blocks(folder: Path) -> World:
@@ -44,7 +47,7 @@ def few_blocks(folder: Path) -> World:
             kvpull_config(folder, role, {"lease_ms": 30000}),
             [
                 *states.BFLOAT16, *states.CACHED,
-                "--num-gpu-blocks-override", str(FEW_BLOCKS),
+                "--num-gpu-blocks-override", str(FEW_BLOCKS[name]),
                 "--max-num-seqs", "64",
                 "--scheduling-policy", "priority",
             ],
@@ -166,7 +169,9 @@ def preempting(world: World) -> Iterator[None]:
 
     def preempt(engine: Engine) -> None:
         reset = "reset_prefix_cache?reset_running_requests=true"
-        while not over.wait(EVERY_S):
+        for _ in range(RESETS_MAX):
+            if over.wait(EVERY_S):
+                return
             post(f"{engine.url}/{reset}", None)
 
     with ThreadPoolExecutor(2) as pool:
@@ -191,6 +196,11 @@ def hogs(world: World) -> Iterator[None]:
                     priority=priority,
                 )
             )
+        wait_for(
+            "P to run them",
+            lambda: world.p.metrics()["vllm:num_requests_running"] >= HOGS_MIN,
+            60,
+        )
         yield
 
 
