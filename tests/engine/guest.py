@@ -189,13 +189,14 @@ def states_aborted(guest: Guest) -> None:
     """A client leaves D in mid-pull: P's hold ends, and the next is right."""
     prompt, right = asked_of(guest, 1000)
     params, before = guest.prefill(prompt), guest.claims()
-    at_p = Delta(guest.p)
+    at_p, at_d = Delta(guest.p), Delta(guest.d)
     guest.suffer("slow")
     with begin(guest.d.port, prompt, guest.d.host, kv_transfer_params=params):
         guest.claimed(before)
     guest.suffer("heal")
     guest.settled(3 * LEASE_S)
     at_p.check(worker_holds_released=1, worker_holds_expired=0)
+    at_d.check(worker_pulls_done=0)
     assert pulled(guest, prompt) == right
     guest.say("left in mid-pull: released")
 
