@@ -46,7 +46,7 @@ int kvpull_cuda_error(int code, enum kvpull_cuda_scope scope)
 	return code == GPU_EOUT_OF_MEMORY ? KVPULL_ENOMEM : KVPULL_EUNSUPPORTED;
 }
 
-/* What to do where a peer's memory cannot be mapped; "": the code does not say. */
+/* Advice where a peer's memory cannot be mapped; "": the code has none. */
 static const char *peer_advice(int code)
 {
 	switch (code) {

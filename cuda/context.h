@@ -13,6 +13,7 @@
 #include "base/device.h"
 #include "cuda/calls.h"
 
+struct kvpull_cuda_choice;
 struct kvpull_cuda_slot;
 
 struct kvpull_cuda {
@@ -23,8 +24,9 @@ struct kvpull_cuda {
 	/* The kernel that gathers, and what it reads; NULL: there is none. */
 	struct gpu_module *module;
 	struct gpu_function *gather;
-	struct kvpull_cuda_slot *slots; /* [KVPULL_DEVICE_SLOTS] */
-	uint32_t blocks;                /* of a launch */
+	struct kvpull_cuda_slot *slots; /* [KVPULL_CUDA_SLOTS] */
+	struct kvpull_cuda_choice *choice;
+	uint32_t blocks;   /* of a launch */
 	pid_t pid;         /* that opened it: a child makes no call */
 	int index;         /* the driver's number of the device */
 	uint32_t can_rdma; /* the driver can pin it for NICs */

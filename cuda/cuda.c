@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include "cuda/choice.h"
 #include "cuda/context.h"
 #include "cuda/kernel.h"
 #include "cuda/memory.h"
@@ -41,7 +42,7 @@ static const struct kvpull_device_ops ops = {
 	.alloc = kvpull_cuda_alloc,
 	.export_fd = kvpull_cuda_export_fd,
 	.dmabuf = kvpull_cuda_dmabuf,
-	.import_fd = kvpull_cuda_import_fd,
+	.import_fd = kvpull_cuda_import_chosen,
 	.unmap = kvpull_cuda_unmap,
 	.event_open = kvpull_cuda_event_open,
 	.event_close = kvpull_cuda_event_close,
@@ -185,6 +186,9 @@ int kvpull_cuda_open(struct kvpull_arena *arena, const struct kvpull_log *log,
 	int code;
 
 	if (!cuda)
+		return KVPULL_ENOMEM;
+	cuda->choice = kvpull_arena_take(arena, 1, sizeof(*cuda->choice));
+	if (!cuda->choice)
 		return KVPULL_ENOMEM;
 	cuda->device.ops = &ops;
 	cuda->device.log = log;

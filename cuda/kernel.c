@@ -69,9 +69,8 @@ uint64_t kvpull_cuda_plan(const struct kvpull_device_gather *gather,
 
 /* ---- copies ---- */
 
-/* On the device's stream, on which copies are made in their order. */
-static int launch(struct kvpull_cuda *cuda, struct gather_job job,
-		  uint64_t units)
+int kvpull_cuda_launch(struct kvpull_cuda *cuda, struct gather_job job,
+		       uint64_t units, struct gpu_stream *stream)
 {
 	const uint32_t blocks =
 		units < cuda->blocks ? (uint32_t)units : cuda->blocks;
@@ -79,7 +78,7 @@ static int launch(struct kvpull_cuda *cuda, struct gather_job job,
 	void *arguments[] = { &job, &first, &units };
 
 	return cuda->calls.cuLaunchKernel(cuda->gather, blocks, 1, 1,
-					  GATHER_LANES, 1, 1, 0, cuda->stream,
+					  GATHER_LANES, 1, 1, 0, stream,
 					  arguments, NULL);
 }
 
@@ -102,8 +101,11 @@ int kvpull_cuda_gather(struct kvpull_device *device,
 	code = kvpull_cuda_enter(cuda, &mode);
 	if (code)
 		return code;
-	code = kvpull_cuda_check(cuda, "cuLaunchKernel",
-				 launch(cuda, job, units), KVPULL_CUDA_COPY);
+	/* On the device's stream copies are made in their order. */
+	code = kvpull_cuda_check(
+		cuda, "cuLaunchKernel",
+		kvpull_cuda_launch(cuda, job, units, cuda->stream),
+		KVPULL_CUDA_COPY);
 	kvpull_cuda_leave(cuda, mode);
 	return code;
 }
@@ -127,7 +129,7 @@ static int slots_take(struct kvpull_cuda *cuda, const char **call)
 {
 	void *memory = NULL;
 	const int code = cuda->calls.cuMemHostAlloc(
-		&memory, KVPULL_DEVICE_SLOTS * sizeof(*cuda->slots),
+		&memory, KVPULL_CUDA_SLOTS * sizeof(*cuda->slots),
 		GPU_HOST_PORTABLE);
 
 	*call = "cuMemHostAlloc";

@@ -9,7 +9,11 @@
 #include "base/device.h"
 #include "cuda/gather.h"
 
+struct gpu_stream;
 struct kvpull_cuda;
+
+/* Slots of copies, and the one of choice.h, where ways are compared. */
+#define KVPULL_CUDA_SLOTS (KVPULL_DEVICE_SLOTS + 1u)
 
 /* The device reads a slot as long as its copy is queued. */
 struct kvpull_cuda_slot {
@@ -33,6 +37,11 @@ kvpull_cuda_plan(const struct kvpull_device_gather *gather,
 int KVPULL_MUST_CHECK kvpull_cuda_kernel_open(struct kvpull_cuda *cuda);
 /* Give back all that was taken; the context is current, no copy is queued. */
 void kvpull_cuda_kernel_close(struct kvpull_cuda *cuda);
+
+/* Queue a job of kvpull_cuda_plan() there; the context is current. A driver's code. */
+int KVPULL_MUST_CHECK kvpull_cuda_launch(struct kvpull_cuda *cuda,
+					 struct gather_job job, uint64_t units,
+					 struct gpu_stream *stream);
 
 int kvpull_cuda_gather(struct kvpull_device *device,
 		       const struct kvpull_device_gather *gather);

@@ -128,15 +128,8 @@ static int create(struct kvpull_cuda *cuda, uint64_t bytes, uint64_t *handle)
 static int zero(struct kvpull_cuda *cuda,
 		const struct kvpull_device_memory *memory)
 {
-	const struct gpu_access wanted = access_of(cuda, GPU_ACCESS_READ_WRITE);
 	int code;
 
-	code = cuda->calls.cuMemSetAccess(memory->address, memory->bytes,
-					  &wanted, 1);
-	code = kvpull_cuda_check(cuda, "cuMemSetAccess", code,
-				 KVPULL_CUDA_CALL);
-	if (code)
-		return code;
 	code = cuda->calls.cuMemsetD8Async(memory->address, 0, memory->bytes,
 					   cuda->stream);
 	code = kvpull_cuda_check(cuda, "cuMemsetD8Async", code,
@@ -148,16 +141,28 @@ static int zero(struct kvpull_cuda *cuda,
 				 KVPULL_CUDA_DEVICE);
 }
 
-static int own_take(struct kvpull_cuda *cuda,
-		    struct kvpull_device_memory *memory)
+static int own_map(struct kvpull_cuda *cuda,
+		   struct kvpull_device_memory *memory)
+{
+	const struct gpu_access wanted = access_of(cuda, GPU_ACCESS_READ_WRITE);
+	int error = range_map(cuda, memory, memory->handle, KVPULL_CUDA_CALL);
+
+	if (error)
+		return error;
+	error = cuda->calls.cuMemSetAccess(memory->address, memory->bytes,
+					   &wanted, 1);
+	return kvpull_cuda_check(cuda, "cuMemSetAccess", error,
+				 KVPULL_CUDA_CALL);
+}
+
+int kvpull_cuda_own_take(struct kvpull_cuda *cuda,
+			 struct kvpull_device_memory *memory)
 {
 	int error = create(cuda, memory->bytes, &memory->handle);
 
 	if (error)
 		return error;
-	error = range_map(cuda, memory, memory->handle, KVPULL_CUDA_CALL);
-	if (!error)
-		error = zero(cuda, memory);
+	error = own_map(cuda, memory);
 	if (error)
 		memory_free(cuda, memory);
 	return error;
@@ -180,7 +185,12 @@ int kvpull_cuda_alloc(struct kvpull_device *device, uint64_t bytes,
 	error = kvpull_cuda_enter(cuda, &mode);
 	if (error)
 		return error;
-	error = own_take(cuda, &taken);
+	error = kvpull_cuda_own_take(cuda, &taken);
+	if (!error) {
+		error = zero(cuda, &taken);
+		if (error)
+			memory_free(cuda, &taken);
+	}
 	kvpull_cuda_leave(cuda, mode);
 	if (!error)
 		*memory = taken;
@@ -292,8 +302,10 @@ static int foreign_take(struct kvpull_cuda *cuda, int fd,
 /* A GPU's own memory is copied by its processors: its copy engines are slow. */
 static uint32_t is_gathered(const struct kvpull_cuda *cuda, const uint8_t *uuid)
 {
-	return cuda->slots &&
-	       !memcmp(uuid, cuda->device.uuid, sizeof(cuda->device.uuid));
+	return cuda->slots && !memcmp(uuid, cuda->device.uuid,
+				      sizeof(cuda->device.uuid)) ?
+		       UINT32_MAX :
+		       0;
 }
 
 int kvpull_cuda_import_fd(struct kvpull_device *device, int fd, uint64_t bytes,

@@ -10,6 +10,9 @@ struct kvpull_cuda;
 /* The driver's unit of such memory, of this device: in device.granularity. */
 int kvpull_cuda_granularity_ask(struct kvpull_cuda *cuda);
 
+/* Take memory->bytes, not zeroed; the context is current. unmap() gives them back. */
+int kvpull_cuda_own_take(struct kvpull_cuda *cuda,
+			 struct kvpull_device_memory *memory);
 int kvpull_cuda_alloc(struct kvpull_device *device, uint64_t bytes,
 		      struct kvpull_device_memory *memory);
 int kvpull_cuda_export_fd(struct kvpull_device *device,

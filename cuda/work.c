@@ -143,33 +143,42 @@ int kvpull_cuda_wait(struct kvpull_device *device,
  * an event that the stream waits for.
  */
 static int batch_queue(struct kvpull_cuda *cuda,
-		       const struct kvpull_device_pieces *pieces)
+		       const struct kvpull_device_pieces *pieces,
+		       struct gpu_stream *stream)
 {
 	struct gpu_copy_attributes attributes = { .order = GPU_ORDER_STREAM };
 	size_t attribute_from = 0;
 	size_t failed;
 
 	if (cuda->calls.batch_13)
-		return cuda->calls.batch_13(pieces->targets, pieces->sources,
-					    pieces->bytes, pieces->count,
-					    &attributes, &attribute_from, 1,
-					    cuda->stream);
+		return cuda->calls.batch_13(
+			pieces->targets, pieces->sources, pieces->bytes,
+			pieces->count, &attributes, &attribute_from, 1, stream);
 	return cuda->calls.batch_12(pieces->targets, pieces->sources,
 				    pieces->bytes, pieces->count, &attributes,
-				    &attribute_from, 1, &failed, cuda->stream);
+				    &attribute_from, 1, &failed, stream);
 }
 
 static int each_queue(struct kvpull_cuda *cuda,
-		      const struct kvpull_device_pieces *pieces)
+		      const struct kvpull_device_pieces *pieces,
+		      struct gpu_stream *stream)
 {
 	int code = 0;
 	uint32_t at;
 
 	for (at = 0; at < pieces->count && !code; at++)
-		code = cuda->calls.cuMemcpyDtoDAsync(
-			pieces->targets[at], pieces->sources[at],
-			pieces->bytes[at], cuda->stream);
+		code = cuda->calls.cuMemcpyDtoDAsync(pieces->targets[at],
+						     pieces->sources[at],
+						     pieces->bytes[at], stream);
 	return code;
+}
+
+int kvpull_cuda_pieces_queue(struct kvpull_cuda *cuda,
+			     const struct kvpull_device_pieces *pieces,
+			     struct gpu_stream *stream)
+{
+	return cuda->device.has_batch ? batch_queue(cuda, pieces, stream) :
+					each_queue(cuda, pieces, stream);
 }
 
 int kvpull_cuda_copy(struct kvpull_device *device,
@@ -185,7 +194,7 @@ int kvpull_cuda_copy(struct kvpull_device *device,
 	code = kvpull_cuda_enter(cuda, &mode);
 	if (code)
 		return code;
-	code = has_batch ? batch_queue(cuda, pieces) : each_queue(cuda, pieces);
+	code = kvpull_cuda_pieces_queue(cuda, pieces, cuda->stream);
 	code = kvpull_cuda_check(
 		cuda, has_batch ? "cuMemcpyBatchAsync" : "cuMemcpyDtoDAsync",
 		code, KVPULL_CUDA_COPY);

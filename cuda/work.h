@@ -5,6 +5,14 @@
 
 #include "base/device.h"
 
+struct gpu_stream;
+struct kvpull_cuda;
+
+/* Queue the pieces there; the context is current. A driver's code. */
+int kvpull_cuda_pieces_queue(struct kvpull_cuda *cuda,
+			     const struct kvpull_device_pieces *pieces,
+			     struct gpu_stream *stream);
+
 int kvpull_cuda_event_open(struct kvpull_device *device,
 			   struct kvpull_device_event **event);
 void kvpull_cuda_event_close(struct kvpull_device *device,

@@ -62,7 +62,8 @@ struct kvpull_device_memory {
 	uint64_t bytes;   /* a multiple of the device's granularity */
 	uint64_t handle;  /* the implementation's; 0: imported */
 	uint32_t access;  /* KVPULL_DEVICE_* */
-	uint32_t gathers; /* 1: gather() copies from here, and is the faster way */
+	/* Rows of up to so many bytes are copied from here by gather(), the faster way. */
+	uint32_t gathers;
 };
 
 /*
@@ -160,8 +161,8 @@ struct kvpull_device_ops {
 	int (*copy)(struct kvpull_device *device,
 		    const struct kvpull_device_pieces *pieces);
 	/*
-	 * Queue a copy as copy() does, from memory whose `gathers` is 1. *gather and
-	 * the ids may be reused at once; the slot, whose memory the device reads, may not.
+	 * Queue a copy as copy() does, from memory whose `gathers` is not 0.
+	 * *gather and the ids may be reused at once; the slot, whose memory the device reads, may not.
 	 */
 	int (*gather)(struct kvpull_device *device,
 		      const struct kvpull_device_gather *gather);

@@ -180,7 +180,7 @@ uint32_t kvpull_device_rows_can_gather(const struct kvpull_device_rows *rows,
 		const struct kvpull_device_memory *const memory =
 			memory_of(rows, job, region_index);
 
-		if (!memory || !memory->gathers ||
+		if (!memory || read->strips[at].row_bytes > memory->gathers ||
 		    !is_of_units(&read->strips[at],
 				 job->regions[region_index].offset))
 			return 0;

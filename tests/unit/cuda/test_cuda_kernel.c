@@ -2,7 +2,11 @@
 /* Copies by the kernel: which memory has it, what it brings, what is refused. */
 #include "tests/unit/cuda/world.h"
 
+#include <semaphore.h>
+
+#include "cuda/choice.h"
 #include "tests/fake/cuda/cuda.h"
+#include "tests/lib/patience.h"
 #include "tests/lib/random.h"
 #include "tests/lib/unit.h"
 
@@ -51,23 +55,136 @@ static void copies_close(void)
 static void same_gpu(void)
 {
 	copies_open(NULL);
-	MUST(copies.foreign.gathers == 1);
+	MUST(copies.foreign.gathers == UINT32_MAX);
 	MUST(lines.counts[KVPULL_LOG_INFO] == 1 &&
 	     strstr(lines.of[KVPULL_LOG_INFO], "by a kernel of 4 blocks"));
 	copies_close();
 }
 
-static void another_gpu(void)
+UNIT_TEST(memory_of_the_same_gpu_is_gathered)
+{
+	assert_int_equal(end_of(same_gpu), 0);
+}
+
+/* ---- another GPU ---- */
+
+static const char another[] = "copies rows of up to ";
+
+/* Import memory of the peer's once more. */
+static struct kvpull_device_memory imported(const void *uuid)
+{
+	struct kvpull_device_memory memory;
+	int fd;
+
+	MUST(!world.ops->export_fd(world.device, &copies.own, &fd));
+	MUST(!world.ops->import_fd(world.device, fd, BYTES, uuid, &memory));
+	(void)close(fd);
+	return memory;
+}
+
+static void compared_once(void)
+{
+	struct kvpull_device_memory again;
+	uint64_t launches;
+
+	copies_open(OTHER);
+	launches = world.fake_launches();
+	MUST(launches >= 3 && strstr(lines.of[KVPULL_LOG_INFO], another));
+	MUST(strstr(lines.of[KVPULL_LOG_INFO],
+		    "from GPU-616e6f74-6865-7220-4750-552030303030 by"));
+	lines.of[KVPULL_LOG_INFO][0] = '\0';
+	again = imported(OTHER);
+	MUST(again.gathers == copies.foreign.gathers);
+	MUST(world.fake_launches() == launches);
+	MUST(!lines.of[KVPULL_LOG_INFO][0]);
+	world.ops->unmap(world.device, &again);
+	again = imported("a third GPU 0000");
+	MUST(world.fake_launches() == 2 * launches);
+	world.ops->unmap(world.device, &again);
+	/* The peer's bytes, and our own, are what they were. */
+	bytes_get(copies.own.address, found, BYTES);
+	MUST(!memcmp(found, pattern, BYTES / 2) && !found[BYTES - 1]);
+	MUST(!lines.bad_count);
+	copies_close();
+}
+
+UNIT_TEST(ways_from_another_gpu_are_compared_once)
+{
+	assert_int_equal(end_of(compared_once), 0);
+}
+
+/* A slow launch; or many slow calls. */
+static void kernel_is_slower(void)
 {
 	copies_open(OTHER);
 	MUST(!copies.foreign.gathers);
 	copies_close();
 }
 
-UNIT_TEST(memory_of_the_same_gpu_alone_is_gathered)
+static void kernel_is_faster(void)
 {
-	assert_int_equal(end_of(same_gpu), 0);
-	assert_int_equal(end_of(another_gpu), 0);
+	copies_open(OTHER);
+	MUST(copies.foreign.gathers == UINT32_MAX);
+	copies_close();
+}
+
+UNIT_TEST(faster_way_from_another_gpu_is_taken)
+{
+	char slow[32];
+
+	(void)setenv("FAKE_CUDA_SLOW", "cuLaunchKernel 300000", 1);
+	assert_int_equal(end_of(kernel_is_slower), 0);
+	/* The kernel is C here. */
+	(void)snprintf(slow, sizeof(slow), "fake_batch_13 %u",
+		       300000 * patience());
+	(void)setenv("FAKE_CUDA_SLOW", slow, 1);
+	assert_int_equal(end_of(kernel_is_faster), 0);
+	(void)unsetenv("FAKE_CUDA_SLOW");
+}
+
+UNIT_TEST(rows_that_the_kernel_copied_as_fast_are_its)
+{
+	static const struct kvpull_cuda_times all[] = { { 1, 2 },
+							{ 2, 2 },
+							{ 3, 4 } };
+	static const struct kvpull_cuda_times some[] = { { 1, 2 },
+							 { 2, 2 },
+							 { 3, 2 } };
+	static const struct kvpull_cuda_times few[] = { { 1, 2 },
+							{ 3, 2 },
+							{ 1, 2 } };
+	static const struct kvpull_cuda_times none[] = { { 3, 2 },
+							 { 1, 2 },
+							 { 1, 2 } };
+
+	assert_int_equal(kvpull_cuda_choose(all), UINT32_MAX);
+	assert_int_equal(kvpull_cuda_choose(some), 16384);
+	assert_int_equal(kvpull_cuda_choose(few), 4096);
+	assert_int_equal(kvpull_cuda_choose(none), 0);
+}
+
+static void not_compared(void)
+{
+	copies_open(OTHER);
+	MUST(!copies.foreign.gathers && !lines.bad_count);
+	MUST(strstr(lines.of[KVPULL_LOG_INFO], getenv("WANTED")));
+	copies_close();
+}
+
+UNIT_TEST(ways_that_cannot_be_compared_are_the_drivers)
+{
+	(void)setenv("FAKE_CUDA_REFUSE", "cuLaunchKernel 801", 1);
+	(void)setenv("WANTED", ": cuLaunchKernel: 801", 1);
+	assert_int_equal(end_of(not_compared), 0);
+	/* In the middle of many calls, of which the first are queued. */
+	(void)setenv("FAKE_CUDA_VERSION", "12000", 1);
+	(void)setenv("FAKE_CUDA_LATE_US", "2000", 1);
+	(void)setenv("FAKE_CUDA_REFUSE", "#200 801", 1);
+	(void)setenv("WANTED", ": cuMemcpyDtoDAsync: 801", 1);
+	assert_int_equal(end_of(not_compared), 0);
+	(void)unsetenv("FAKE_CUDA_VERSION");
+	(void)unsetenv("FAKE_CUDA_LATE_US");
+	(void)unsetenv("FAKE_CUDA_REFUSE");
 }
 
 static void without_kernel(void)
@@ -174,6 +291,39 @@ UNIT_TEST(two_slots_are_queued_and_bring_the_right_bytes)
 	(void)setenv("FAKE_CUDA_LATE_US", "20000", 1);
 	assert_int_equal(end_of(gathered), 0);
 	(void)unsetenv("FAKE_CUDA_LATE_US");
+}
+
+static sem_t gate;
+
+static void gate_wait(void *unused)
+{
+	(void)unused;
+	while (sem_wait(&gate))
+		; /* a signal */
+}
+
+/* A pull's slices wait for the engine, which may wait for anybody. */
+static void beside_a_stream_that_waits(void)
+{
+	struct gpu_stream *stream;
+	struct kvpull_device_memory foreign;
+
+	copies_open(NULL);
+	stream = kvpull_cuda_of(world.device)->stream;
+	MUST(!sem_init(&gate, 0, 0));
+	MUST(!world.fake_run(stream, gate_wait, NULL));
+	MUST(!rows_gathered(0) && !rows_gathered(1));
+	foreign = imported(OTHER);
+	MUST(!sem_post(&gate));
+	MUST(!copies_end(copies.event));
+	rows_compared();
+	world.ops->unmap(world.device, &foreign);
+	copies_close();
+}
+
+UNIT_TEST(ways_are_compared_beside_copies_that_wait)
+{
+	assert_int_equal(end_of(beside_a_stream_that_waits), 0);
 }
 
 /* ---- errors ---- */

@@ -12,7 +12,7 @@ static uint64_t mapping_address(void)
 static void gathering_begin(uint64_t bytes_per_ms)
 {
 	assert_int_equal(feed_begin(bytes_per_ms), 0);
-	table.gathers = 1;
+	table.gathers = UINT32_MAX;
 	mapped(0, 4096 * MIB);
 }
 
@@ -151,6 +151,21 @@ UNIT_TEST(memory_that_does_not_gather_goes_by_pieces)
 	assert_int_equal(feed_begin(MIB), 0);
 	mapped(0, 4096 * MIB);
 	(void)job_order(0, 0, 2, 64);
+	job_goes_by_pieces();
+	feed_end();
+}
+
+/* Another GPU's: its driver copies long rows faster. */
+UNIT_TEST(rows_longer_than_the_choice_go_by_pieces)
+{
+	assert_int_equal(feed_begin(MIB), 0);
+	table.gathers = 16384;
+	mapped(0, 4096 * MIB);
+	(void)job_order(0, 0, 2, 16384);
+	job_ends(0);
+	assert_int_equal(table.copies[0].strips, 1);
+	table.made[TABLE_GATHER] = 0;
+	(void)job_order(0, 0, 2, 16384 + KVPULL_DEVICE_UNIT);
 	job_goes_by_pieces();
 	feed_end();
 }

@@ -465,11 +465,16 @@ static void closed(void)
 	engines_open(AUTO);
 	begin(1);
 	step(&nothing);
+	MUST(pull_end() == KVPULL_POLL_LOADED);
+	begin(2);
+	step(&nothing);
 	(void)turns(3);
 	engine_close(&p);
 	while (!d.kind)
 		turn_of_d();
-	MUST(d.kind == KVPULL_POLL_FAILED || blocks_right(1) == COUNT);
+	MUST(d.kind == KVPULL_POLL_FAILED || blocks_right(2) == COUNT);
+	/* It polls until an end was told. */
+	d.kind = 0;
 	while (worker_counts(worker_ops, d.worker).device_mapped_bytes) {
 		MUST(tries--);
 		turn_of_d();
