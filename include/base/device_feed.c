@@ -90,6 +90,9 @@ static void import_end(struct kvpull_device_feed *feed, uint32_t index,
 	if (code)
 		mapping->memory = (struct kvpull_device_memory){ 0 };
 	feed->importing = KVPULL_NONE;
+	/* The owner does not look at the mapping, which may be gone by then. */
+	if (mapping->memory.access == KVPULL_DEVICE_READ_WRITE)
+		code = KVPULL_DEVICE_FOR_STORES;
 	end_push(feed, KVPULL_DEVICE_IMPORT, index, code);
 }
 

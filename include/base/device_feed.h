@@ -18,6 +18,9 @@
 #include "base/ring.h"
 #include "base/turns.h"
 
+/* An import's code in the ring: the memory is mapped for stores, too. */
+#define KVPULL_DEVICE_FOR_STORES 1
+
 /* Queued on the stream at once: a cancelled job ends within two slices. */
 #define KVPULL_DEVICE_SLICES_MAX KVPULL_DEVICE_SLOTS
 

@@ -70,7 +70,7 @@ struct kvpull_device_thread {
 	struct kvpull_ring ends;
 	uint32_t *job_states;     /* enum job_state */
 	uint32_t *mapping_states; /* enum mapping_state */
-	uint64_t *mapping_bytes;  /* of peers' memory that is mapped there */
+	uint64_t *mapping_bytes;  /* of a peer's memory, once it is ordered */
 	struct kvpull_device_mapped mapped;
 	uint32_t adopted_count;
 	uint32_t pending; /* orders whose ends have not been polled */
@@ -413,6 +413,7 @@ void kvpull_device_thread_import(struct kvpull_device_thread *thread,
 	struct kvpull_device_mapping *const taken =
 		mapping_take(thread, mapping);
 
+	thread->mapping_bytes[mapping] = bytes;
 	taken->fd = fd;
 	taken->memory.bytes = bytes;
 	memcpy(taken->uuid, uuid, sizeof(taken->uuid));
@@ -505,15 +506,17 @@ static void hang_look(struct kvpull_device_thread *thread, uint64_t now_ns)
 	kvpull_device_feed_abandon(&thread->feed);
 }
 
-/* The thread has mapped it, and leaves it alone until its unmap is ordered. */
-static void mapped_note(struct kvpull_device_thread *thread, uint32_t mapping)
+/* An import has ended: its code, as its owner has it. */
+static int32_t import_note(struct kvpull_device_thread *thread,
+			   uint32_t mapping, int32_t code)
 {
-	const struct kvpull_device_memory *const memory =
-		&thread->feed.mappings[mapping].memory;
-
-	thread->mapping_bytes[mapping] = memory->bytes;
-	thread->mapped.bytes += memory->bytes;
-	thread->mapped.stores += memory->access == KVPULL_DEVICE_READ_WRITE;
+	if (code < 0) {
+		thread->mapping_bytes[mapping] = 0;
+		return code;
+	}
+	thread->mapped.bytes += thread->mapping_bytes[mapping];
+	thread->mapped.stores += code == KVPULL_DEVICE_FOR_STORES;
+	return 0;
 }
 
 static void mapped_forget(struct kvpull_device_thread *thread, uint32_t mapping)
@@ -540,8 +543,8 @@ static void end_take(struct kvpull_device_thread *thread,
 		.index = record.slot,
 		.code = (int32_t)(int64_t)record.extra,
 	};
-	if (end->kind == KVPULL_DEVICE_IMPORT && !end->code)
-		mapped_note(thread, end->index);
+	if (end->kind == KVPULL_DEVICE_IMPORT)
+		end->code = import_note(thread, end->index, end->code);
 	if (end->kind == KVPULL_DEVICE_UNMAP) {
 		mapped_forget(thread, end->index);
 		thread->mapping_states[end->index] = MAPPING_FREE;
