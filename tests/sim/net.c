@@ -240,6 +240,7 @@ void sim_hang_up(struct sim_world *world, struct sim_conn *conn)
 		sim_queue_put(world, &conn->to_client, SIM_CLOSE, NULL, 0)
 			->code = conn->cut   ? KVPULL_EABORTED :
 				 conn->taken ? 0 :
+				 conn->full  ? KVPULL_EFULL :
 					       KVPULL_EPEER;
 		(void)sim_queue_put(world, &conn->to_server, SIM_CLOSE, NULL,
 				    0);
@@ -336,7 +337,7 @@ static int server_packet(struct sim_transport *own, struct sim_conn *conn,
 	return 0;
 }
 
-/* A new caller gets an index, or is hung up on. */
+/* A new caller gets an index, or is told that the table is full, as by shm/. */
 static int server_accept(struct sim_transport *own, struct sim_conn *conn)
 {
 	uint32_t index;
@@ -352,6 +353,7 @@ static int server_accept(struct sim_transport *own, struct sim_conn *conn)
 		conn->caller = index;
 		return 1;
 	}
+	conn->full = 1;
 	sim_hang_up(own->proc->world, conn);
 	conn->server_done = 1;
 	sim_conn_free(conn);

@@ -82,6 +82,7 @@ struct sim_conn {
 	uint32_t client_done; /* PEER_DOWN was told, or it is dead */
 	uint32_t server_done; /* forgotten there, or refused, or it is dead */
 	uint32_t server_down; /* CALLER_DOWN was told */
+	uint32_t full;        /* the server had no room for it */
 	uint32_t drained;     /* the oracle was told of this connection's end */
 	uint32_t gives;       /* it gives tickets back, and ends */
 	uint32_t taken;       /* and its message was taken */
