@@ -648,7 +648,8 @@ void f7_run(const struct scenario *scenario, const struct f7_setup *setup,
 	pids[0] = child(scenario, arena, setup, producer_main);
 	pids[1] = child(scenario, arena, setup, consumer_main);
 	while ((arena->counts.tries < setup->tries ||
-		arena->counts.expired < setup->expired) &&
+		arena->counts.expired < setup->expired ||
+		arena->counts.loaded < setup->loaded) &&
 	       engine_now_ns() < until && !is_torn(arena, setup)) {
 		scenario_sleep_ns(SCENARIO_NS_PER_MS);
 		scenario_check(waitpid(pids[0], NULL, WNOHANG) == 0 &&

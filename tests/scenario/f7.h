@@ -32,6 +32,7 @@ struct f7_setup {
 	enum f7_mode mode;
 	uint64_t tries;
 	uint64_t expired; /* of these, at least */
+	uint64_t loaded;  /* likewise */
 	uint64_t limit_ns;
 	uint64_t until_torn; /* stop at so many of each size; 0: no */
 	uint32_t block_bytes; /* eight a large pull, four a small one; 0: 8 KiB */

@@ -55,6 +55,7 @@ static void race_run(const struct scenario *scenario, enum f7_gpu gpu)
 
 	setup.gpu = gpu;
 	setup.expired = SEEN_MIN;
+	setup.loaded = SEEN_MIN;
 	wrong = wrong_of(scenario, &setup, &counts);
 	scenario_check(!wrong, "wrong bytes were believed");
 	scenario_check(counts.tries >= setup.tries / 4,
