@@ -17,7 +17,7 @@ static void job_ended(struct kvpull_device_job *job)
 	struct kvpull_verbs_reads *reads = own->reads;
 
 	own->job_open = 0;
-	reads->peers[own->peer].jobs_open--;
+	reads->peers[own->peer].gpu_waits--;
 	if (own->state == KVPULL_VERBS_READ_MARK)
 		reads->begun(reads, own, job->code);
 	else
@@ -38,7 +38,7 @@ static int job_start(struct kvpull_verbs_reads *reads,
 					       .is_flush = is_flush };
 	code = kvpull_device_thread_start(reads->shared->params.gpu, &own->job);
 	own->job_open = !code;
-	reads->peers[own->peer].jobs_open += !code;
+	reads->peers[own->peer].gpu_waits += !code;
 	return code;
 }
 
@@ -57,50 +57,93 @@ int kvpull_verbs_gpu_mark(struct kvpull_verbs_reads *reads,
 
 /* ---- loops ---- */
 
+/* The end of its time, which begins in a poll: a cancel has an older now_ns. */
+static uint64_t loop_until_ns(const struct kvpull_verbs_reads *reads,
+			      struct kvpull_verbs_loop *loop)
+{
+	if (!loop->until_ns)
+		loop->until_ns = reads->shared->now_ns +
+				 KVPULL_VERBS_FLUSH_TIMES *
+					 reads->shared->params.flush_ns;
+	return loop->until_ns;
+}
+
+static void waits_end(struct kvpull_verbs_reads *reads, const uint32_t *list,
+		      uint32_t *count, int code)
+{
+	uint32_t at;
+
+	for (at = 0; at < *count; at++) {
+		struct kvpull_verbs_read *own = &reads->reads[list[at]];
+
+		reads->peers[own->peer].gpu_waits--;
+		reads->flushed(reads, own, code);
+	}
+	*count = 0;
+}
+
 /* Nothing that waits for it was flushed. */
 static void loop_fail(struct kvpull_verbs_reads *reads,
 		      struct kvpull_verbs_loop *loop)
 {
-	uint32_t at;
-
 	loop->is_reading = 0;
-	for (at = 0; at < loop->open_count; at++)
-		reads->flushed(reads, &reads->reads[loop->open[at]],
-			       KVPULL_EREAD);
-	for (at = 0; at < loop->wanted_count; at++)
-		reads->flushed(reads, &reads->reads[loop->wanted[at]],
-			       KVPULL_EREAD);
-	loop->open_count = loop->wanted_count = 0;
+	waits_end(reads, loop->open, &loop->open_count, KVPULL_EREAD);
+	waits_end(reads, loop->wanted, &loop->wanted_count, KVPULL_EREAD);
 }
 
-/* Post the next READ, for all that want one, unless one is in flight. */
+/*
+ * Post the next READ, for all that want one, unless one is in flight. Where the
+ * loop is broken they wait until their time is over.
+ */
 static void loop_pump(struct kvpull_verbs_reads *reads,
 		      struct kvpull_verbs_loop *loop)
 {
 	uint32_t *const wanted = loop->wanted;
 
-	if (loop->is_reading || !loop->wanted_count)
+	if (loop->is_reading || !loop->wanted_count ||
+	    !kvpull_verbs_loop_works(loop))
 		return;
 	loop->wanted = loop->open;
 	loop->open = wanted;
 	loop->open_count = loop->wanted_count;
 	loop->wanted_count = 0;
-	loop->is_reading = 1;
+	loop->until_ns = 0;
 	reads->shared->counts.gpu_flushes++;
-	if (kvpull_verbs_loop_read(loop, loop->wanted_at))
-		loop_fail(reads, loop);
+	loop->is_reading = !kvpull_verbs_loop_read(loop, loop->wanted_at);
 }
 
 static void loop_done(struct kvpull_verbs_reads *reads,
 		      struct kvpull_verbs_loop *loop)
 {
-	uint32_t at;
-
 	loop->is_reading = 0;
-	for (at = 0; at < loop->open_count; at++)
-		reads->flushed(reads, &reads->reads[loop->open[at]], 0);
-	loop->open_count = 0;
+	waits_end(reads, loop->open, &loop->open_count, 0);
 	loop_pump(reads, loop);
+}
+
+static uint32_t loop_waits(const struct kvpull_verbs_loop *loop)
+{
+	return loop->open_count + loop->wanted_count;
+}
+
+/*
+ * What a NIC has written may be seen until its time is over, also where the loop
+ * failed before.
+ */
+static void loop_run(struct kvpull_verbs_reads *reads,
+		     struct kvpull_verbs_loop *loop)
+{
+	const int code = loop->is_reading ? kvpull_verbs_loop_poll(loop) : 0;
+
+	if (code == 1)
+		loop_done(reads, loop);
+	else if (code)
+		loop->is_reading = 0;
+	if (!loop_waits(loop) ||
+	    reads->shared->now_ns < loop_until_ns(reads, loop))
+		return;
+	if (loop->is_reading)
+		kvpull_verbs_loop_late(loop);
+	loop_fail(reads, loop);
 }
 
 uint32_t kvpull_verbs_gpu_run(struct kvpull_verbs_reads *reads)
@@ -109,50 +152,32 @@ uint32_t kvpull_verbs_gpu_run(struct kvpull_verbs_reads *reads)
 	uint32_t rail;
 
 	for (rail = 0; rail < reads->shared->rail_count; rail++) {
-		struct kvpull_verbs_loop *loop = loop_at(reads, rail);
-		const int code =
-			loop->is_reading ? kvpull_verbs_loop_poll(loop) : 0;
-
-		if (code == 1)
-			loop_done(reads, loop);
-		else if (code)
-			loop_fail(reads, loop);
-		broken |= loop->is_broken << rail;
+		loop_run(reads, loop_at(reads, rail));
+		broken |= loop_at(reads, rail)->is_broken << rail;
 	}
 	return broken;
 }
 
-static uint32_t list_remove(uint32_t *list, uint32_t *count, uint32_t index)
+uint64_t kvpull_verbs_gpu_due_ns(struct kvpull_verbs_reads *reads)
 {
-	uint32_t at = 0;
+	uint64_t due_ns = UINT64_MAX;
+	uint32_t rail;
 
-	while (at < *count && list[at] != index)
-		at++;
-	if (at == *count)
-		return 0;
-	list[at] = list[--*count];
-	return 1;
+	for (rail = 0; rail < reads->shared->rail_count; rail++) {
+		struct kvpull_verbs_loop *loop = loop_at(reads, rail);
+
+		if (loop_waits(loop) && loop_until_ns(reads, loop) < due_ns)
+			due_ns = loop->until_ns;
+	}
+	return due_ns;
 }
 
 void kvpull_verbs_gpu_forget(struct kvpull_verbs_reads *reads,
 			     struct kvpull_verbs_read *own)
 {
-	const uint32_t index = own->read->index;
-	uint32_t rail;
-
-	if (own->job_open)
+	if (own->state == KVPULL_VERBS_READ_MARK)
 		kvpull_device_thread_cancel(reads->shared->params.gpu,
 					    &own->job);
-	for (rail = 0; own->flushes.open && rail < reads->shared->rail_count;
-	     rail++) {
-		struct kvpull_verbs_loop *loop = loop_at(reads, rail);
-		const uint32_t removed =
-			list_remove(loop->open, &loop->open_count, index) +
-			list_remove(loop->wanted, &loop->wanted_count, index);
-
-		own->flushes.open -= removed;
-		own->dropped |= removed;
-	}
 }
 
 void kvpull_verbs_gpu_leave(struct kvpull_verbs_reads *reads, uint32_t device)
@@ -165,9 +190,14 @@ void kvpull_verbs_gpu_leave(struct kvpull_verbs_reads *reads, uint32_t device)
 	kvpull_verbs_loop_stop(loop);
 	loop_fail(reads, loop);
 	/* What came by the rail before is not flushed by another one. */
-	for (index = 0; index < reads->shared->params.reads_max; index++)
-		if (reads->reads[index].flushes.at[device])
-			reads->reads[index].flushes.code = KVPULL_EREAD;
+	for (index = 0; index < reads->shared->params.reads_max; index++) {
+		struct kvpull_verbs_flushes *flushes =
+			&reads->reads[index].flushes;
+
+		if (flushes->at[device])
+			flushes->code = KVPULL_EREAD;
+		flushes->at[device] = 0;
+	}
 }
 
 int kvpull_verbs_gpu_arm(struct kvpull_verbs_reads *reads)
@@ -198,18 +228,17 @@ static void rail_flush(struct kvpull_verbs_reads *reads,
 {
 	struct kvpull_verbs_loop *loop = loop_at(reads, rail);
 
-	if (!kvpull_verbs_loop_works(loop)) {
-		own->flushes.code = KVPULL_EREAD;
-		return;
-	}
+	if (!kvpull_verbs_loop_works(loop))
+		loop->until_ns = 0;
+	reads->peers[own->peer].gpu_waits++;
 	own->flushes.open++;
 	loop->wanted[loop->wanted_count++] = own->read->index;
 	loop->wanted_at = own->flushes.at[rail];
 	loop_pump(reads, loop);
 }
 
-void kvpull_verbs_gpu_flush(struct kvpull_verbs_reads *reads,
-			    struct kvpull_verbs_read *own)
+uint32_t kvpull_verbs_gpu_flush(struct kvpull_verbs_reads *reads,
+				struct kvpull_verbs_read *own)
 {
 	const uint32_t flush = reads->shared->flush;
 	uint32_t written = 0;
@@ -224,9 +253,10 @@ void kvpull_verbs_gpu_flush(struct kvpull_verbs_reads *reads,
 		own->flushes.at[rail] = 0;
 	}
 	if (!written || flush != KVPULL_VERBS_FLUSHES_BY_DRIVER)
-		return;
+		return own->flushes.open;
 	if (job_start(reads, own, NULL, 1))
 		own->flushes.code = KVPULL_EREAD;
 	else
 		own->flushes.open++;
+	return own->flushes.open;
 }

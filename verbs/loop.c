@@ -252,6 +252,11 @@ int kvpull_verbs_loop_poll(struct kvpull_verbs_loop *loop)
 					    completion.status));
 }
 
+void kvpull_verbs_loop_late(struct kvpull_verbs_loop *loop)
+{
+	(void)broken(loop, "no answer in time");
+}
+
 int kvpull_verbs_loop_arm(struct kvpull_verbs_loop *loop)
 {
 	if (!loop->is_reading || loop->is_armed)

@@ -34,6 +34,7 @@ struct kvpull_verbs_loop {
 	uint32_t open_count;
 	uint32_t wanted_count;
 	uint64_t wanted_at; /* the last bytes that one of those has written */
+	uint64_t until_ns;  /* they end then at the latest; 0: not set yet */
 };
 
 /* Takes the loop's memory, once; the arena reports a shortage. */
@@ -69,6 +70,8 @@ int KVPULL_MUST_CHECK kvpull_verbs_loop_read(struct kvpull_verbs_loop *loop,
 					     uint64_t at);
 /* Of the READ in flight: 1: it is complete; 0: not yet; KVPULL_EREAD, likewise. */
 int KVPULL_MUST_CHECK kvpull_verbs_loop_poll(struct kvpull_verbs_loop *loop);
+/* The READ in flight is not waited for any more: the loop is broken. */
+void kvpull_verbs_loop_late(struct kvpull_verbs_loop *loop);
 /* Before a sleep. 1: look once more first. */
 int KVPULL_MUST_CHECK kvpull_verbs_loop_arm(struct kvpull_verbs_loop *loop);
 

@@ -53,7 +53,8 @@ static int is_in_turn(const struct kvpull_verbs_reads *reads, uint32_t index)
 static void read_end(struct kvpull_verbs_reads *reads,
 		     struct kvpull_verbs_read *own, int32_t code)
 {
-	kvpull_check(reads->shared->log, !own->batch_open && !own->job_open);
+	kvpull_check(reads->shared->log,
+		     !own->batch_open && !own->job_open && !own->flushes.open);
 	/* Nobody checks what has not come. */
 	if (code)
 		own->flushes = (struct kvpull_verbs_flushes){ 0 };
@@ -176,6 +177,25 @@ static int is_open(const struct kvpull_verbs_read *own)
 	       own->state == KVPULL_VERBS_READ_CHECK;
 }
 
+/* All of it is over that its owner waits for. */
+static void read_settle(struct kvpull_verbs_reads *reads,
+			struct kvpull_verbs_read *own)
+{
+	int32_t code = 0;
+
+	if (own->batch_open || own->job_open || own->flushes.open ||
+	    is_in_turn(reads, own->read->index))
+		return;
+	if (own->state == KVPULL_VERBS_READ_CHECK)
+		code = own->flushes.code;
+	if (own->lost || (own->cancelled && (own->dropped || !is_posted(own))))
+		code = cancel_code(own);
+	/* A read that nobody checks is flushed now. */
+	if ((code || own->cancelled) && kvpull_verbs_gpu_flush(reads, own))
+		return;
+	read_end(reads, own, code);
+}
+
 static struct kvpull_verbs_batch *batch_at(const struct kvpull_verbs_end *end,
 					   uint32_t index)
 {
@@ -239,8 +259,7 @@ void kvpull_verbs_read_cancel(struct kvpull_verbs_reads *reads,
 	if (bundle->redo_open)
 		redo_drop(reads, bundle, read->index);
 	if (!own->batch_open) {
-		if (!own->job_open)
-			read_end(reads, own, KVPULL_EABORTED);
+		read_settle(reads, own);
 		return;
 	}
 	for (place = 0; place < reads->shared->lane_count; place++)
@@ -273,7 +292,7 @@ int kvpull_verbs_read_check(struct kvpull_verbs_reads *reads, uint32_t peer,
 	own->flushes = written;
 	bundle->reads_open++;
 	read_post(reads, bundle, read->index);
-	kvpull_verbs_gpu_flush(reads, own);
+	(void)kvpull_verbs_gpu_flush(reads, own);
 	return 0;
 }
 
@@ -465,22 +484,6 @@ void kvpull_verbs_reads_pump(struct kvpull_verbs_reads *reads,
 	}
 }
 
-/* All of it is over that its owner waits for. */
-static void read_settle(struct kvpull_verbs_reads *reads,
-			struct kvpull_verbs_read *own)
-{
-	int32_t code = 0;
-
-	if (own->batch_open || own->flushes.open ||
-	    is_in_turn(reads, own->read->index))
-		return;
-	if (own->state == KVPULL_VERBS_READ_CHECK)
-		code = own->flushes.code;
-	if (own->lost || (own->cancelled && (own->dropped || !is_posted(own))))
-		code = cancel_code(own);
-	read_end(reads, own, code);
-}
-
 static void read_flushed(struct kvpull_verbs_reads *reads,
 			 struct kvpull_verbs_read *own, int code)
 {
@@ -595,8 +598,7 @@ void kvpull_verbs_reads_lose(struct kvpull_verbs_reads *reads,
 		kvpull_verbs_gpu_forget(reads, own);
 		own->lost = bundle->code;
 		own->cancelled = 1;
-		if (!own->job_open)
-			read_end(reads, own, bundle->code);
+		read_settle(reads, own);
 	}
 }
 

@@ -11,10 +11,11 @@
  * state   goes on when
  * IDLE    start() -> DATA, or MARK where memory of the GPU is read into
  * MARK    the GPU has reached the mark -> DATA; or it is lost -> ENDED
- * DATA    all is posted and complete on all lanes, or cancelled and quiet, or
- *         its bundle is no more -> ENDED
+ * DATA    all is posted and complete on all lanes -> ENDED; or cancelled and quiet,
+ *         or its bundle is no more, and what came is flushed -> ENDED
  * ENDED   reported: READ_DONE -> IDLE
- * CHECK   the entries came and the data is flushed, or the bundle is no more: CHECK_DONE -> IDLE
+ * CHECK   the entries came, or the bundle is no more, and the data is flushed:
+ *         CHECK_DONE -> IDLE
  */
 #ifndef KVPULL_VERBS_READ_H
 #define KVPULL_VERBS_READ_H

@@ -505,9 +505,9 @@ static int end_arm(struct kvpull_verbs_end *end)
 
 int kvpull_verbs_bundle_arm(struct kvpull_verbs_bundle *bundle)
 {
-	/* Reads that wait for the GPU's thread are ended by its poll. */
+	/* Reads that wait for the GPU's thread or a loop are ended by theirs. */
 	int more = bundle->state == KVPULL_BUNDLE_GONE ||
-		   (kvpull_verbs_bundle_is_quiet(bundle) && !bundle->jobs_open);
+		   (kvpull_verbs_bundle_is_quiet(bundle) && !bundle->gpu_waits);
 	uint32_t place;
 
 	if (bundle->state == KVPULL_BUNDLE_DOWN)

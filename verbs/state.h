@@ -246,7 +246,7 @@ struct kvpull_verbs_bundle {
 	/* peers: reads */
 	uint32_t reads_open; /* not reported yet */
 	uint32_t turn_place; /* of the lane that may post next */
-	uint32_t jobs_open;  /* of the GPU's thread, for these */
+	uint32_t gpu_waits;  /* of these, for the GPU's thread and for loops */
 	uint32_t redo_open;  /* batches of lost lanes, to be posted by others */
 };
 

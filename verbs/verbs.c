@@ -374,11 +374,14 @@ static int verbs_arm(struct kvpull_transport *transport)
 {
 	struct verbs *verbs = verbs_of(transport);
 	const struct kvpull_verbs_connect *connect = &verbs->connect;
-	uint64_t due_ns = kvpull_verbs_back_due_ns(&verbs->back);
+	const uint64_t back_ns = kvpull_verbs_back_due_ns(&verbs->back);
+	uint64_t due_ns = kvpull_verbs_gpu_due_ns(&verbs->reads);
 	int more = verbs->reads.ended != KVPULL_NONE ||
 		   kvpull_verbs_gpu_arm(&verbs->reads);
 	uint32_t at;
 
+	if (back_ns < due_ns)
+		due_ns = back_ns;
 	for (at = 0; at < connect->active_count; at++) {
 		struct kvpull_verbs_bundle *bundle =
 			kvpull_verbs_connect_bundle(connect, at);

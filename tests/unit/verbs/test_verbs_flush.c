@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include "tests/unit/verbs/gpu.h"
+#include "verbs/gpu.h"
 
 /* P has memory of the host; D has a GPU, and is connected. */
 static void begin(uint32_t rails)
@@ -35,6 +36,9 @@ static int down(void **state)
 	gpu_close();
 	return code;
 }
+
+/* A loop's time: KVPULL_VERBS_FLUSH_TIMES of flush_ns. */
+#define FLUSH_MS 1000u
 
 #define TEST(name) UNIT_TEST_WITH(name, NULL, down)
 
@@ -251,24 +255,144 @@ TEST(loop_has_a_domain_and_keys_of_its_own)
 	assert_int_equal(fake_verbs_domains(world.d.entries), 1);
 }
 
-TEST(flush_that_is_cancelled_is_not_waited_for)
+/* ---- flushes of reads that nobody checks ---- */
+
+/* The engine's later work in the blocks is not overwritten. */
+static void engine_writes(void)
+{
+	uint32_t rail;
+	uint64_t at;
+
+	memset(world.d.memory, 7, WORLD_BYTES);
+	for (rail = 0; rail < 2; rail++)
+		fake_verbs_land(rail);
+	for (at = 0; at < WORLD_BYTES; at++)
+		assert_int_equal(world.d.memory[at], 7);
+}
+
+static void cancel(void)
+{
+	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+}
+
+/* Rail 0 has brought a part of the read, and rail 1 has not answered. */
+static void half_is_read(void)
+{
+	fake_verbs_knobs.held_devices = 2;
+	assert_int_equal(world_read_start(), 0);
+	world_run(5);
+	assert_int_equal(world.d.reads_done, 0);
+	assert_true(fake_verbs_unseen() != 0);
+}
+
+TEST(cancelled_check_waits_for_its_flush)
 {
 	begin(1);
 	read_is_done();
 	fake_verbs_knobs.held_loops = 1;
 	assert_int_equal(check_begin(), 0);
 	world_run(5);
-	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
-	world_run(2);
-	check_is(KVPULL_EABORTED);
-	/* The completion is nobody's, and the next read has its own. */
+	cancel();
+	world_run(20);
+	assert_int_equal(world.d.checks_done, 0);
 	fake_verbs_knobs.held_loops = 0;
-	world.d.reads_done = world.d.checks_done = 0;
+	world_run(5);
+	assert_int_equal(world.d.checks_done, 1);
+	engine_writes();
+}
+
+TEST(cancelled_read_is_flushed_before_it_ends)
+{
+	begin(2);
+	half_is_read();
+	cancel();
+	fake_verbs_knobs.held_loops = 1;
+	fake_verbs_knobs.held_devices = 0;
+	world_run(20);
+	assert_int_equal(world.d.reads_done, 0);
+	/* Nothing but the flush is missing. */
+	side_sleep(&world.d);
+	fake_verbs_knobs.held_loops = 0;
+	fake_verbs_run();
+	assert_true(side_would_wake(&world.d));
+	world_run(5);
+	assert_int_equal(world.d.reads_done, 1);
+	engine_writes();
+	/* The next read has flushes of its own. */
+	world.d.reads_done = 0;
 	read_is_done();
 	assert_int_equal(check_begin(), 0);
 	world_run(5);
 	check_is(0);
 	assert_true(bytes_are_right());
+}
+
+TEST(cancelled_read_is_flushed_by_the_driver)
+{
+	begin(2);
+	side_close(&world.d);
+	world.device_flush = KVPULL_DEVICE_FLUSH_DRIVER;
+	assert_int_equal(gpu_serve(&world.d), 0);
+	world.strip.local = world.d.memory;
+	world.d.ups = 0;
+	assert_int_equal(world_connect(), 0);
+	world_run(100);
+	half_is_read();
+	cancel();
+	fake_verbs_knobs.held_devices = 0;
+	world_run(20);
+	/* The GPU's thread is not polled yet. */
+	assert_int_equal(world.d.reads_done, 0);
+	gpu_await(&world.d.reads_done);
+	assert_int_equal(gpu.flush_count, 1);
+}
+
+/* The peer's end is told after the read's, and nobody spins until then. */
+TEST(lost_peers_read_is_flushed_before_it_ends)
+{
+	begin(2);
+	half_is_read();
+	fake_verbs_knobs.held_loops = 1;
+	fake_verbs_cut();
+	world_run(WORLD_MS_FLUSHED);
+	assert_int_equal(world.d.reads_done, 0);
+	assert_int_equal(world.d.downs, 0);
+	side_sleep(&world.d);
+	fake_verbs_knobs.held_devices = fake_verbs_knobs.held_loops = 0;
+	fake_verbs_run();
+	assert_true(side_would_wake(&world.d));
+	world_run(5);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, KVPULL_EPEER);
+	engine_writes();
+	world_run(5);
+	assert_int_equal(world.d.downs, 1);
+}
+
+/* A loop that does not answer is broken, and the other rail goes on. */
+TEST(flush_without_an_answer_ends_in_time)
+{
+	static struct kvpull_verbs_reads reads;
+	const struct kvpull_verbs_end *end;
+
+	begin(2);
+	end = (const struct kvpull_verbs_end *)fake_verbs_owner(1);
+	reads.shared = end->shared;
+	side_hear(&world.d, KVPULL_LOG_ERROR);
+	half_is_read();
+	assert_true(kvpull_verbs_gpu_due_ns(&reads) == UINT64_MAX);
+	cancel();
+	fake_verbs_knobs.held_loops = 1;
+	fake_verbs_knobs.held_devices = 0;
+	world_run(FLUSH_MS - 100);
+	assert_int_equal(world.d.reads_done, 0);
+	assert_int_equal(world.d.downs, 0);
+	/* A sleeping owner is woken then. */
+	assert_true(kvpull_verbs_gpu_due_ns(&reads) - world.now_ns <=
+		    110 * KVPULL_NS_PER_MS);
+	world_run(200);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_true(lines_said("(no answer in time)"));
 }
 
 /* A rail has one READ in flight: the next one serves who asks meanwhile. */
@@ -340,6 +464,10 @@ TEST(loop_that_fails_fails_the_read_and_is_made_again)
 	fake_verbs_knobs.fail_status = IBV_WC_WR_FLUSH_ERR;
 	assert_int_equal(check_begin(), 0);
 	world_run(5);
+	/* What it did not flush may be seen for some time. */
+	assert_int_equal(world.d.checks_done, 0);
+	assert_int_equal(world.d.downs, 0);
+	world_run(FLUSH_MS + 100);
 	assert_int_equal(world.d.checks_done, 1);
 	assert_int_not_equal(world.d.check_code, 0);
 	assert_true(lines_said("its queue pair to itself failed (flushed)"));
@@ -366,7 +494,7 @@ TEST(rail_whose_loop_fails_is_left)
 	fake_verbs_knobs.fail_at[FAKE_VERBS_LOOP] = 1;
 	fake_verbs_knobs.fail_status = IBV_WC_RETRY_EXC_ERR;
 	assert_int_equal(check_begin(), 0);
-	world_run(5);
+	world_run(FLUSH_MS + 100);
 	check_is(KVPULL_EREAD);
 	fake_verbs_land(1);
 	memset(world.d.memory, 0, WORLD_BYTES);
