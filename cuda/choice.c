@@ -236,7 +236,8 @@ static int compared(struct kvpull_cuda *cuda, const uint8_t *uuid,
 		return refused(cuda, "cuStreamCreate", code);
 	code = kvpull_cuda_own_take(cuda, &comparison.target);
 	if (!code) {
-		code = compare(&comparison, uuid, gathers);
+		/* An error of this one is the loss of the device. */
+		(void)compare(&comparison, uuid, gathers);
 		kvpull_cuda_unmap(&cuda->device, &comparison.target);
 	}
 	if (kvpull_cuda_is_lost(cuda))

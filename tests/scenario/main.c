@@ -377,32 +377,42 @@ static int usage(const char *why)
 	return 2;
 }
 
+/* 0, or usage()'s status. */
+static int options_read(int argc, char **argv, struct scenario *options,
+			const char **only)
+{
+	int at;
+
+	for (at = 1; at < argc; at++) {
+		if (!strcmp(argv[at], "--full"))
+			options->full = 1;
+		else if (!strcmp(argv[at], "--verbose"))
+			options->verbose = 1;
+		else if (!strcmp(argv[at], "--only") && at + 1 < argc)
+			*only = argv[++at];
+		else if (!strcmp(argv[at], "--memory") && at + 1 < argc &&
+			 !strcmp(argv[at + 1], "device"))
+			options->device = (uint32_t) !!argv[++at];
+		else if (!strcmp(argv[at], "--route") && at + 1 < argc &&
+			 !strcmp(argv[at + 1], "fake"))
+			options->fabric = (uint32_t) !!argv[++at];
+		else if (!strcmp(argv[at], "--route") && at + 1 < argc)
+			(void)setenv("KVPULL_ROUTE", argv[++at], 1);
+		else if (strcmp(argv[at], "--quick") != 0)
+			return usage(argv[at]);
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct scenario options = { 0 };
 	uint32_t counts[3] = { 0 };
 	const char *only = NULL;
 	size_t group;
-	int at;
 
-	for (at = 1; at < argc; at++) {
-		if (!strcmp(argv[at], "--full"))
-			options.full = 1;
-		else if (!strcmp(argv[at], "--verbose"))
-			options.verbose = 1;
-		else if (!strcmp(argv[at], "--only") && at + 1 < argc)
-			only = argv[++at];
-		else if (!strcmp(argv[at], "--memory") && at + 1 < argc &&
-			 !strcmp(argv[at + 1], "device"))
-			options.device = (uint32_t) !!argv[++at];
-		else if (!strcmp(argv[at], "--route") && at + 1 < argc &&
-			 !strcmp(argv[at + 1], "fake"))
-			options.fabric = (uint32_t) !!argv[++at];
-		else if (!strcmp(argv[at], "--route") && at + 1 < argc)
-			(void)setenv("KVPULL_ROUTE", argv[++at], 1);
-		else if (strcmp(argv[at], "--quick") != 0)
-			return usage(argv[at]);
-	}
+	if (options_read(argc, argv, &options, &only))
+		return 2;
 	route_look();
 	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
 	library_warm();
