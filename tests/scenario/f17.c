@@ -19,29 +19,8 @@
 
 static struct f7_setup setup_of(const struct scenario *scenario)
 {
-	return (struct f7_setup){
-		.mode = F7_IN_POLL,
-		.tries = scenario->full ? FULL_TRIES : QUICK_TRIES,
-		.limit_ns = (scenario->full ? 1200 : 20 * patience()) *
-			    SCENARIO_NS_PER_S,
-		.gpu = F7_GPU_BOTH,
-	};
-}
-
-static uint64_t wrong_of(const struct scenario *scenario,
-			 const struct f7_setup *setup, struct f7_counts *counts)
-{
-	uint64_t wrong;
-
-	f7_run(scenario, setup, counts);
-	wrong = counts->wrong[F7_LARGE] + counts->wrong[F7_SMALL];
-	scenario_say(
-		"%llu tries, %llu expired, %llu loaded, %llu wrong, %llu disturbed",
-		(unsigned long long)counts->tries,
-		(unsigned long long)counts->expired,
-		(unsigned long long)counts->loaded, (unsigned long long)wrong,
-		(unsigned long long)counts->disturbed);
-	return wrong;
+	return f7_gpu_setup(scenario,
+			    scenario->full ? FULL_TRIES : QUICK_TRIES);
 }
 
 static void race_judge(const struct scenario *scenario,
@@ -53,7 +32,7 @@ static void race_judge(const struct scenario *scenario,
 	uint64_t least;
 
 	both.expired = both.loaded = SEEN_MIN;
-	wrong = wrong_of(scenario, &both, &counts);
+	wrong = f7_gpu_race(scenario, &both, &counts);
 	least = counts.tries / SHARE_MIN;
 	scenario_check(!wrong, "wrong bytes were believed, or wiped");
 	scenario_check(!counts.disturbed,
@@ -104,7 +83,7 @@ static void f17_careless(const struct scenario *scenario)
 	const struct f7_setup setup = work_of(scenario, F7_CARELESS);
 	struct f7_counts counts;
 
-	(void)wrong_of(scenario, &setup, &counts);
+	(void)f7_gpu_race(scenario, &setup, &counts);
 	scenario_check(!counts.loaded, "a pull without a mark was made");
 	scenario_check(counts.failed_for == KVPULL_EINVAL,
 		       "the pulls failed for another reason: %lld",
@@ -124,7 +103,7 @@ static void f17_unmarked(const struct scenario *scenario)
 
 	setup.unmarked = 1;
 	setup.tries = QUICK_TRIES;
-	scenario_check(wrong_of(scenario, &setup, &counts) > 0,
+	scenario_check(f7_gpu_race(scenario, &setup, &counts) > 0,
 		       "no load was wiped: the marks are not tested");
 }
 
@@ -136,7 +115,7 @@ static void f17_freed_unmarked(const struct scenario *scenario)
 
 	setup.unmarked = 1;
 	setup.tries = QUICK_WORK_TRIES;
-	(void)wrong_of(scenario, &setup, &counts);
+	(void)f7_gpu_race(scenario, &setup, &counts);
 	scenario_check(counts.disturbed > 0,
 		       "no step was disturbed: the marks are not tested");
 }
@@ -149,7 +128,7 @@ static void f17_unchecked(const struct scenario *scenario)
 
 	mutant_use("nocheck", "plugin/reads/judge.c",
 		   "s/return KVPULL_EEXPIRED/return 0/");
-	scenario_check(wrong_of(scenario, &setup, &counts) > 0,
+	scenario_check(f7_gpu_race(scenario, &setup, &counts) > 0,
 		       "no wrong bytes: the check is not tested");
 }
 

@@ -63,6 +63,12 @@ struct f7_counts {
 void f7_run(const struct scenario *scenario, const struct f7_setup *setup,
 	    struct f7_counts *counts);
 
+/* A race with the blocks of both sides on GPUs: so many tries, within a time. */
+struct f7_setup f7_gpu_setup(const struct scenario *scenario, uint64_t tries);
+/* Run it, and say its counts. Return: pulls with wrong bytes that were believed. */
+uint64_t f7_gpu_race(const struct scenario *scenario,
+		     const struct f7_setup *setup, struct f7_counts *counts);
+
 /* A GPU of P or D. Without marks neither has one; P makes no pulls. */
 const struct engine_gpu *f7_gpu_open(const struct f7_setup *setup);
 /* Queue D's own work on its blocks. */

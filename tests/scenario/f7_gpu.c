@@ -15,6 +15,33 @@ static struct {
 	uint64_t byte_count;
 } loads;
 
+struct f7_setup f7_gpu_setup(const struct scenario *scenario, uint64_t tries)
+{
+	return (struct f7_setup){
+		.mode = F7_IN_POLL,
+		.tries = tries,
+		.limit_ns = (scenario->full ? 1200 : 20 * patience()) *
+			    SCENARIO_NS_PER_S,
+		.gpu = F7_GPU_BOTH,
+	};
+}
+
+uint64_t f7_gpu_race(const struct scenario *scenario,
+		     const struct f7_setup *setup, struct f7_counts *counts)
+{
+	uint64_t wrong;
+
+	f7_run(scenario, setup, counts);
+	wrong = counts->wrong[F7_LARGE] + counts->wrong[F7_SMALL];
+	scenario_say(
+		"%llu tries, %llu expired, %llu loaded, %llu wrong, %llu disturbed",
+		(unsigned long long)counts->tries,
+		(unsigned long long)counts->expired,
+		(unsigned long long)counts->loaded, (unsigned long long)wrong,
+		(unsigned long long)counts->disturbed);
+	return wrong;
+}
+
 const struct engine_gpu *f7_gpu_open(const struct f7_setup *setup)
 {
 	static struct engine_gpu gpu;

@@ -23,28 +23,8 @@
 static struct f7_setup setup_of(const struct scenario *scenario)
 {
 	fabric_use(scenario, 1);
-	return (struct f7_setup){
-		.mode = F7_IN_POLL,
-		.tries = scenario->full ? FULL_TRIES : QUICK_TRIES,
-		.limit_ns = (scenario->full ? 1200 : 20 * patience()) *
-			    SCENARIO_NS_PER_S,
-		.gpu = F7_GPU_BOTH,
-	};
-}
-
-static uint64_t wrong_of(const struct scenario *scenario,
-			 const struct f7_setup *setup, struct f7_counts *counts)
-{
-	uint64_t wrong;
-
-	f7_run(scenario, setup, counts);
-	wrong = counts->wrong[F7_LARGE] + counts->wrong[F7_SMALL];
-	scenario_say("%llu tries, %llu expired, %llu loaded, %llu wrong",
-		     (unsigned long long)counts->tries,
-		     (unsigned long long)counts->expired,
-		     (unsigned long long)counts->loaded,
-		     (unsigned long long)wrong);
-	return wrong;
+	return f7_gpu_setup(scenario,
+			    scenario->full ? FULL_TRIES : QUICK_TRIES);
 }
 
 static void race_run(const struct scenario *scenario, enum f7_gpu gpu)
@@ -56,7 +36,7 @@ static void race_run(const struct scenario *scenario, enum f7_gpu gpu)
 	setup.gpu = gpu;
 	setup.expired = SEEN_MIN;
 	setup.loaded = SEEN_MIN;
-	wrong = wrong_of(scenario, &setup, &counts);
+	wrong = f7_gpu_race(scenario, &setup, &counts);
 	scenario_check(!wrong, "wrong bytes were believed");
 	scenario_check(counts.tries >= setup.tries / 4,
 		       "too few tries in the time");
@@ -90,7 +70,7 @@ static void f9_unmarked(const struct scenario *scenario)
 
 	setup.unmarked = 1;
 	setup.tries = CONTROL_TRIES;
-	scenario_check(wrong_of(scenario, &setup, &counts) > 0,
+	scenario_check(f7_gpu_race(scenario, &setup, &counts) > 0,
 		       "no load was wiped: the marks are not tested");
 }
 
@@ -102,7 +82,7 @@ static void broken_run(const struct scenario *scenario, const char *name,
 
 	setup.tries = CONTROL_TRIES;
 	mutant_use(name, file, sed);
-	scenario_check(wrong_of(scenario, &setup, &counts) > 0,
+	scenario_check(f7_gpu_race(scenario, &setup, &counts) > 0,
 		       "no wrong bytes: what is left out is not tested");
 }
 
@@ -206,7 +186,7 @@ static void rails_run(const struct scenario *scenario, uint32_t rails)
 							 SCENARIO_NS_PER_S;
 	const uint64_t wanted =
 		(scenario->full ? 10 : 1) * (rails > 1 ? 100u : 10u);
-	/* What a lost peer had claimed ends by its lease. */
+	/* Claims of a peer that is lost end by their lease. */
 	struct node_params params = {
 		.scenario = scenario,
 		.id = "producer",
