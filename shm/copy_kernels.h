@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What copies spans: the routines, and their parts, which are line kernels of
- * each instruction set. copy_routines.c puts those into its two frames.
+ * Routines copy spans. Their parts are line kernels of each instruction set;
+ * copy_routines.c puts those into its two frames.
  *
  * A kernel copies whole 64-byte lines of several streams in step: first line of
  * every stream, second line of every stream, ... So as many cache misses and

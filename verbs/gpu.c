@@ -126,8 +126,8 @@ static uint32_t loop_waits(const struct kvpull_verbs_loop *loop)
 }
 
 /*
- * What a NIC has written may be seen until its time is over, also where the loop
- * failed before.
+ * Bytes that a NIC has written may be seen until the loop's time is over, also where
+ * the loop failed before.
  */
 static void loop_run(struct kvpull_verbs_reads *reads,
 		     struct kvpull_verbs_loop *loop)

@@ -42,8 +42,8 @@ static inline int kvpull_place_is_among(const char *list, const cpu_set_t *cpus)
 }
 
 /*
- * Of two links into the kernel's tree of devices: the PCI bridges, the host's among
- * them, that both are below; 0: none.
+ * PCI bridges, the host's among them, that both links into the kernel's tree of
+ * devices are below; 0: none.
  */
 static inline uint32_t kvpull_place_bridges(const char *one, const char *other)
 {

@@ -34,7 +34,7 @@ struct kvpull_route_params {
 	uint32_t rank;    /* among the workers of the node, unless configured */
 };
 
-/* Its engine has a device, and the configuration does not rule it out. */
+/* The engine has a device, and the configuration does not rule it out. */
 static inline int
 kvpull_route_wants_device(const struct kvpull_route_params *params)
 {

@@ -179,7 +179,7 @@ def states_equal(guest: Guest) -> None:
         assert found != right, f"{length}: zeroed states give these tokens, too"
         guest.say(f"{length} tokens: equal, zeroed: other ones")
     states_aborted(guest)
-    # What was read of the pull that was left is in no counter.
+    # No counter has the bytes that the pull read before its client left.
     count = guest.d.counter("worker_bytes_pulled")
     read = bytes_read(guest)
     assert read >= count > 0, f"{read} bytes read, {count:.0f} pulled"

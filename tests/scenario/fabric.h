@@ -9,7 +9,7 @@
 
 #include "tests/scenario/scenario.h"
 
-/* Of this process and its children; before the first engine. */
+/* This process and its children use the fake fabric. Before the first engine. */
 void fabric_use(const struct scenario *scenario, uint32_t rails);
 
 #endif /* KVPULL_TESTS_FABRIC_H */

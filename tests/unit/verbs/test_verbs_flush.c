@@ -464,7 +464,7 @@ TEST(loop_that_fails_fails_the_read_and_is_made_again)
 	fake_verbs_knobs.fail_status = IBV_WC_WR_FLUSH_ERR;
 	assert_int_equal(check_begin(), 0);
 	world_run(5);
-	/* What it did not flush may be seen for some time. */
+	/* Bytes that the broken loop did not flush may be seen for some time. */
 	assert_int_equal(world.d.checks_done, 0);
 	assert_int_equal(world.d.downs, 0);
 	world_run(FLUSH_MS + 100);
