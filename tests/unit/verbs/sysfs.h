@@ -93,9 +93,15 @@ __attribute__((visibility("default"))) int open(const char *path, int flags,
 	return openat(AT_FDCWD, under, flags, mode);
 }
 
-/* Likewise: a link is a file that says where it leads. */
+/*
+ * Likewise, by another name because libc's may be an inline one: a link is a file
+ * that says where it leads.
+ */
 __attribute__((visibility("default"))) ssize_t
-readlink(const char *path, char *text, size_t bytes)
+link_read(const char *path, char *text, size_t bytes) __asm__("readlink");
+
+__attribute__((visibility("default"))) ssize_t
+link_read(const char *path, char *text, size_t bytes)
 {
 	char under[256];
 	ssize_t used;
