@@ -7,7 +7,8 @@
  * entries decide what it says, and a flush that fails makes it fail.
  *
  * A read that fails or is cancelled has no check. It is flushed before it ends, once
- * nothing of it is in flight: no byte of it is seen after that. A loop has KVPULL_VERBS_FLUSH_TIMES
+ * nothing of it is in flight: no byte of it is seen after that. One that ended well, and
+ * whose check never comes, is flushed when its owner leaves it. A loop has KVPULL_VERBS_FLUSH_TIMES
  * times flush_ns for its answer. Where none comes it is broken, and a read that wrote by
  * the rail of a broken one ends so late, unless the device is left before.
  */

@@ -267,6 +267,21 @@ void kvpull_verbs_read_cancel(struct kvpull_verbs_reads *reads,
 			cancel_time(&bundle->ends[place]);
 }
 
+int kvpull_verbs_read_leave(struct kvpull_verbs_reads *reads,
+			    struct kvpull_read *read)
+{
+	struct kvpull_verbs_read *own = read_at(reads, read->index);
+
+	if (own->state != KVPULL_VERBS_READ_IDLE ||
+	    !kvpull_verbs_gpu_flush(reads, own))
+		return 0;
+	/* Nothing of it is read again, as in one that was cancelled. */
+	own->state = KVPULL_VERBS_READ_DATA;
+	own->cancelled = own->dropped = 1;
+	reads->peers[own->peer].reads_open++;
+	return 1;
+}
+
 int kvpull_verbs_read_check(struct kvpull_verbs_reads *reads, uint32_t peer,
 			    struct kvpull_read *read)
 {

@@ -34,6 +34,8 @@ int KVPULL_MUST_CHECK kvpull_verbs_read_start(struct kvpull_verbs_reads *reads,
 					      struct kvpull_read *read);
 void kvpull_verbs_read_cancel(struct kvpull_verbs_reads *reads,
 			      struct kvpull_read *read);
+int KVPULL_MUST_CHECK kvpull_verbs_read_leave(struct kvpull_verbs_reads *reads,
+					      struct kvpull_read *read);
 int KVPULL_MUST_CHECK kvpull_verbs_read_check(struct kvpull_verbs_reads *reads,
 					      uint32_t peer,
 					      struct kvpull_read *read);

@@ -186,6 +186,13 @@ static void verbs_read_cancel(struct kvpull_transport *transport, uint32_t peer,
 	kvpull_verbs_read_cancel(&verbs_of(transport)->reads, read);
 }
 
+static int verbs_read_leave(struct kvpull_transport *transport, uint32_t peer,
+			    struct kvpull_read *read)
+{
+	(void)peer;
+	return kvpull_verbs_read_leave(&verbs_of(transport)->reads, read);
+}
+
 static int verbs_check_start(struct kvpull_transport *transport, uint32_t peer,
 			     struct kvpull_read *read)
 {
@@ -353,8 +360,10 @@ static int verbs_poll(struct kvpull_transport *transport, uint64_t now_ns,
 					    .capacity = capacity };
 
 	verbs->shared.now_ns = now_ns;
+	/* Also reads whose peer is gone, or the device. */
+	kvpull_verbs_reads_report(&verbs->reads, &told);
 	if (kvpull_verbs_back_is_idle(&verbs->back))
-		return 0;
+		return (int)told.count;
 	gone_free(verbs);
 	kvpull_verbs_back_run(&verbs->back);
 	if (verbs->connect.address_is_new && kvpull_verbs_events_room(&told)) {
@@ -492,6 +501,7 @@ static const struct kvpull_transport_ops verbs_ops = {
 	.disconnect = verbs_disconnect,
 	.read_start = verbs_read_start,
 	.read_cancel = verbs_read_cancel,
+	.read_leave = verbs_read_leave,
 	.check_start = verbs_check_start,
 	.notify = verbs_notify,
 	.notes_open = verbs_notes_open,

@@ -425,6 +425,13 @@ struct kvpull_transport_ops {
 	 */
 	int (*check_start)(struct kvpull_transport *transport, uint32_t peer,
 			   struct kvpull_read *read);
+	/*
+	 * Leave a read that is in flight no more and is not going to be checked: its
+	 * bytes may still be on their way into the memory of a GPU. 0: none is; 1:
+	 * READ_DONE, with a code, comes when none is. NULL: none ever is.
+	 */
+	int (*read_leave)(struct kvpull_transport *transport, uint32_t peer,
+			  struct kvpull_read *read);
 	/* 0: will reach the peer while it lives; KVPULL_EAGAIN: later. */
 	int (*notify)(struct kvpull_transport *transport, uint32_t peer,
 		      const struct kvpull_record *record);

@@ -84,6 +84,19 @@ static void request_end(struct kvpull_reads *reads, uint32_t index)
 	parts_free(reads, request);
 }
 
+/* Its bytes may still be on their way, though it was told that the read is done. */
+static void part_leave(struct kvpull_reads_request *request,
+		       struct kvpull_reads_part *part)
+{
+	const struct kvpull_transport_ops *ops = part->transport->ops;
+
+	if (!ops->read_leave ||
+	    !ops->read_leave(part->transport, part->handle, &part->read))
+		return;
+	part->state = PART_READS;
+	request->parts_open++;
+}
+
 void kvpull_reads_fail(struct kvpull_reads *reads, uint32_t index, int32_t code)
 {
 	struct kvpull_reads_request *request = &reads->requests[index];
@@ -101,6 +114,8 @@ void kvpull_reads_fail(struct kvpull_reads *reads, uint32_t index, int32_t code)
 		if (part->state >= PART_READS)
 			part->transport->ops->read_cancel(
 				part->transport, part->handle, &part->read);
+		else
+			part_leave(request, part);
 	}
 	if (!request->parts_open)
 		request_end(reads, index);
@@ -110,8 +125,12 @@ void kvpull_reads_fail(struct kvpull_reads *reads, uint32_t index, int32_t code)
 static void request_again(struct kvpull_reads *reads, uint32_t index)
 {
 	struct kvpull_reads_request *request = &reads->requests[index];
+	uint32_t at;
 
 	request->state = KVPULL_READS_AGAIN;
+	for (at = 0; at < request->part_count; at++)
+		if (part_of(reads, request, at)->state < PART_READS)
+			part_leave(request, part_of(reads, request, at));
 	if (request->parts_open)
 		return;
 	reads->owner->again(reads->own, index);

@@ -29,6 +29,7 @@ struct toy {
 	uint32_t part_count; /* of a request */
 	uint32_t begun[2];   /* reads, checks */
 	uint32_t cancelled;
+	uint64_t unseen; /* reads, by index, whose bytes are on their way */
 	uint32_t again;
 	uint32_t ended;
 	int32_t code; /* of the last end */
@@ -68,10 +69,23 @@ static void toy_cancel(struct kvpull_transport *route, uint32_t peer,
 	toy.cancelled++;
 }
 
+static int toy_leave(struct kvpull_transport *route, uint32_t peer,
+		     struct kvpull_read *read)
+{
+	const uint64_t bit = UINT64_C(1) << read->index % 64;
+	const int is_unseen = (toy.unseen & bit) != 0;
+
+	assert_ptr_equal(route, &toy.route);
+	assert_int_equal(peer, 7);
+	toy.unseen &= ~bit;
+	return is_unseen;
+}
+
 static const struct kvpull_transport_ops route_ops = {
 	.read_start = toy_read,
 	.check_start = toy_check,
 	.read_cancel = toy_cancel,
+	.read_leave = toy_leave,
 };
 
 static int ready(void *own, uint32_t request)
@@ -240,6 +254,70 @@ TEST(request_that_is_cancelled_ends_when_each_of_its_reads_has)
 	assert_int_equal(toy.ended, 1);
 	assert_int_equal(toy.code, KVPULL_EDEADLINE);
 	assert_int_equal(toy.begun[1], 0);
+}
+
+/* Each read of request 0 has ended, with bytes on their way. */
+static void unseen(uint32_t at)
+{
+	done(at, 0);
+	toy.unseen |=
+		UINT64_C(1)
+		<< toy.reads.parts[toy.reads.requests[0].parts[at]].read.index;
+}
+
+/* The bytes of a part that was left have come, or never will. */
+static void left(uint32_t at)
+{
+	toy.begun[1] = 0;
+	done(at, KVPULL_EABORTED);
+}
+
+TEST(request_that_fails_waits_for_bytes_that_are_on_their_way)
+{
+	begin(0, with_guards);
+	unseen(0);
+	done(1, KVPULL_EPEER);
+	assert_int_equal(toy.cancelled, 0);
+	assert_int_equal(toy.unseen, 0);
+	assert_int_equal(toy.ended, 0);
+	left(0);
+	assert_int_equal(toy.ended, 1);
+	assert_int_equal(toy.code, KVPULL_EPEER);
+}
+
+TEST(request_that_is_not_checked_waits_for_bytes_that_are_on_their_way)
+{
+	begin(0, with_guards);
+	unseen(0);
+	toy.lost = KVPULL_EPEER;
+	toy.unseen |=
+		UINT64_C(1)
+		<< toy.reads.parts[toy.reads.requests[0].parts[1]].read.index;
+	done(1, 0);
+	assert_int_equal(toy.begun[1], 0);
+	assert_int_equal(toy.unseen, 0);
+	left(1);
+	assert_int_equal(toy.ended, 0);
+	left(0);
+	assert_int_equal(toy.ended, 1);
+	assert_int_equal(toy.code, KVPULL_EPEER);
+}
+
+TEST(request_begins_again_behind_bytes_that_are_on_their_way)
+{
+	begin(0, with_guards);
+	unseen(0);
+	done(1, KVPULL_EABORTED);
+	assert_int_equal(toy.unseen, 0);
+	assert_int_equal(toy.again, 0);
+	left(0);
+	assert_int_equal(toy.again, 1);
+	(void)kvpull_reads_run(&toy.reads, 1);
+	assert_int_equal(toy.begun[0], 4);
+	kvpull_reads_fail(&toy.reads, 0, KVPULL_EDEADLINE);
+	left(0);
+	left(1);
+	assert_int_equal(toy.ended, 1);
 }
 
 TEST(request_that_was_cut_begins_again_when_all_is_quiet)

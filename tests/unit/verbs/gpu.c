@@ -222,3 +222,56 @@ int gpu_serve(struct world_side *side)
 	route_begin(side->route);
 	return side->route->ops->serve(side->route, &side->serve);
 }
+
+void gpu_begin(uint32_t rails)
+{
+	world_rails_init(rails);
+	world.batch = 4;
+	gpu_open();
+	assert_int_equal(side_open(&world.p), 0);
+	assert_int_equal(side_open(&world.d), 0);
+	assert_int_equal(side_serve(&world.p), 0);
+	assert_int_equal(gpu_serve(&world.d), 0);
+	world_fill();
+	world_read_make(0);
+	/* No neighbours: 64 work requests, a few for each rail. */
+	world_scatter();
+	memset(world.d.memory, 0, WORLD_BYTES);
+	assert_int_equal(world_connect(), 0);
+	world_run(100);
+	assert_int_equal(world.d.ups, 1);
+	world.read.after = KVPULL_AFTER_NOTHING;
+}
+
+int gpu_down(void **state)
+{
+	const int code = world_down(state);
+
+	gpu_close();
+	return code;
+}
+
+void gpu_read_is_done(void)
+{
+	assert_int_equal(world_read_start(), 0);
+	world_run(20);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, 0);
+}
+
+int gpu_check_begin(void)
+{
+	return world.d.route->ops->check_start(world.d.route, world.peer,
+					       &world.read);
+}
+
+void gpu_check_is(int code)
+{
+	assert_int_equal(world.d.checks_done, 1);
+	assert_int_equal(world.d.check_code, code);
+}
+
+int gpu_bytes_are_right(void)
+{
+	return !memcmp(world.d.memory, world.p.memory, WORLD_BYTES);
+}

@@ -44,4 +44,18 @@ void gpu_fill(struct world_side *side);
 /* The side is opened again, and serves such memory: what serve() says. */
 int gpu_serve(struct world_side *side);
 
+/* A loop's time in milliseconds: KVPULL_VERBS_FLUSH_TIMES of flush_ns. */
+#define GPU_FLUSH_MS 1000u
+
+/* P has memory of the host; D has a GPU, and is connected. gpu_down() ends both. */
+void gpu_begin(uint32_t rails);
+int gpu_down(void **state);
+/* world.read, and the check behind it: what check_start() says. */
+void gpu_read_is_done(void);
+int gpu_check_begin(void);
+/* The check has ended, with this code. */
+void gpu_check_is(int code);
+/* Each block is at its own number. */
+int gpu_bytes_are_right(void);
+
 #endif /* KVPULL_TESTS_UNIT_VERBS_GPU_H */

@@ -8,66 +8,7 @@
 #include "tests/unit/verbs/gpu.h"
 #include "verbs/gpu.h"
 
-/* P has memory of the host; D has a GPU, and is connected. */
-static void begin(uint32_t rails)
-{
-	world_rails_init(rails);
-	world.batch = 4;
-	gpu_open();
-	assert_int_equal(side_open(&world.p), 0);
-	assert_int_equal(side_open(&world.d), 0);
-	assert_int_equal(side_serve(&world.p), 0);
-	assert_int_equal(gpu_serve(&world.d), 0);
-	world_fill();
-	world_read_make(0);
-	/* No neighbours: 64 work requests, a few for each rail. */
-	world_scatter();
-	memset(world.d.memory, 0, WORLD_BYTES);
-	assert_int_equal(world_connect(), 0);
-	world_run(100);
-	assert_int_equal(world.d.ups, 1);
-	world.read.after = KVPULL_AFTER_NOTHING;
-}
-
-static int down(void **state)
-{
-	const int code = world_down(state);
-
-	gpu_close();
-	return code;
-}
-
-/* A loop's time: KVPULL_VERBS_FLUSH_TIMES of flush_ns. */
-#define FLUSH_MS 1000u
-
-#define TEST(name) UNIT_TEST_WITH(name, NULL, down)
-
-static void read_is_done(void)
-{
-	assert_int_equal(world_read_start(), 0);
-	world_run(20);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, 0);
-}
-
-static int check_begin(void)
-{
-	return world.d.route->ops->check_start(world.d.route, world.peer,
-					       &world.read);
-}
-
-/* The check has ended, with this code. */
-static void check_is(int code)
-{
-	assert_int_equal(world.d.checks_done, 1);
-	assert_int_equal(world.d.check_code, code);
-}
-
-/* Each block is at its own number. */
-static int bytes_are_right(void)
-{
-	return !memcmp(world.d.memory, world.p.memory, WORLD_BYTES);
-}
+#define TEST(name) UNIT_TEST_WITH(name, NULL, gpu_down)
 
 /* ---- marks ---- */
 
@@ -75,7 +16,7 @@ TEST(nothing_is_read_before_the_mark)
 {
 	uint32_t looks;
 
-	begin(1);
+	gpu_begin(1);
 	world.read.after = gpu_mark();
 	assert_int_equal(world_read_start(), 0);
 	/* The thread has looked at the mark since, and found it ahead. */
@@ -89,25 +30,25 @@ TEST(nothing_is_read_before_the_mark)
 	gpu_reach();
 	gpu_await(&world.d.reads_done);
 	assert_int_equal(world.d.read_code, 0);
-	assert_int_equal(check_begin(), 0);
+	assert_int_equal(gpu_check_begin(), 0);
 	world_run(5);
-	check_is(0);
-	assert_true(bytes_are_right());
+	gpu_check_is(0);
+	assert_true(gpu_bytes_are_right());
 }
 
 TEST(read_without_a_mark_is_refused)
 {
-	begin(1);
+	gpu_begin(1);
 	world.read.after = 0;
 	assert_int_equal(world_read_start(), KVPULL_EINVAL);
 	assert_int_equal(fake_verbs_count(FAKE_VERBS_READ), 0);
 	world.read.after = KVPULL_AFTER_NOTHING;
-	read_is_done();
+	gpu_read_is_done();
 }
 
 TEST(mark_that_cannot_be_waited_for_ends_the_read)
 {
-	begin(1);
+	gpu_begin(1);
 	gpu.wait_code = KVPULL_EUNSUPPORTED;
 	world.read.after = gpu_mark();
 	assert_int_equal(world_read_start(), 0);
@@ -119,7 +60,7 @@ TEST(mark_that_cannot_be_waited_for_ends_the_read)
 
 TEST(read_that_is_cancelled_before_its_mark_is_never_posted)
 {
-	begin(1);
+	gpu_begin(1);
 	world.read.after = gpu_mark();
 	assert_int_equal(world_read_start(), 0);
 	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
@@ -132,7 +73,7 @@ TEST(read_that_is_cancelled_before_its_mark_is_never_posted)
 /* The peer ends first: its end is told after the read's. */
 TEST(peer_that_ends_before_the_mark_ends_the_read)
 {
-	begin(1);
+	gpu_begin(1);
 	world.read.after = gpu_mark();
 	assert_int_equal(world_read_start(), 0);
 	while (!gpu.looks)
@@ -154,25 +95,25 @@ TEST(peer_that_ends_before_the_mark_ends_the_read)
 
 TEST(bytes_are_seen_once_the_check_has_ended)
 {
-	begin(1);
-	read_is_done();
-	assert_false(bytes_are_right());
+	gpu_begin(1);
+	gpu_read_is_done();
+	assert_false(gpu_bytes_are_right());
 	assert_int_equal(fake_verbs_count(FAKE_VERBS_LOOP), 0);
-	assert_int_equal(check_begin(), 0);
+	assert_int_equal(gpu_check_begin(), 0);
 	world_run(5);
-	check_is(0);
+	gpu_check_is(0);
 	assert_int_equal(fake_verbs_unseen(), 0);
-	assert_true(bytes_are_right());
+	assert_true(gpu_bytes_are_right());
 	assert_int_equal(fake_verbs_count(FAKE_VERBS_LOOP), 1);
 	assert_int_equal(world.checked[0].incarnation, WORLD_INCARNATION);
 }
 
 TEST(close_says_how_often_it_flushed)
 {
-	begin(1);
+	gpu_begin(1);
 	side_hear(&world.d, KVPULL_LOG_INFO);
-	read_is_done();
-	assert_int_equal(check_begin(), 0);
+	gpu_read_is_done();
+	assert_int_equal(gpu_check_begin(), 0);
 	world_run(5);
 	side_close(&world.d);
 	assert_non_null(
@@ -181,10 +122,10 @@ TEST(close_says_how_often_it_flushed)
 
 TEST(check_waits_for_the_flush)
 {
-	begin(1);
-	read_is_done();
+	gpu_begin(1);
+	gpu_read_is_done();
 	fake_verbs_knobs.held_loops = 1;
-	assert_int_equal(check_begin(), 0);
+	assert_int_equal(gpu_check_begin(), 0);
 	world_run(20);
 	/* The entry is here. */
 	assert_int_equal(fake_verbs_count(FAKE_VERBS_CHECK), 1);
@@ -194,60 +135,60 @@ TEST(check_waits_for_the_flush)
 	fake_verbs_run();
 	assert_true(side_would_wake(&world.d));
 	world_run(5);
-	check_is(0);
-	assert_true(bytes_are_right());
+	gpu_check_is(0);
+	assert_true(gpu_bytes_are_right());
 }
 
 /* The flush is here, and says nothing of the ticket. */
 TEST(entry_decides_and_the_flush_does_not)
 {
-	begin(1);
-	read_is_done();
+	gpu_begin(1);
+	gpu_read_is_done();
 	atomic_store_explicit(&world.p.entries[3].revoked, 9,
 			      memory_order_relaxed);
-	assert_int_equal(check_begin(), 0);
+	assert_int_equal(gpu_check_begin(), 0);
 	world_run(5);
-	check_is(0);
+	gpu_check_is(0);
 	assert_int_equal(world.checked[0].revoked, 9);
 }
 
 TEST(each_rail_flushes_what_it_wrote)
 {
-	begin(2);
-	read_is_done();
+	gpu_begin(2);
+	gpu_read_is_done();
 	assert_true(world_reads_by(0) && world_reads_by(1));
-	assert_int_equal(check_begin(), 0);
+	assert_int_equal(gpu_check_begin(), 0);
 	world_run(5);
-	check_is(0);
+	gpu_check_is(0);
 	assert_int_equal(fake_verbs_device_count(0, FAKE_VERBS_LOOP), 1);
 	assert_int_equal(fake_verbs_device_count(1, FAKE_VERBS_LOOP), 1);
-	assert_true(bytes_are_right());
+	assert_true(gpu_bytes_are_right());
 }
 
 /* A check without data before it has nothing to flush. */
 TEST(check_without_data_flushes_nothing)
 {
-	begin(1);
-	assert_int_equal(check_begin(), 0);
+	gpu_begin(1);
+	assert_int_equal(gpu_check_begin(), 0);
 	world_run(5);
-	check_is(0);
+	gpu_check_is(0);
 	assert_int_equal(fake_verbs_count(FAKE_VERBS_LOOP), 0);
 	/* Nor has the second one of a pull. */
-	read_is_done();
+	gpu_read_is_done();
 	world.d.checks_done = 0;
-	assert_int_equal(check_begin(), 0);
+	assert_int_equal(gpu_check_begin(), 0);
 	world_run(5);
 	world.d.checks_done = 0;
-	assert_int_equal(check_begin(), 0);
+	assert_int_equal(gpu_check_begin(), 0);
 	world_run(5);
-	check_is(0);
+	gpu_check_is(0);
 	assert_int_equal(fake_verbs_count(FAKE_VERBS_LOOP), 1);
 }
 
 /* No queue pair of a peer has the loop's keys in its protection domain. */
 TEST(loop_has_a_domain_and_keys_of_its_own)
 {
-	begin(1);
+	gpu_begin(1);
 	assert_int_equal(fake_verbs_domains(world.d.memory), 2);
 	assert_int_equal(fake_verbs_memory_access(world.d.memory),
 			 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
@@ -255,181 +196,14 @@ TEST(loop_has_a_domain_and_keys_of_its_own)
 	assert_int_equal(fake_verbs_domains(world.d.entries), 1);
 }
 
-/* ---- flushes of reads that nobody checks ---- */
-
-/* The engine's later work in the blocks is not overwritten. */
-static void engine_writes(void)
-{
-	uint32_t rail;
-	uint64_t at;
-
-	memset(world.d.memory, 7, WORLD_BYTES);
-	for (rail = 0; rail < 2; rail++)
-		fake_verbs_land(rail);
-	for (at = 0; at < WORLD_BYTES; at++)
-		assert_int_equal(world.d.memory[at], 7);
-}
-
-static void cancel(void)
-{
-	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
-}
-
-/* Rail 0 has brought a part of the read, and rail 1 has not answered. */
-static void half_is_read(void)
-{
-	fake_verbs_knobs.held_devices = 2;
-	assert_int_equal(world_read_start(), 0);
-	world_run(5);
-	assert_int_equal(world.d.reads_done, 0);
-	assert_true(fake_verbs_unseen() != 0);
-}
-
-TEST(cancelled_check_waits_for_its_flush)
-{
-	begin(1);
-	read_is_done();
-	fake_verbs_knobs.held_loops = 1;
-	assert_int_equal(check_begin(), 0);
-	world_run(5);
-	cancel();
-	world_run(20);
-	assert_int_equal(world.d.checks_done, 0);
-	fake_verbs_knobs.held_loops = 0;
-	world_run(5);
-	assert_int_equal(world.d.checks_done, 1);
-	engine_writes();
-}
-
-TEST(cancelled_read_is_flushed_before_it_ends)
-{
-	begin(2);
-	half_is_read();
-	cancel();
-	fake_verbs_knobs.held_loops = 1;
-	fake_verbs_knobs.held_devices = 0;
-	world_run(20);
-	assert_int_equal(world.d.reads_done, 0);
-	/* Nothing but the flush is missing. */
-	side_sleep(&world.d);
-	fake_verbs_knobs.held_loops = 0;
-	fake_verbs_run();
-	assert_true(side_would_wake(&world.d));
-	world_run(5);
-	assert_int_equal(world.d.reads_done, 1);
-	engine_writes();
-	/* The next read has flushes of its own. */
-	world.d.reads_done = 0;
-	read_is_done();
-	assert_int_equal(check_begin(), 0);
-	world_run(5);
-	check_is(0);
-	assert_true(bytes_are_right());
-}
-
-TEST(cancelled_read_is_flushed_by_the_driver)
-{
-	begin(2);
-	side_close(&world.d);
-	world.device_flush = KVPULL_DEVICE_FLUSH_DRIVER;
-	assert_int_equal(gpu_serve(&world.d), 0);
-	world.strip.local = world.d.memory;
-	world.d.ups = 0;
-	assert_int_equal(world_connect(), 0);
-	world_run(100);
-	half_is_read();
-	cancel();
-	fake_verbs_knobs.held_devices = 0;
-	world_run(20);
-	/* The GPU's thread is not polled yet. */
-	assert_int_equal(world.d.reads_done, 0);
-	gpu_await(&world.d.reads_done);
-	assert_int_equal(gpu.flush_count, 1);
-}
-
-/* The peer's end is told after the read's, and nobody spins until then. */
-TEST(lost_peers_read_is_flushed_before_it_ends)
-{
-	begin(2);
-	half_is_read();
-	fake_verbs_knobs.held_loops = 1;
-	fake_verbs_cut();
-	world_run(WORLD_MS_FLUSHED);
-	assert_int_equal(world.d.reads_done, 0);
-	assert_int_equal(world.d.downs, 0);
-	side_sleep(&world.d);
-	fake_verbs_knobs.held_devices = fake_verbs_knobs.held_loops = 0;
-	fake_verbs_run();
-	assert_true(side_would_wake(&world.d));
-	world_run(5);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, KVPULL_EPEER);
-	engine_writes();
-	world_run(5);
-	assert_int_equal(world.d.downs, 1);
-}
-
-/* A loop that does not answer is broken, and the other rail goes on. */
-TEST(flush_without_an_answer_ends_in_time)
-{
-	static struct kvpull_verbs_reads reads;
-	const struct kvpull_verbs_end *end;
-
-	begin(2);
-	end = (const struct kvpull_verbs_end *)fake_verbs_owner(1);
-	reads.shared = end->shared;
-	side_hear(&world.d, KVPULL_LOG_ERROR);
-	half_is_read();
-	assert_true(kvpull_verbs_gpu_due_ns(&reads) == UINT64_MAX);
-	cancel();
-	fake_verbs_knobs.held_loops = 1;
-	fake_verbs_knobs.held_devices = 0;
-	world_run(FLUSH_MS - 100);
-	assert_int_equal(world.d.reads_done, 0);
-	assert_int_equal(world.d.downs, 0);
-	/* A sleeping owner is woken then. */
-	assert_true(kvpull_verbs_gpu_due_ns(&reads) - world.now_ns <=
-		    110 * KVPULL_NS_PER_MS);
-	world_run(200);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_true(lines_said("(no answer in time)"));
-}
-
-/* A rail has one READ in flight: the next one serves who asks meanwhile. */
-TEST(flush_in_flight_is_no_flush_of_later_bytes)
-{
-	struct kvpull_read second;
-
-	begin(1);
-	second = world.read;
-	second.index = 1;
-	read_is_done();
-	fake_verbs_knobs.held_loops = 1;
-	assert_int_equal(check_begin(), 0);
-	world.d.reads_done = 0;
-	assert_int_equal(world.d.route->ops->read_start(world.d.route,
-							world.peer, &second),
-			 0);
-	world_run(20);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.route->ops->check_start(world.d.route,
-							 world.peer, &second),
-			 0);
-	world_run(5);
-	fake_verbs_knobs.held_loops = 0;
-	world_run(10);
-	assert_int_equal(world.d.checks_done, 2);
-	assert_int_equal(fake_verbs_count(FAKE_VERBS_LOOP), 2);
-}
-
 /* Bytes of an earlier connection were not flushed, and are read again. */
 TEST(bytes_of_an_earlier_connection_are_read_again)
 {
-	begin(1);
+	gpu_begin(1);
 	world.read.done_bytes = WORLD_BYTES / 2;
-	read_is_done();
+	gpu_read_is_done();
 	fake_verbs_land(0);
-	assert_true(bytes_are_right());
+	assert_true(gpu_bytes_are_right());
 }
 
 /* Sleep, flush, sleep, flush: each completion makes an event. */
@@ -437,19 +211,19 @@ TEST(each_flush_wakes_its_owner)
 {
 	uint32_t times;
 
-	begin(1);
+	gpu_begin(1);
 	for (times = 0; times < 3; times++) {
 		world.d.reads_done = world.d.checks_done = 0;
-		read_is_done();
+		gpu_read_is_done();
 		fake_verbs_knobs.held_loops = 1;
-		assert_int_equal(check_begin(), 0);
+		assert_int_equal(gpu_check_begin(), 0);
 		world_run(5);
 		side_sleep(&world.d);
 		fake_verbs_knobs.held_loops = 0;
 		fake_verbs_run();
 		assert_true(side_would_wake(&world.d));
 		world_run(5);
-		check_is(0);
+		gpu_check_is(0);
 	}
 }
 
@@ -457,17 +231,17 @@ TEST(each_flush_wakes_its_owner)
 
 TEST(loop_that_fails_fails_the_read_and_is_made_again)
 {
-	begin(1);
+	gpu_begin(1);
 	side_hear(&world.d, KVPULL_LOG_ERROR);
-	read_is_done();
+	gpu_read_is_done();
 	fake_verbs_knobs.fail_at[FAKE_VERBS_LOOP] = 1;
 	fake_verbs_knobs.fail_status = IBV_WC_WR_FLUSH_ERR;
-	assert_int_equal(check_begin(), 0);
+	assert_int_equal(gpu_check_begin(), 0);
 	world_run(5);
 	/* Bytes that the broken loop did not flush may be seen for some time. */
 	assert_int_equal(world.d.checks_done, 0);
 	assert_int_equal(world.d.downs, 0);
-	world_run(FLUSH_MS + 100);
+	world_run(GPU_FLUSH_MS + 100);
 	assert_int_equal(world.d.checks_done, 1);
 	assert_int_not_equal(world.d.check_code, 0);
 	assert_true(lines_said("its queue pair to itself failed (flushed)"));
@@ -478,40 +252,40 @@ TEST(loop_that_fails_fails_the_read_and_is_made_again)
 	assert_int_equal(world_connect(), 0);
 	world_run(20);
 	assert_int_equal(world.d.ups, 1);
-	read_is_done();
-	assert_int_equal(check_begin(), 0);
+	gpu_read_is_done();
+	assert_int_equal(gpu_check_begin(), 0);
 	world_run(5);
-	check_is(0);
-	assert_true(bytes_are_right());
+	gpu_check_is(0);
+	assert_true(gpu_bytes_are_right());
 }
 
 /* The other rail goes on. */
 TEST(rail_whose_loop_fails_is_left)
 {
-	begin(2);
-	read_is_done();
+	gpu_begin(2);
+	gpu_read_is_done();
 	fake_verbs_knobs.fail_device = 2;
 	fake_verbs_knobs.fail_at[FAKE_VERBS_LOOP] = 1;
 	fake_verbs_knobs.fail_status = IBV_WC_RETRY_EXC_ERR;
-	assert_int_equal(check_begin(), 0);
-	world_run(FLUSH_MS + 100);
-	check_is(KVPULL_EREAD);
+	assert_int_equal(gpu_check_begin(), 0);
+	world_run(GPU_FLUSH_MS + 100);
+	gpu_check_is(KVPULL_EREAD);
 	fake_verbs_land(1);
 	memset(world.d.memory, 0, WORLD_BYTES);
 	world.d.reads_done = world.d.checks_done = 0;
-	read_is_done();
-	assert_int_equal(check_begin(), 0);
+	gpu_read_is_done();
+	assert_int_equal(gpu_check_begin(), 0);
 	world_run(5);
-	check_is(0);
-	assert_true(bytes_are_right());
+	gpu_check_is(0);
+	assert_true(gpu_bytes_are_right());
 	assert_int_equal(world.d.downs, 0);
 }
 
 /* Another device does not flush bytes of the one that was taken away. */
 TEST(device_that_leaves_before_the_flush_fails_the_read)
 {
-	begin(2);
-	read_is_done();
+	gpu_begin(2);
+	gpu_read_is_done();
 	assert_true(world_reads_by(1) != 0);
 	fake_verbs_unaddress(1);
 	world_run(2000);
@@ -519,9 +293,9 @@ TEST(device_that_leaves_before_the_flush_fails_the_read)
 	fake_verbs_return(1, 0);
 	world_run(3000);
 	assert_int_equal(fake_verbs_domains(world.d.memory), 4);
-	assert_int_equal(check_begin(), 0);
+	assert_int_equal(gpu_check_begin(), 0);
 	world_run(5);
-	check_is(KVPULL_EREAD);
+	gpu_check_is(KVPULL_EREAD);
 }
 
 TEST(rail_without_a_loop_serves_no_memory_of_a_gpu)
@@ -582,7 +356,7 @@ static void begin_with(uint32_t device_flush)
 
 TEST(driver_flushes_where_it_is_asked_to)
 {
-	begin(1);
+	gpu_begin(1);
 	side_close(&world.d);
 	begin_with(KVPULL_DEVICE_FLUSH_DRIVER);
 	fake_verbs_knobs.in_order = 1;
@@ -591,23 +365,23 @@ TEST(driver_flushes_where_it_is_asked_to)
 	world.d.ups = 0;
 	assert_int_equal(world_connect(), 0);
 	world_run(20);
-	read_is_done();
+	gpu_read_is_done();
 	assert_int_equal(gpu.flush_count, 0);
-	assert_int_equal(check_begin(), 0);
+	assert_int_equal(gpu_check_begin(), 0);
 	world_run(20);
 	/* The GPU's thread is not polled yet. */
 	assert_int_equal(world.d.checks_done, 0);
 	gpu_await(&world.d.checks_done);
-	check_is(0);
+	gpu_check_is(0);
 	assert_int_equal(gpu.flush_count, 1);
 	assert_int_equal(fake_verbs_count(FAKE_VERBS_LOOP), 0);
 	/* A refused one fails the read. */
 	gpu.flush_code = KVPULL_EREAD;
 	world.d.reads_done = world.d.checks_done = 0;
-	read_is_done();
-	assert_int_equal(check_begin(), 0);
+	gpu_read_is_done();
+	assert_int_equal(gpu_check_begin(), 0);
 	gpu_await(&world.d.checks_done);
-	check_is(KVPULL_EREAD);
+	gpu_check_is(KVPULL_EREAD);
 }
 
 TEST(driver_that_cannot_flush_is_refused_by_name)
