@@ -381,8 +381,8 @@ check-engine-fabric: lib ## real vLLM engines in two guests, RDMA between them; 
 	$(Q)tests/deps.sh fabric
 	$(Q)+PYTHON=$(PYTHON) tests/engine/fabric.sh $(B) $(ONLY)
 
-bench-engine: lib $(B)/ib_pull ## connectors on real vLLM engines, JSON into build/bench/
-	$(Q)PYTHON=$(PYTHON) tests/engine/bench.sh $(B) build/bench
+bench-engine: lib $(B)/ib_pull ## connectors on real vLLM engines, JSON into build/bench/; ONLY=name
+	$(Q)PYTHON=$(PYTHON) tests/engine/bench.sh $(B) build/bench $(ONLY)
 
 check-gpu: lib $(B)/gpu_probe $(FAKE_CUDA) ## the probe of a GPU, against a fake driver
 	$(Q)tests/gpu/pack.sh $(B) build/gpu

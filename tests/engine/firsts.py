@@ -9,7 +9,6 @@ has the time to the client's first token of both.
 from __future__ import annotations
 
 import json
-import statistics
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -33,19 +32,17 @@ from fleet import LEASE
 from scenarios import Scenario
 from world import SLOTS, Delta, World
 
-COUNT = 12  # requests of a length, of each router
-LENGTHS = 128, 1024, 2000
 OTHERS = 1000  # tokens of each request that has a slot of D
 NEAR = 1e-4  # log probabilities of P's chunks of a prompt and of D's
 SEEDED = {"temperature": 0.8, "top_p": 0.95, "seed": 11}
 
 
-def firsts(folder: Path) -> World:
-    """Return P and D, not started."""
+def firsts(folder: Path, **more: str) -> World:
+    """Return P and D, with more keys in the configuration of both, not started."""
     made = [
         Engine(
             name, folder, folder / "model",
-            kvpull_config(folder, role, LEASE),
+            kvpull_config(folder, role, {**LEASE, **more}),
             ["--max-num-seqs", str(SLOTS)],
         )
         for name, role in (("p", "kv_producer"), ("d", "kv_consumer"))
@@ -200,28 +197,6 @@ def answers_of_every_kind_are_those_of_one_engine(world: World) -> None:
     world.settled()
 
 
-def time_to_first_token_is_that_of_p(world: World) -> None:
-    """In turns, one request at a time; figures, judged by nobody."""
-    urls = {
-        "with": world.another_router("--first-token"),
-        "without": world.router_url,
-    }
-    for length in LENGTHS:
-        took: dict[str, list[float]] = {name: [] for name in urls}
-        for number in range(COUNT):
-            prompt = world.prompt(length)
-            answers = []
-            for name in sorted(urls, reverse=bool(number % 2)):
-                found = streamed(urls[name], prompt, max_tokens=8)
-                took[name].append(found.first_s * 1e3)
-                answers.append(found.tokens)
-                world.settled()
-                for engine in world.engines:
-                    engine.reset_prefix_cache()
-            assert answers[0] == answers[1], answers
-        world.say(f"{length} tokens, {COUNT} requests each: {_shown(took)}")
-
-
 def first_token_does_not_wait_for_d(world: World) -> None:
     """D is busy with others: the client has P's token all the same."""
     begins = world.another_router("--first-token")
@@ -243,14 +218,6 @@ def first_token_does_not_wait_for_d(world: World) -> None:
     world.say(
         f"D has no slot: {found.first_s:.2f} s, the second token after "
         f"{found.second_s:.2f} s; without {other.first_s:.2f} s"
-    )
-
-
-def _shown(took: dict[str, list[float]]) -> str:
-    return ", ".join(
-        f"{name} {statistics.median(times):.1f} ms "
-        f"({min(times):.1f} to {max(times):.1f})"
-        for name, times in took.items()
     )
 
 
@@ -304,6 +271,5 @@ FIRST: list[Scenario] = [
     drawn_tokens_are_right_as_well,
     answers_of_every_kind_are_those_of_one_engine,
     log_probabilities_of_a_prompt_come_from_p,
-    time_to_first_token_is_that_of_p,
     first_token_does_not_wait_for_d,
 ]
