@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import kinds
 from engine import Engine, begin, kvpull_config, tokens, wait_for
@@ -131,9 +132,13 @@ def guesses_change_no_token(world: World) -> None:
                 assert found == own * len(found), (
                     f"{p.name} to {d.name}, {length}: {found}, {own}"
                 )
-        pulled = at_d("worker_pulls_done")
-        assert pulled >= 2 * (len(LENGTHS) - 1), pulled
-        world.say(f"{p.name} to {d.name}: {pulled:.0f} pulled")
+        count = 2 * len(LENGTHS)
+        at_d.check(
+            worker_pulls_done=count,
+            worker_pulls_failed=0,
+            scheduler_pulls_failed=0,
+        )
+        world.say(f"{p.name} to {d.name}: {count} pulled")
     drafts, kept = drafts_of(world.others[0])
     assert 0 < kept < drafts, f"{kept} of {drafts} drafts were right"
     world.say(f"{kept:.0f} of {drafts:.0f} drafts accepted")
