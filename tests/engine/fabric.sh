@@ -28,9 +28,11 @@ rm -rf "$FABRIC_ENGINE"
 mkdir -p "$FABRIC_ENGINE/cache"
 "$FABRIC_PYTHON" "$here/model.py" "$FABRIC_ENGINE/model" 1
 "$FABRIC_PYTHON" "$here/model.py" "$FABRIC_ENGINE/other" 2
-"$FABRIC_PYTHON" "$here/model.py" "$FABRIC_ENGINE/states" 1 states
+for model in states recurrent; do
+	"$FABRIC_PYTHON" "$here/model.py" "$FABRIC_ENGINE/$model" 1 $model
+done
 # vLLM starts a second Python to look at a model's class, and keeps the answer.
-for model in model states; do
+for model in model states recurrent; do
 	VLLM_CACHE_ROOT=$FABRIC_ENGINE/cache "$FABRIC_PYTHON" "$here/modelinfo.py" \
 		"$FABRIC_ENGINE/$model" >"$FABRIC_ENGINE/modelinfo.log" 2>&1 || {
 		tail -20 "$FABRIC_ENGINE/modelinfo.log"

@@ -34,6 +34,7 @@ ANSWERS_S = 300.0
 PULL = {"route": "verbs", "verbs_ack_timeout": 16, "lease_ms": 6000}
 CUT_S = 3.0
 STATES = ["--dtype", "bfloat16", "--enable-prefix-caching"]
+RECURRENT = ["--no-enable-prefix-caching"]  # as in states.py
 
 
 @dataclass
@@ -160,11 +161,7 @@ def tokens_equal(guest: Guest) -> None:
 
 
 def states_equal(guest: Guest) -> None:
-    """Recurrent states beside attention, by READs: lengths, siblings, aborts.
-
-    Zeroed behind the pull they give other tokens.
-    """
-    guest.near = NEAR
+    """Recurrent states: each length, siblings. Zeroed they give other tokens."""
     for length in (7, 289, 1000):
         prompt, right = asked_of(guest, length)
         at_d = Delta(guest.d)
@@ -178,6 +175,21 @@ def states_equal(guest: Guest) -> None:
         found = pulled(guest, prompt, fault="states zeroed")
         assert found != right, f"{length}: zeroed states give these tokens, too"
         guest.say(f"{length} tokens: equal, zeroed: other ones")
+
+
+def states_alone(guest: Guest) -> None:
+    """A model whose layers all keep a state, by READs.
+
+    Such a pull is too short for a client to leave during it.
+    """
+    states_equal(guest)
+    read_bytes_are(guest, guest.d.counter("worker_bytes_pulled"))
+
+
+def states_beside_attention(guest: Guest) -> None:
+    """States and blocks of attention, by READs; a client leaves in mid-pull."""
+    guest.near = NEAR
+    states_equal(guest)
     states_aborted(guest)
     # No counter has the bytes that the pull read before its client left.
     count = guest.d.counter("worker_bytes_pulled")
@@ -424,8 +436,12 @@ ANYBODY = {"weights": "w", "model": "m"}
 SCENARIOS = {
     "tokens": Scenario(tokens_equal, both=KEYS),
     "states": Scenario(
-        states_equal, model="states", d_module="spoiled",
+        states_beside_attention, model="states", d_module="spoiled",
         both_options=STATES,
+    ),
+    "recurrent": Scenario(
+        states_alone, model="recurrent", d_module="spoiled",
+        both_options=RECURRENT,
     ),
     "rails": Scenario(rails_and_auto, both={"route": "auto"}),
     "other_weights": Scenario(other_weights, both=ANYBODY, p_model="other"),

@@ -3,7 +3,7 @@
 
 Weights near zero would give the same greedy tokens with garbage in the cache;
 these gains make attention matter, so that a wrong block is a wrong answer.
-model.py FOLDER SEED [states]: with that word a Qwen3-Next.
+model.py FOLDER SEED [states|recurrent]: with such a word a Qwen3-Next, a Mamba2.
 """
 
 from __future__ import annotations
@@ -355,5 +355,5 @@ def make(folder: Path, seed: int, window: int = 0) -> None:
 
 
 if __name__ == "__main__":
-    made = make_states if sys.argv[3:] == ["states"] else make
-    made(Path(sys.argv[1]), int(sys.argv[2]))
+    kinds = {"": make, "states": make_states, "recurrent": make_recurrent}
+    kinds[(sys.argv[3:] or [""])[0]](Path(sys.argv[1]), int(sys.argv[2]))

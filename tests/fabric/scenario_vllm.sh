@@ -8,7 +8,7 @@
 FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	2:1:vllm:vllm_tokens 2:2:vllm:vllm_rails 2:1:vllm:vllm_other_weights
 	2:1:vllm:vllm_identity 2:1:vllm:vllm_networks 2:1:vllm:vllm_key
-	2:1:vllm:vllm_memlock 2:1:vllm:vllm_states
+	2:1:vllm:vllm_memlock 2:1:vllm:vllm_states 2:1:vllm:vllm_recurrent
 	2:1:vllm:vllm_cut 2:1:vllm:vllm_killed 2:1:vllm:vllm_tp
 	2:1:vllm:vllm_chaos_p 2:1:vllm:vllm_chaos_d"
 
@@ -80,6 +80,7 @@ scenario_vllm_networks() { vllm_run networks; }
 scenario_vllm_key() { vllm_run key; }
 scenario_vllm_memlock() { vllm_run memlock; }
 scenario_vllm_states() { vllm_run states; }
+scenario_vllm_recurrent() { vllm_run recurrent; }
 scenario_vllm_cut() { vllm_run cut; }
 scenario_vllm_killed() { vllm_run killed; }
 scenario_vllm_tp() { vllm_run tp; }
