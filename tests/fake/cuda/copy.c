@@ -148,6 +148,7 @@ struct gpu_function {
 };
 
 struct gpu_module {
+	uint32_t gpu;
 	char *text;
 	struct gpu_function functions[KERNELS]; /* as kernels[] */
 };
@@ -185,6 +186,7 @@ int cuModuleLoadData(struct gpu_module **module, const void *image)
 		made->text = strdup(image);
 	if (!made || !made->text)
 		return GPU_EOUT_OF_MEMORY;
+	made->gpu = fake_current();
 	for (at = 0; at < KERNELS; at++)
 		made->functions[at] =
 			(struct gpu_function){ made, &kernels[at] };
@@ -245,6 +247,9 @@ int cuLaunchKernel(struct gpu_function *function, uint32_t grid_x,
 	if (block_x != GATHER_LANES)
 		fake_wrong("a kernel of %u threads is launched with %u",
 			   GATHER_LANES, block_x);
+	entry.gpu = fake_current();
+	if (function->module->gpu != entry.gpu)
+		return GPU_EINVALID_HANDLE;
 	for (i = 0; i < 3; i++) {
 		memcpy(entry.arguments + used, arguments[i],
 		       function->kernel->argument_bytes[i]);
@@ -269,11 +274,12 @@ uint64_t fake_launches(void)
 
 /* A thread of a kernel that touches what it may not goes on in a place apart. */
 static int is_illegal;
+static uint32_t kernel_gpu; /* that the kernel runs on */
 
 static void *thread_memory(uint64_t address, uint64_t bytes, int is_store)
 {
 	static uint64_t apart[8];
-	void *memory = fake_memory(address, bytes, is_store);
+	void *memory = fake_memory(kernel_gpu, address, bytes, is_store);
 
 	if (memory)
 		return memory;
@@ -282,8 +288,9 @@ static void *thread_memory(uint64_t address, uint64_t bytes, int is_store)
 }
 
 /* This thread acts as the first one of a kernel of so many blocks. */
-static void thread_be(uint64_t blocks)
+static void thread_be(const struct fake_entry *entry, uint64_t blocks)
 {
+	kernel_gpu = entry->gpu;
 	gather_thread = (struct gather_thread){ .blocks = (uint32_t)blocks,
 						.memory = thread_memory };
 	is_illegal = 0;
@@ -317,7 +324,7 @@ int fake_kernel_uses(const struct fake_entry *entry, uint64_t address,
 {
 	if (entry->function->kernel != &kernels[0])
 		return 0;
-	thread_be(1);
+	thread_be(entry, 1);
 	return job_uses((const void *)entry->arguments, address, bytes);
 }
 
@@ -337,7 +344,7 @@ static uint64_t job_sum(const struct fake_entry *entry)
 	if (entry->function->kernel != &kernels[0] ||
 	    !fake_is_host((uint64_t)(uintptr_t)gathered->job.source_ids))
 		return 0;
-	thread_be(1);
+	thread_be(entry, 1);
 	for (unit = gathered->first; unit < gathered->end; unit++) {
 		const struct gather_place place =
 			gather_place_of(&gathered->job, unit);
@@ -394,7 +401,7 @@ static void block_run(const struct fake_entry *entry, uint32_t block)
 {
 	uint32_t lane;
 
-	thread_be(entry->bytes);
+	thread_be(entry, entry->bytes);
 	gather_thread.block = block;
 	for (lane = 0; lane < GATHER_LANES && !is_illegal; lane++) {
 		gather_thread.lane = lane;

@@ -24,6 +24,7 @@
  * FAKE_CUDA_READ ("801": to map for reads alone has that code),
  * FAKE_CUDA_REFUSE ("cuMemCreate 2": each such call has that code; "#7 801": the
  * seventh call has it, of whatever name; "#7 700": and so has each later one).
+ * How many GPUs there are, and which of them a process sees: see gpus.h.
  */
 #ifndef KVPULL_TESTS_FAKE_CUDA_H
 #define KVPULL_TESTS_FAKE_CUDA_H
@@ -33,6 +34,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "tests/fake/cuda/gpus.h"
 #include "tests/gpu/driver.h"
 
 #define FAKE_HANDLES_MAX 256u
@@ -85,6 +87,7 @@ FAKE_EXPORT int fake_batch_13(uint64_t *targets, uint64_t *sources,
 struct fake_handle {
 	int fd; /* -1: not in use */
 	size_t bytes;
+	uint32_t place;  /* of the GPU */
 	uint32_t users;  /* the number itself, and each mapping */
 	int is_released; /* the number is not valid any more */
 	int is_fresh;    /* was never mapped: it holds no zeros */
@@ -96,7 +99,7 @@ struct fake_range {
 	size_t bytes;
 	size_t mapped_bytes; /* 0: nothing */
 	uint64_t handle;
-	int access; /* 0: none yet */
+	uint8_t access[FAKE_GPUS_MAX]; /* of each GPU here; 0: none yet */
 	uint8_t *view;
 };
 
@@ -119,6 +122,7 @@ enum fake_kind {
 
 struct fake_entry {
 	enum fake_kind kind;
+	uint32_t gpu; /* that does it: the stream's */
 	uint64_t target;
 	uint64_t source;
 	uint64_t bytes; /* of a launch: how many blocks */
@@ -134,6 +138,7 @@ struct fake_entry {
 };
 
 struct gpu_event {
+	uint32_t gpu;
 	uint32_t flags;
 	uint64_t recorded; /* records that were queued */
 	uint64_t done;     /* and that were reached */
@@ -142,6 +147,7 @@ struct gpu_event {
 
 struct gpu_stream {
 	pthread_t thread;
+	uint32_t gpu;
 	struct fake_entry queue[FAKE_QUEUE_MAX];
 	uint64_t head; /* entries that are done */
 	uint64_t tail; /* and that were queued */
@@ -158,12 +164,11 @@ struct fake {
 	uint32_t late_us;
 	uint32_t inside_us;
 	uint64_t random; /* of the order inside a batch */
-	_Atomic int
-		sticky; /* the code that ended the context, of all later calls */
+	uint32_t gpu_count;
+	struct fake_gpu gpus[FAKE_GPUS_MAX];
 	_Atomic uint64_t calls;
 	_Atomic uint64_t launches;
 	int is_capturing; /* some stream is */
-	_Atomic uint32_t retained;
 	uint32_t events;
 	uint32_t modules;
 	struct fake_handle handles[FAKE_HANDLES_MAX];
@@ -173,17 +178,6 @@ struct fake {
 };
 
 extern struct fake fake;
-
-/* Statistics and a flag, which order nothing: relaxed. */
-static inline int fake_sticky(void)
-{
-	return atomic_load_explicit(&fake.sticky, memory_order_relaxed);
-}
-
-static inline void fake_lose(int code)
-{
-	atomic_store_explicit(&fake.sticky, code, memory_order_relaxed);
-}
 
 /* The program does what would lose data: say it and end the process. */
 __attribute__((noreturn, format(printf, 1, 2))) void
@@ -202,6 +196,9 @@ int fake_call(const char *name);
 			return refused;                                        \
 	} while (0)
 
+/* The GPU of this thread's current context; only where fake_call() returned 0. */
+uint32_t fake_current(void);
+
 /*
  * Count this call, which takes as long as the environment says. Return: the code
  * that it gives it, or 0.
@@ -211,14 +208,15 @@ int fake_refusal(const char *name);
 /* Sleep for so long, without the lock. */
 void fake_nap(uint32_t us);
 
-/* 1: the environment says that RDMA devices can have memory of the device. */
-int fake_has_nics(void);
+/* 1: the environment says that RDMA devices can have memory of the GPU. */
+int fake_has_nics(uint32_t place);
 
 /*
- * With the lock held. Where the device sees @bytes from @address on, or NULL:
- * not mapped, beyond a mapping, or a store into memory that is mapped for loads.
+ * With the lock held. Where @gpu (FAKE_ANY: some GPU) sees @bytes from @address on,
+ * or NULL: not mapped, beyond a mapping, or a store into memory that is mapped for
+ * loads.
  */
-void *fake_memory(uint64_t address, uint64_t bytes, int is_store);
+void *fake_memory(uint32_t gpu, uint64_t address, uint64_t bytes, int is_store);
 
 /* With the lock held: does work that is queued touch the range? */
 int fake_is_used(uint64_t address, uint64_t bytes);

@@ -10,6 +10,8 @@
 
 #include "base/clock.h"
 
+#define CONTEXTS_MAX 5u /* of a thread, one above the other: see mine */
+
 struct fake fake = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.changed = PTHREAD_COND_INITIALIZER,
@@ -17,11 +19,17 @@ struct fake fake = {
 
 /* A few bytes: with more LeakSanitizer fails on memory of such a library's threads. */
 static _Thread_local struct {
-	uint16_t pushed; /* the primary context, a token, so many times */
-	uint16_t capture_mode;
-	uint32_t waits; /* see fake_waits() */
+	uint8_t pushed; /* contexts that are; the last one is current */
+	uint8_t capture_mode;
+	uint16_t contexts; /* the GPU of each, the last one in the low bits */
+	uint32_t waits;    /* see fake_waits() */
 } mine;
-static uint8_t primary[1];
+static uint8_t primary[FAKE_GPUS_MAX]; /* tokens: the primary context of each */
+
+uint32_t fake_current(void)
+{
+	return mine.contexts % FAKE_GPUS_MAX;
+}
 
 void fake_wrong(const char *format, ...)
 {
@@ -45,7 +53,7 @@ static int numbered_refusal(const char *text, uint64_t number)
 		return GPU_OK;
 	code = (int)strtol(end, NULL, 10);
 	if (code == GPU_EILLEGAL_ADDRESS || code == GPU_EDEINITIALIZED)
-		fake_lose(code);
+		fake_lose(FAKE_ANY, code);
 	return code;
 }
 
@@ -125,13 +133,14 @@ int fake_call(const char *name)
 	if (fake.is_capturing && mine.capture_mode != GPU_CAPTURE_RELAXED &&
 	    strcmp(name, "cuStreamIsCapturing") != 0)
 		fake_wrong("%s while a stream captures", name);
-	return fake_sticky() ? fake_sticky() : refused;
+	return fake_sticky(fake_current()) ? fake_sticky(fake_current()) :
+					     refused;
 }
 
-/* A number, which orders nothing: relaxed. */
-static uint32_t retained(void)
+static uint32_t retained(uint32_t gpu)
 {
-	return atomic_load_explicit(&fake.retained, memory_order_relaxed);
+	return atomic_load_explicit(&fake.gpus[gpu].retained,
+				    memory_order_relaxed);
 }
 
 static int number_of(const char *name, int otherwise)
@@ -141,9 +150,9 @@ static int number_of(const char *name, int otherwise)
 	return text ? (int)strtol(text, NULL, 10) : otherwise;
 }
 
-int fake_has_nics(void)
+int fake_has_nics(uint32_t place)
 {
-	return number_of("FAKE_CUDA_RDMA", 0) == 2;
+	return fake_gpu_number("FAKE_CUDA_RDMA", place, 0) == 2;
 }
 
 int cuInit(uint32_t flags)
@@ -160,6 +169,8 @@ int cuInit(uint32_t flags)
 		return GPU_ENOT_INITIALIZED;
 	if (fake.pid)
 		return GPU_OK;
+	if (fake_gpus_find())
+		return FAKE_ENO_DEVICE;
 	fake.pid = getpid();
 	fake.late_us = (uint32_t)number_of("FAKE_CUDA_LATE_US", 0);
 	fake.inside_us = (uint32_t)number_of("FAKE_CUDA_INSIDE_US", 0);
@@ -175,7 +186,7 @@ __attribute__((destructor)) static void end(void)
 	uint32_t left = 0;
 	uint32_t i;
 
-	if (fake.pid != getpid() || fake_sticky())
+	if (fake.pid != getpid() || fake_sticky(FAKE_ANY))
 		return;
 	for (i = 0; i < FAKE_HANDLES_MAX; i++)
 		left += fake.handles[i].fd >= 0;
@@ -189,11 +200,13 @@ __attribute__((destructor)) static void end(void)
 		left += fake.hosts[i].address != 0;
 	if (left)
 		fake_wrong("%u pinned allocations are left at exit", left);
-	if (fake.streams || fake.events || fake.modules || retained())
+	for (i = 0; i < FAKE_GPUS_MAX; i++)
+		left += retained(i);
+	if (fake.streams || fake.events || fake.modules || left)
 		fake_wrong(
 			"%s, %u events, %u modules, %u contexts are left at exit",
 			fake.streams ? "streams" : "no stream", fake.events,
-			fake.modules, retained());
+			fake.modules, left);
 }
 
 int cuDriverGetVersion(int *version)
@@ -246,7 +259,9 @@ static int device_call(const char *name, int device)
 
 	if (fake.pid != getpid())
 		return GPU_ENOT_INITIALIZED;
-	return device ? GPU_EINVALID_DEVICE : refused;
+	return device < 0 || (uint32_t)device >= fake.gpu_count ?
+		       GPU_EINVALID_DEVICE :
+		       refused;
 }
 #define DEVICE_READY(device)                                                   \
 	do {                                                                   \
@@ -259,7 +274,7 @@ static int device_call(const char *name, int device)
 int cuDeviceGetCount(int *count)
 {
 	DEVICE_READY(0);
-	*count = 1;
+	*count = (int)fake.gpu_count;
 	return GPU_OK;
 }
 
@@ -280,14 +295,15 @@ int cuDeviceGetName(char *name, int bytes, int device)
 int cuDeviceGetUuid(void *uuid, int device)
 {
 	DEVICE_READY(device);
-	memcpy(uuid, "fake device 0000", 16);
+	fake_uuid(fake.gpus[device].place, uuid);
 	return GPU_OK;
 }
 
 int cuDeviceGetPCIBusId(char *text, int bytes, int device)
 {
 	DEVICE_READY(device);
-	(void)snprintf(text, (size_t)bytes, "0000:3D:00.0");
+	(void)snprintf(text, (size_t)bytes, "0000:%02X:00.0",
+		       0x3d + fake.gpus[device].place);
 	return GPU_OK;
 }
 
@@ -296,6 +312,11 @@ int cuDeviceTotalMem(size_t *bytes, int device)
 	DEVICE_READY(device);
 	*bytes = (size_t)1 << 30;
 	return GPU_OK;
+}
+
+static int attribute_of(int device, const char *name, int otherwise)
+{
+	return fake_gpu_number(name, fake.gpus[device].place, otherwise);
 }
 
 int cuDeviceGetAttribute(int *value, int attribute, int device)
@@ -312,16 +333,16 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
 		*value = 1;
 		break;
 	case GPU_ATTRIBUTE_RDMA_WITH_VMM:
-		*value = number_of("FAKE_CUDA_RDMA", 0) != 0;
+		*value = attribute_of(device, "FAKE_CUDA_RDMA", 0) != 0;
 		break;
 	case GPU_ATTRIBUTE_RDMA_FLUSH:
-		*value = number_of("FAKE_CUDA_FLUSH", 0);
+		*value = attribute_of(device, "FAKE_CUDA_FLUSH", 0);
 		break;
 	case GPU_ATTRIBUTE_RDMA_ORDERING:
-		*value = number_of("FAKE_CUDA_ORDERING", 0);
+		*value = attribute_of(device, "FAKE_CUDA_ORDERING", 0);
 		break;
 	case GPU_ATTRIBUTE_POSIX_FD:
-		*value = number_of("FAKE_CUDA_POSIX_FD", 1);
+		*value = attribute_of(device, "FAKE_CUDA_POSIX_FD", 1);
 		break;
 	default:
 		*value = 0;
@@ -335,27 +356,35 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
 int cuDevicePrimaryCtxRetain(struct gpu_context **context, int device)
 {
 	DEVICE_READY(device);
-	(void)atomic_fetch_add_explicit(&fake.retained, 1,
+	(void)atomic_fetch_add_explicit(&fake.gpus[device].retained, 1,
 					memory_order_relaxed);
-	*context = (struct gpu_context *)(void *)primary;
+	(void)atomic_fetch_add_explicit(&fake.gpus[device].retains, 1,
+					memory_order_relaxed);
+	*context = (struct gpu_context *)(void *)&primary[device];
 	return GPU_OK;
 }
 
 int cuDevicePrimaryCtxRelease(int device)
 {
 	DEVICE_READY(device);
-	if (!retained())
+	if (!retained((uint32_t)device))
 		return GPU_EINVALID_CONTEXT;
-	(void)atomic_fetch_sub_explicit(&fake.retained, 1,
+	(void)atomic_fetch_sub_explicit(&fake.gpus[device].retained, 1,
 					memory_order_relaxed);
 	return GPU_OK;
 }
 
 int cuCtxPushCurrent(struct gpu_context *context)
 {
+	const uintptr_t gpu = (uintptr_t)context - (uintptr_t)primary;
+
 	DEVICE_READY(0);
-	if ((void *)context != primary || !retained())
+	if (gpu >= fake.gpu_count || !retained((uint32_t)gpu))
 		return GPU_EINVALID_CONTEXT;
+	if (mine.pushed == CONTEXTS_MAX)
+		fake_wrong("%u contexts are pushed, and none is popped",
+			   CONTEXTS_MAX);
+	mine.contexts = (uint16_t)(mine.contexts * FAKE_GPUS_MAX + gpu);
 	mine.pushed++;
 	return GPU_OK;
 }
@@ -365,8 +394,9 @@ int cuCtxPopCurrent(struct gpu_context **context)
 	DEVICE_READY(0);
 	if (!mine.pushed)
 		return GPU_EINVALID_CONTEXT;
+	*context = (struct gpu_context *)(void *)&primary[fake_current()];
+	mine.contexts /= FAKE_GPUS_MAX;
 	mine.pushed--;
-	*context = (struct gpu_context *)(void *)primary;
 	return GPU_OK;
 }
 
@@ -377,7 +407,7 @@ int cuThreadExchangeStreamCaptureMode(int *mode)
 	DEVICE_READY(0);
 	if (*mode < 0 || *mode > GPU_CAPTURE_RELAXED)
 		return GPU_EINVALID_VALUE;
-	mine.capture_mode = (uint16_t)*mode;
+	mine.capture_mode = (uint8_t)*mode;
 	*mode = before;
 	return GPU_OK;
 }

@@ -19,6 +19,7 @@ static const char magic[16] = "kvpull fake gpu";
 struct head {
 	char magic[16];
 	uint64_t bytes;
+	uint32_t place; /* of the GPU that has it */
 };
 
 static void lock(void)
@@ -53,27 +54,34 @@ static void handle_put(struct fake_handle *handle)
 	*handle = (struct fake_handle){ .fd = -1 };
 }
 
-static int handle_new(int fd, size_t bytes, uint64_t *number)
+static int handle_new(int fd, const struct head *head, uint64_t *number)
 {
 	uint32_t i;
 
 	for (i = 0; i < FAKE_HANDLES_MAX; i++)
 		if (fake.handles[i].fd < 0) {
-			fake.handles[i] = (struct fake_handle){ .fd = fd,
-								.bytes = bytes,
-								.users = 1 };
+			fake.handles[i] =
+				(struct fake_handle){ .fd = fd,
+						      .bytes = head->bytes,
+						      .place = head->place,
+						      .users = 1 };
 			*number = i + 1;
 			return GPU_OK;
 		}
 	return GPU_EOUT_OF_MEMORY;
 }
 
+static int is_device(const struct gpu_location *location)
+{
+	return location->type == GPU_LOCATION_DEVICE && location->id >= 0 &&
+	       (uint32_t)location->id < fake.gpu_count;
+}
+
 static int is_allocation(const struct gpu_allocation *allocation)
 {
 	return allocation->type == GPU_ALLOCATION_PINNED &&
 	       !(allocation->handle_types & ~GPU_HANDLE_POSIX_FD) &&
-	       allocation->location.type == GPU_LOCATION_DEVICE &&
-	       !allocation->location.id && !allocation->win32;
+	       is_device(&allocation->location) && !allocation->win32;
 }
 
 int cuMemGetAllocationGranularity(size_t *bytes,
@@ -99,7 +107,8 @@ int cuMemCreate(uint64_t *handle, size_t bytes,
 	if (!bytes || bytes % FAKE_GRANULARITY || flags ||
 	    !is_allocation(allocation))
 		return GPU_EINVALID_VALUE;
-	if (allocation->rdma && !fake_has_nics())
+	head.place = fake.gpus[allocation->location.id].place;
+	if (allocation->rdma && !fake_has_nics(head.place))
 		return GPU_ENOT_SUPPORTED;
 	memcpy(head.magic, magic, sizeof(magic));
 	fd = memfd_create("fake gpu", MFD_CLOEXEC);
@@ -110,7 +119,7 @@ int cuMemCreate(uint64_t *handle, size_t bytes,
 			       pwrite(fd, &head, sizeof(head), 0) !=
 				       (ssize_t)sizeof(head) ?
 		       GPU_EOUT_OF_MEMORY :
-		       handle_new(fd, bytes, handle);
+		       handle_new(fd, &head, handle);
 	if (code)
 		(void)close(fd);
 	else
@@ -152,7 +161,7 @@ int cuMemExportToShareableHandle(void *exported, uint64_t handle, int type,
 	return GPU_OK;
 }
 
-/* The descriptor stays the caller's. */
+/* The descriptor stays the caller's. A GPU that is not seen here is no device. */
 int cuMemImportFromShareableHandle(uint64_t *handle, void *exported, int type)
 {
 	struct head head;
@@ -168,11 +177,13 @@ int cuMemImportFromShareableHandle(uint64_t *handle, void *exported, int type)
 		    (ssize_t)sizeof(head) ||
 	    memcmp(head.magic, magic, sizeof(magic)))
 		return GPU_EINVALID_VALUE;
+	if (fake_gpu_at(head.place) == FAKE_ANY)
+		return GPU_EINVALID_DEVICE;
 	fd = fcntl((int)(intptr_t)exported, F_DUPFD_CLOEXEC, 3);
 	if (fd < 0)
 		return GPU_EOUT_OF_MEMORY;
 	lock();
-	code = handle_new(fd, head.bytes, handle);
+	code = handle_new(fd, &head, handle);
 	if (code)
 		(void)close(fd);
 	return unlock(code);
@@ -259,7 +270,7 @@ int cuMemMap(uint64_t address, size_t bytes, size_t offset, uint64_t handle,
 	memory->users++;
 	range->mapped_bytes = bytes;
 	range->handle = handle;
-	range->access = 0;
+	memset(range->access, 0, sizeof(range->access));
 	range->view = view;
 	return unlock(GPU_OK);
 }
@@ -282,25 +293,38 @@ int cuMemUnmap(uint64_t address, size_t bytes)
 	return unlock(GPU_OK);
 }
 
+/* A GPU that does not reach the memory's is no device for it, by cuda.h. */
+static int access_of(const struct fake_range *range,
+		     const struct gpu_access *access)
+{
+	const char *read_refusal = getenv("FAKE_CUDA_READ");
+	const uint32_t place = fake.handles[range->handle - 1].place;
+
+	if (!fake_reaches(fake.gpus[access->location.id].place, place))
+		return GPU_EINVALID_DEVICE;
+	if (read_refusal && access->flags == GPU_ACCESS_READ)
+		return (int)strtol(read_refusal, NULL, 10);
+	return GPU_OK;
+}
+
 int cuMemSetAccess(uint64_t address, size_t bytes,
 		   const struct gpu_access *access, size_t count)
 {
-	const char *read_refusal = getenv("FAKE_CUDA_READ");
 	struct fake_range *range;
+	int code;
 
 	FAKE_READY();
 	lock();
 	range = range_of(address, bytes);
 	if (!range || range->mapped_bytes != bytes || count != 1 ||
-	    access->location.type != GPU_LOCATION_DEVICE ||
-	    access->location.id ||
+	    !is_device(&access->location) ||
 	    (access->flags != GPU_ACCESS_READ &&
 	     access->flags != GPU_ACCESS_READ_WRITE))
 		return unlock(GPU_EINVALID_VALUE);
-	if (read_refusal && access->flags == GPU_ACCESS_READ)
-		return unlock((int)strtol(read_refusal, NULL, 10));
-	range->access = access->flags;
-	return unlock(GPU_OK);
+	code = access_of(range, access);
+	if (!code)
+		range->access[access->location.id] = (uint8_t)access->flags;
+	return unlock(code);
 }
 
 /*
@@ -316,7 +340,7 @@ int cuMemGetHandleForAddressRange(void *exported, uint64_t address,
 	FAKE_READY();
 	if (type != GPU_RANGE_DMABUF || flags)
 		return GPU_EINVALID_VALUE;
-	if (!fake_has_nics())
+	if (!fake_has_nics(fake.gpus[fake_current()].place))
 		return GPU_ENOT_SUPPORTED;
 	lock();
 	range = range_of(address, bytes);
@@ -394,16 +418,28 @@ int fake_is_host(uint64_t address)
 	return host_of(address, 1) != NULL;
 }
 
-void *fake_memory(uint64_t address, uint64_t bytes, int is_store)
+/* 0, or how @gpu, or some GPU, may touch the range. */
+static int access_by(const struct fake_range *range, uint32_t gpu)
+{
+	int access = gpu == FAKE_ANY ? 0 : range->access[gpu];
+	uint32_t at;
+
+	for (at = 0; at < FAKE_GPUS_MAX && gpu == FAKE_ANY; at++)
+		access |= range->access[at];
+	return access;
+}
+
+void *fake_memory(uint32_t gpu, uint64_t address, uint64_t bytes, int is_store)
 {
 	const struct fake_range *range;
+	int access;
 
 	if (host_of(address, bytes))
 		return (void *)(uintptr_t)address;
 	range = range_of(address, bytes);
-	if (!range || !range->access ||
-	    address - range->address + bytes > range->mapped_bytes ||
-	    (is_store && range->access != GPU_ACCESS_READ_WRITE))
+	access = range ? access_by(range, gpu) : 0;
+	if (!access || address - range->address + bytes > range->mapped_bytes ||
+	    (is_store && access != GPU_ACCESS_READ_WRITE))
 		return NULL;
 	return range->view + (address - range->address);
 }
@@ -413,7 +449,7 @@ void *fake_view(uint64_t address, uint64_t bytes)
 	void *view;
 
 	lock();
-	view = fake_memory(address, bytes, 1);
+	view = fake_memory(FAKE_ANY, address, bytes, 1);
 	(void)unlock(0);
 	return view;
 }

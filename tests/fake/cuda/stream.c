@@ -44,12 +44,14 @@ void fake_inside(uint64_t bytes)
 static int copy_run(const struct fake_entry *entry)
 {
 	const uint64_t half = entry->bytes / 2;
-	void *to = entry->kind == FAKE_COPY_TO_HOST ?
-			   (void *)(uintptr_t)entry->target :
-			   fake_memory(entry->target, entry->bytes, 1);
-	const void *from = entry->kind == FAKE_COPY_FROM_HOST ?
-				   (const void *)(uintptr_t)entry->source :
-				   fake_memory(entry->source, entry->bytes, 0);
+	void *to =
+		entry->kind == FAKE_COPY_TO_HOST ?
+			(void *)(uintptr_t)entry->target :
+			fake_memory(entry->gpu, entry->target, entry->bytes, 1);
+	const void *from =
+		entry->kind == FAKE_COPY_FROM_HOST ?
+			(const void *)(uintptr_t)entry->source :
+			fake_memory(entry->gpu, entry->source, entry->bytes, 0);
 
 	if (!to || !from)
 		return GPU_EILLEGAL_ADDRESS;
@@ -62,7 +64,7 @@ static int copy_run(const struct fake_entry *entry)
 
 static int fill_run(const struct fake_entry *entry)
 {
-	void *to = fake_memory(entry->target, entry->bytes, 1);
+	void *to = fake_memory(entry->gpu, entry->target, entry->bytes, 1);
 	const uint64_t half = entry->bytes / 2;
 
 	if (!to)
@@ -104,12 +106,14 @@ static void entry_run(const struct fake_entry *entry)
 		record_run(entry);
 		break;
 	case FAKE_WAIT:
-		while (entry->event->done < entry->event_turn && !fake_sticky())
+		while (entry->event->done < entry->event_turn &&
+		       !fake_sticky(entry->gpu) &&
+		       !fake_sticky(entry->event->gpu))
 			changed_wait();
 		break;
 	}
-	if (code && !fake_sticky())
-		fake_lose(code);
+	if (code && !fake_sticky(entry->gpu))
+		fake_lose(entry->gpu, code);
 }
 
 /* An entry stays in the queue until it is done: what it touches is in use. */
@@ -128,7 +132,7 @@ static void *stream_run(void *context)
 			fake_nap(fake.late_us);
 			lock();
 		}
-		if (!fake_sticky())
+		if (!fake_sticky(stream->gpu))
 			entry_run(
 				&stream->queue[stream->head % FAKE_QUEUE_MAX]);
 		stream->head++;
@@ -153,11 +157,16 @@ int fake_queue(struct gpu_stream *stream, const struct fake_entry *entry)
 	/* The NULL stream waits for all others: no test of ours may use it. */
 	if (!is_stream(stream))
 		fake_wrong("work on a stream that is none");
-	while (stream->tail - stream->head == FAKE_QUEUE_MAX && !fake_sticky())
+	/* A kernel is launched in the context of its module: see cuLaunchKernel(). */
+	if (entry->kind == FAKE_LAUNCH && entry->gpu != stream->gpu)
+		return unlock(GPU_EINVALID_HANDLE);
+	while (stream->tail - stream->head == FAKE_QUEUE_MAX &&
+	       !fake_sticky(stream->gpu))
 		changed_wait();
-	if (fake_sticky())
-		return unlock(fake_sticky());
+	if (fake_sticky(stream->gpu))
+		return unlock(fake_sticky(stream->gpu));
 	stream->queue[stream->tail % FAKE_QUEUE_MAX] = *entry;
+	stream->queue[stream->tail % FAKE_QUEUE_MAX].gpu = stream->gpu;
 	stream->tail++;
 	changed_say();
 	return unlock(GPU_OK);
@@ -231,6 +240,7 @@ int cuStreamCreate(struct gpu_stream **stream, uint32_t flags)
 	made = calloc(1, sizeof(*made));
 	if (!made)
 		return GPU_EOUT_OF_MEMORY;
+	made->gpu = fake_current();
 	if (pthread_create(&made->thread, NULL, stream_run, made)) {
 		free(made);
 		return GPU_EOUT_OF_MEMORY;
@@ -245,6 +255,7 @@ int cuStreamCreate(struct gpu_stream **stream, uint32_t flags)
 int cuStreamDestroy(struct gpu_stream *stream)
 {
 	struct gpu_stream **at = &fake.streams;
+	uint32_t gpu;
 
 	if (fake.pid != getpid())
 		return GPU_ENOT_INITIALIZED;
@@ -259,8 +270,9 @@ int cuStreamDestroy(struct gpu_stream *stream)
 	while (*at != stream)
 		at = &(*at)->next;
 	*at = stream->next;
+	gpu = stream->gpu;
 	free(stream);
-	return unlock(fake_sticky());
+	return unlock(fake_sticky(gpu));
 }
 
 int cuStreamSynchronize(struct gpu_stream *stream)
@@ -274,7 +286,7 @@ int cuStreamSynchronize(struct gpu_stream *stream)
 	until = stream->tail;
 	while (stream->head < until)
 		changed_wait();
-	return unlock(fake_sticky());
+	return unlock(fake_sticky(stream->gpu));
 }
 
 /* ---- events ---- */
@@ -289,6 +301,7 @@ int cuEventCreate(struct gpu_event **event, uint32_t flags)
 	if (!*event)
 		return GPU_EOUT_OF_MEMORY;
 	lock();
+	(*event)->gpu = fake_current();
 	(*event)->flags = flags;
 	fake.events++;
 	return unlock(GPU_OK);
@@ -313,6 +326,8 @@ int cuEventRecord(struct gpu_event *event, struct gpu_stream *stream)
 	lock();
 	if (is_stream(stream) && stream->is_capturing)
 		fake_wrong("an event is recorded into a graph");
+	if (is_stream(stream) && stream->gpu != event->gpu)
+		return unlock(GPU_EINVALID_HANDLE);
 	entry.event_turn = ++event->recorded;
 	(void)unlock(0);
 	return fake_queue(stream, &entry);
@@ -370,9 +385,9 @@ int cuEventSynchronize(struct gpu_event *event)
 	FAKE_READY();
 	lock();
 	until = event->recorded;
-	while (event->done < until && !fake_sticky())
+	while (event->done < until && !fake_sticky(event->gpu))
 		changed_wait();
-	return unlock(fake_sticky());
+	return unlock(fake_sticky(event->gpu));
 }
 
 int cuEventElapsedTime(float *ms, struct gpu_event *from, struct gpu_event *to)

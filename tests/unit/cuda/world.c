@@ -57,6 +57,8 @@ void fake_load(void)
 	*(void **)(void *)&world.fake_launches =
 		symbol_of(library, "fake_launches");
 	*(void **)(void *)&world.fake_waits = symbol_of(library, "fake_waits");
+	*(void **)(void *)&world.fake_retains =
+		symbol_of(library, "fake_retains");
 	world.fds = fds_open();
 }
 

@@ -54,6 +54,7 @@ struct world {
 	uint64_t (*fake_calls)(void);
 	uint64_t (*fake_launches)(void);
 	uint64_t (*fake_waits)(void);
+	uint32_t (*fake_retains)(int device);
 	WORLD_CALLS(WORLD_MEMBER)
 	uint32_t fds; /* that were open before */
 };
