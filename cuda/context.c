@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cuda/context.h"
 
+#include <string.h>
 #include <unistd.h>
 
 /*
@@ -46,17 +47,19 @@ int kvpull_cuda_error(int code, enum kvpull_cuda_scope scope)
 	return code == GPU_EOUT_OF_MEMORY ? KVPULL_ENOMEM : KVPULL_EUNSUPPORTED;
 }
 
-/* Advice where a peer's memory cannot be mapped; "": the code has none. */
-static const char *peer_advice(int code)
+/*
+ * Advice where a peer's memory cannot be mapped; "": the code has none. A GPU that is
+ * visible and cannot be reached is told in two ways, and by cuMemSetAccess() as no
+ * device.
+ */
+static const char *peer_advice(const char *call, int code)
 {
-	switch (code) {
-	case GPU_EINVALID_DEVICE:
-		return ": the peer's GPU is not visible in this container: show both GPUs to both";
-	case GPU_EPEER_ACCESS_UNSUPPORTED:
+	if (code == GPU_EPEER_ACCESS_UNSUPPORTED ||
+	    (code == GPU_EINVALID_DEVICE && !strcmp(call, "cuMemSetAccess")))
 		return ": this GPU does not reach the peer's: see nvidia-smi topo -p2p r";
-	default:
-		return "";
-	}
+	if (code == GPU_EINVALID_DEVICE)
+		return ": the peer's GPU is not visible in this container: show both GPUs to both";
+	return "";
 }
 
 int kvpull_cuda_check(struct kvpull_cuda *cuda, const char *call, int code,
@@ -70,7 +73,9 @@ int kvpull_cuda_check(struct kvpull_cuda *cuda, const char *call, int code,
 		kvpull_warn(cuda->device.log, "cuda: device %d: %s: %d %s%s",
 			    cuda->index, call, code,
 			    kvpull_cuda_code_name(&cuda->calls, code),
-			    scope == KVPULL_CUDA_PEER ? peer_advice(code) : "");
+			    scope == KVPULL_CUDA_PEER ?
+				    peer_advice(call, code) :
+				    "");
 		return error;
 	}
 	/* Two threads may meet it at once: one says so. */

@@ -3,9 +3,10 @@
  * F17: F7's race with the blocks in a GPU's memory. D has queued zeros for its own
  * blocks before each pull, and they come late; P queues its stores in the poll that
  * reports. Then other work of D's, and engines that mark it badly; families, unlike
- * tensor parallel sizes and deaths there. The GPU is the fake driver's.
+ * tensor parallel sizes and deaths there; two GPUs. The GPUs are the fake driver's.
  */
 #include "tests/scenario/crash.h"
+#include "tests/scenario/f17_gpus.h"
 #include "tests/scenario/f7.h"
 #include "tests/scenario/family.h"
 #include "tests/scenario/mutant.h"
@@ -192,5 +193,12 @@ const struct scenario_case scenario_f17[] = {
 	  1300 },
 	{ "F17j", "no load of an engine that never marks is made", f17_careless,
 	  30, 1300 },
+	{ "F17k",
+	  "blocks of one GPU come to another, which are seen in unlike order",
+	  f17_gpus_apart, 30, 60 },
+	{ "F17l", "a GPU that does not reach P's is refused by name",
+	  f17_gpus_unreached, 30, 60 },
+	{ "F17m", "a GPU that D's container does not show is refused by name",
+	  f17_gpus_unseen, 30, 60 },
 	{ 0 },
 };

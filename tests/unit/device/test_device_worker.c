@@ -284,6 +284,25 @@ static int taken(uint64_t bytes, uint32_t flags)
 							   &memory);
 }
 
+/* The second GPU of two, which reach each other not. */
+static void named(void)
+{
+	(void)setenv("FAKE_CUDA_GPUS", "0000 beef", 1);
+	(void)setenv("FAKE_CUDA_P2P", "10 01", 1);
+	device_index = 1;
+	fake_load();
+	MUST(!open_with(",\"device\":\"required\""));
+	MUST(!taken(1 << 20, KVPULL_MEMORY_DEVICE));
+	worker_close();
+	MUST(world.fake_retains(1) && !world.fake_retains(0));
+	MUST(!lines.bad_count);
+}
+
+UNIT_TEST(worker_opens_the_named_gpu_and_touches_no_other)
+{
+	assert_int_equal(end_of(named), 0);
+}
+
 static int given_back(void)
 {
 	return kvpull_connector_v1()->worker->memory_free(worker, memory.base);
