@@ -200,5 +200,7 @@ const struct scenario_case scenario_f17[] = {
 	  f17_gpus_unreached, 30, 60 },
 	{ "F17m", "a GPU that D's container does not show is refused by name",
 	  f17_gpus_unseen, 30, 60 },
+	{ "F17n", "kvpull_top has a row for each worker's GPU", f17_gpus_shown,
+	  30, 60 },
 	{ 0 },
 };

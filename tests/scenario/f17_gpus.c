@@ -6,12 +6,20 @@
 #include "tests/scenario/f17_gpus.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/scenario/logs.h"
 #include "tests/scenario/node.h"
+#include "tests/scenario/top.h"
 
 #define BLOCKS 24u
 #define LIMIT_NS (10 * SCENARIO_NS_PER_S * patience())
+
+/* As kvpull_top writes the fake driver's UUIDs. */
+#define UUID_OF_P "GPU-66616b65-2064-6576-6963-652030303030"
+#define UUID_OF_D "GPU-66616b65-2064-6576-6963-652062656566"
+
+static const char *folder; /* of the sockets; NULL: the case's */
 
 /* The GPUs of the next process, by their places on the node. */
 static const char *seen;
@@ -44,6 +52,7 @@ static void engine_on(const struct scenario *scenario, struct node *node,
 		.tp_size = 1,
 		.gpu = 1,
 		.scribble = *id == 'p',
+		.socket_dir = folder,
 		.before_open = see,
 		.log_path = log_path(id),
 	};
@@ -126,4 +135,70 @@ void f17_gpus_unseen(const struct scenario *scenario)
 {
 	refused(scenario, "11 11", "1",
 		"cuMemImportFromShareableHandle: 101 CUDA_ERROR_INVALID_DEVICE: the peer's GPU is not visible in this container: show both GPUs to both");
+}
+
+/* The one row of a node's GPU in kvpull_top's JSON. */
+static const json_t *row_of(const json_t *top, const struct node *node)
+{
+	const json_t *workers = json_object_get(top, "workers");
+	const json_t *worker;
+	size_t at;
+
+	json_array_foreach(workers, at, worker)
+	{
+		const json_t *rows = json_object_get(worker, "gpus");
+
+		if (json_integer_value(json_object_get(worker, "pid")) !=
+		    node->pid)
+			continue;
+		scenario_check(json_array_size(rows) == 1,
+			       "%s: other than one row of a GPU", node->id);
+		return json_array_get(rows, 0);
+	}
+	scenario_fail("%s: is not shown", node->id);
+}
+
+static void row_is_right(const json_t *top, const struct node *node,
+			 const char *uuid, uint64_t mapped_bytes)
+{
+	const json_t *row = row_of(top, node);
+
+	scenario_check(
+		!strcmp(json_string_value(json_object_get(row, "uuid")), uuid),
+		"%s: another GPU than its own is shown", node->id);
+	scenario_check(
+		!strcmp(json_string_value(json_object_get(row, "state")), "up"),
+		"%s: its GPU is not up", node->id);
+	scenario_check(
+		json_integer_value(json_object_get(row, "mapped_bytes")) ==
+			(json_int_t)mapped_bytes,
+		"%s: other bytes than its GPU maps", node->id);
+	scenario_check(!json_integer_value(json_object_get(row, "stores")),
+		       "%s: its GPU maps for stores", node->id);
+}
+
+void f17_gpus_shown(const struct scenario *scenario)
+{
+	struct top_folder sockets;
+	struct node_stats stats;
+	struct node p;
+	struct node d;
+	json_t *top;
+
+	top_folder_open(&sockets);
+	folder = sockets.path;
+	gpus_make(scenario, "11 11");
+	engine_on(scenario, &p, "producer", "0,1");
+	engine_on(scenario, &d, "consumer", "1,0");
+	pull_is_right(&p, &d, 1);
+	node_stats_get(&d, &stats);
+	top = top_json(&sockets);
+	scenario_check(stats.ranks[0].device_mapped_bytes > 0,
+		       "D's GPU maps nothing of P's");
+	row_is_right(top, &p, UUID_OF_P, 0);
+	row_is_right(top, &d, UUID_OF_D, stats.ranks[0].device_mapped_bytes);
+	json_decref(top);
+	node_close(&d);
+	node_close(&p);
+	top_folder_close(&sockets);
 }

@@ -8,5 +8,6 @@
 void f17_gpus_apart(const struct scenario *scenario);
 void f17_gpus_unreached(const struct scenario *scenario);
 void f17_gpus_unseen(const struct scenario *scenario);
+void f17_gpus_shown(const struct scenario *scenario);
 
 #endif /* KVPULL_TESTS_F17_GPUS_H */
