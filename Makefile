@@ -205,7 +205,7 @@ endef
 
 UNIT_ALSO_route := tests/unit/verbs/world.c
 UNIT_ALSO_device := tests/unit/cuda/world.c
-UNIT_ALSO_tools := $(addprefix tools/kvpull_doctor_,causes.c findings.c kernel.c networks.c) tools/cli/*.c
+UNIT_ALSO_tools := $(addprefix tools/kvpull_doctor_,causes.c findings.c gpu_ask.c gpu_say.c kernel.c networks.c) tools/cli/*.c
 UNIT_ALSO_top := tools/kvpull_top_*.c
 UNIT_ALSO_share := tests/unit/pool/world.c tests/unit/shm/world.c tests/unit/shm/raw.c
 # Their device is the fake one.

@@ -6,7 +6,8 @@
  *
  * GPU_CALLS has a row for each call: its name, the version of its arguments for
  * cuGetProcAddress_v2(), the arguments. Two versions of cuMemcpyBatchAsync()
- * are apart, since their arguments differ under one name.
+ * are apart, since their arguments differ under one name. GPU_DOCTOR_CALLS has
+ * the calls that kvpull_doctor makes and the library does not.
  */
 #ifndef KVPULL_CUDA_DRIVER_H
 #define KVPULL_CUDA_DRIVER_H
@@ -85,8 +86,10 @@ enum {
 	GPU_RANGE_DMABUF = 1,
 	GPU_FLUSH_BY_HOST = 1,    /* bit of GPU_ATTRIBUTE_RDMA_FLUSH */
 	GPU_ORDERING_OWNER = 100, /* least of GPU_ATTRIBUTE_RDMA_ORDERING */
+	GPU_ORDERING_ALL = 200,
 	GPU_FLUSH_CONTEXT = 0,    /* what is flushed: this context's device */
-	GPU_FLUSH_TO_OWNER = 100  /* for whom: that device */
+	GPU_FLUSH_TO_OWNER = 100, /* for whom: that device */
+	GPU_P2P_RANK = 1          /* of links of one GPU; 0: the fastest */
 };
 
 /* CUmemLocation */
@@ -200,6 +203,12 @@ struct gpu_function;
 	   uint32_t grid_z, uint32_t block_x, uint32_t block_y,                \
 	   uint32_t block_z, uint32_t shared_bytes,                            \
 	   struct gpu_stream * stream, void **arguments, void **extra))
+
+#define GPU_DOCTOR_CALLS(X)                                                    \
+	X(cuDeviceGetCount, 2000, (int *count))                                \
+	X(cuDeviceCanAccessPeer, 4000, (int *can, int device, int peer))       \
+	X(cuDeviceGetP2PAttribute, 8000,                                       \
+	  (int *value, int attribute, int source, int target))
 
 /* cuMemcpyBatchAsync() of 12.8 and of 13.0; a driver before 12.8 has neither. */
 typedef int (*gpu_batch_12_fn)(uint64_t *targets, uint64_t *sources,

@@ -42,6 +42,30 @@ cause() { # name, exit status, pattern of the line with its advice -- command
 		"$(grep -E -m 1 -- "$cause_pattern" "$work/out")" >>"$work/table"
 }
 
+# ---- GPUs whose driver hangs ----
+
+# The doctor ends the processes that wait for it after 15 s each. They are judged
+# below: other causes are staged meanwhile.
+hung() { # the call that does not return
+	env LD_LIBRARY_PATH="$build/cuda" FAKE_CUDA_SLOW="$1 never" HUNG="$work" \
+		timeout -s KILL $((60 * ${TEST_PATIENCE:-1})) "$build/kvpull_doctor" \
+		--socket-dir "$work/here" >"$work/hung.$1" 2>&1 &
+}
+hung cuInit
+hung_asked=$!
+hung cuMemImportFromShareableHandle
+hung_mapped=$!
+hung_end() { # its process, the call
+	wait "$1"
+	hung_code=$?
+	cat "$work/hung.$2"
+	return $hung_code
+}
+# Of the doctors, which have ended, and of their children.
+hung_left_nothing() {
+	! grep -l "HUNG=$work" /proc/[0-9]*/environ 2>/dev/null
+}
+
 # ---- another machine ----
 
 device fake0 '4: ACTIVE' '25 Gb/sec (1X EDR)' -1
@@ -375,8 +399,32 @@ gpus() { # environment
 	env LD_LIBRARY_PATH="$build/cuda" "$@" "$build/kvpull_doctor" \
 		--socket-dir "$work/here"
 }
+rate='[0-9]+\.[0-9]+ GB/s'
 claim gpu_is_shared 0 \
-	'^ok +gpu +GPU 0: its memory can be shared with processes of this node$' -- gpus A=
+	"^ok +gpu +GPU 0: its memory can be shared with processes of this node: one mapped it for reads and copied 64 MiB at $rate by the kernel, the median of [1-5]\$" \
+	'^note +gpu +GPU 0: GPU-66616b65-2064-6576-6963-652030303030 at 0000:3d:00\.0, driver of CUDA 13\.0, which says: VMM yes, descriptors yes; MIG not known, BAR1 not known$' \
+	'^note +gpu +GPU 0 and NICs, .*: GPUDirect RDMA no, of VMM no, dmabuf no, flush by the host no, order of writes for none$' -- gpus A=
+claim gpu_has_a_kernel_or_copies_by_calls 0 "one mapped it for reads and copied 64 MiB at $rate by the driver's calls" -- \
+	gpus 'FAKE_CUDA_REFUSE=cuModuleLoadData 221'
+claim gpu_and_nics_are_told 0 'GPUDirect RDMA yes, of VMM yes, dmabuf yes, flush by the host yes, order of writes for all GPUs$' -- \
+	gpus FAKE_CUDA_RDMA=2 FAKE_CUDA_FLUSH=1 FAKE_CUDA_ORDERING=200
+gpus_in_json() { # environment
+	env LD_LIBRARY_PATH="$build/cuda" "$@" "$build/kvpull_doctor" --json --root "$work/gpus" \
+		--socket-dir "$work/here" | tr -d '\n' | tr -s ' '
+}
+# A rate that is not 0.
+above_0='"gbps": ([1-9]|0\.0*[1-9]|[1-9]\.[0-9]+e)'
+mkdir -p "$work/gpus/sys/bus/pci/devices/0000:3d:00.0" "$work/gpus/proc/driver/nvidia/gpus/0000:3d:00.0"
+printf '%s\n' '0x0000000041000000 0x0000000041ffffff 0x0000000000040200' \
+	'0x0000380000000000 0x0000380fffffffff 0x000000000014220c' \
+	>"$work/gpus/sys/bus/pci/devices/0000:3d:00.0/resource"
+echo 'GPU UUID: 	 GPU-66616b65-2064-6576-6963-652030303030' \
+	>"$work/gpus/proc/driver/nvidia/gpus/0000:3d:00.0/information"
+claim gpu_is_in_json 0 '"uuid": "GPU-66616b65-2064-6576-6963-652030303030"' '"vmm": true' '"mig": false' \
+	'"bar1_bytes": 68719476736' '"access": "read"' "$above_0" '"peers": \[\]' -- gpus_in_json A=
+claim gpu_that_is_mapped_for_stores_is_in_json 0 '"access": "read-write"' "$above_0" -- gpus_in_json FAKE_CUDA_READ=801
+claim gpu_that_nobody_maps_is_in_json 0 '"access": null' '"gbps": null' -- \
+	gpus_in_json 'FAKE_CUDA_REFUSE=cuMemMap 1'
 claim host_without_a_driver_has_no_gpu 0 ' 0 warnings' -- \
 	"$build/kvpull_doctor" --socket-dir "$work/here"
 cause gpu_is_not_visible 0 'gpu +cuda: the driver does not start: 100 .* -> nvidia-smi; in a container: --gpus all' -- \
@@ -385,6 +433,30 @@ cause gpu_driver_is_old 0 'gpu +cuda: libcuda\.so\.1 has no cu.* -> a driver of 
 	gpus FAKE_CUDA_VERSION=11000
 cause gpu_hands_nothing_out 0 'gpu +cuda: device 0 cannot share its memory.* -> KV caches in host memory' -- \
 	gpus FAKE_CUDA_POSIX_FD=0
+cause gpu_refuses_mappings_for_reads 0 'gpu +cuda: device 0: .* for reads alone: 801 -> a newer driver; .* may write into the cache$' -- \
+	gpus FAKE_CUDA_READ=801
+cause gpu_is_full 0 'gpu +cuda: device 0: cuMemCreate: 2 .* -> stop what has .*: nvidia-smi$' -- \
+	gpus 'FAKE_CUDA_REFUSE=cuMemCreate 2'
+cause gpu_is_not_mapped_elsewhere 0 'gpu +GPU 0: no other process copies from it: .*cuMemImportFromShareableHandle: 801.* -> KV caches in host' -- \
+	gpus 'FAKE_CUDA_REFUSE=cuMemImportFromShareableHandle 801'
+cause gpu_does_not_copy 0 'gpu +GPU 0: no other process copies from it: .*cuLaunchKernel: 801.* -> KV caches in host' -- \
+	gpus 'FAKE_CUDA_REFUSE=cuLaunchKernel 801'
+cause gpu_refuses_a_question 0 'gpu +GPU 0: its driver does not answer all: cuDeviceGetPCIBusId: 101 .* -> nvidia-smi; dmesg' -- \
+	gpus 'FAKE_CUDA_REFUSE=cuDeviceGetPCIBusId 101'
+cause gpu_is_shared_by_mps 0 'gpu +GPU 0 is shared by MPS \(its driver says so\).* -> P and D without MPS' -- gpus FAKE_CUDA_MPS=1
+echo 'GPU UUID: 	 GPU-41616b65-2064-6576-6963-652030303030' \
+	>"$work/gpus/proc/driver/nvidia/gpus/0000:3d:00.0/information"
+cause gpu_is_an_instance_of_mig 0 'gpu +GPU 0 is an instance of MIG.* -> P and D in one instance' -- \
+	env LD_LIBRARY_PATH="$build/cuda" "$build/kvpull_doctor" --root "$work/gpus" --socket-dir "$work/here"
+mkdir "$work/crashes"
+echo 'void cuGetProcAddress_v2(void) { __builtin_trap(); }' |
+	"${CC:-gcc}" -shared -fPIC -x c - -o "$work/crashes/libcuda.so.1"
+cause gpu_driver_crashes 0 'gpu +GPU 0: its driver ended the process that asked it -> nvidia-smi; dmesg' -- \
+	env LD_LIBRARY_PATH="$work/crashes" "$build/kvpull_doctor" --socket-dir "$work/here"
+cause gpu_driver_hangs 0 'gpu +GPU 0: its driver does not answer in 15 s -> nvidia-smi; dmesg' -- hung_end $hung_asked cuInit
+cause gpu_hangs_where_it_is_mapped 0 'GPU 0: a process that maps its memory is not done in 15 s, and was ended -> nvidia-smi; dmesg' -- \
+	hung_end $hung_mapped cuMemImportFromShareableHandle
+check hung_left_nothing
 cause gpu_refuses_to_hand_out 0 'gpu +cuda: device 0: cuMemExportToShareableHandle: 801.* -> KV caches in host' -- \
 	gpus 'FAKE_CUDA_REFUSE=cuMemExportToShareableHandle 801'
 

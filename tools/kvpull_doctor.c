@@ -79,13 +79,14 @@ static void print_json(const struct doctor *doctor)
 					    text_of(finding->text), "advice",
 					    text_of(finding->advice)));
 	}
-	report = json_pack("{s:s, s:o, s:O, s:O, s:O, s:O, s:i, s:i, s:i}",
+	report = json_pack("{s:s, s:o, s:O, s:O, s:O, s:O, s:O, s:i, s:i, s:i}",
 			   "version", KVPULL_VERSION, "findings", findings,
 			   "ports", doctor->ports, "chosen", doctor->chosen,
-			   "probe", doctor->probe, "peer", doctor->peer_probe,
-			   "unknown", (int)count_of(doctor, DOCTOR_UNKNOWN),
-			   "warnings", (int)count_of(doctor, DOCTOR_WARN),
-			   "failures", (int)count_of(doctor, DOCTOR_FAIL));
+			   "gpus", doctor->gpus, "probe", doctor->probe, "peer",
+			   doctor->peer_probe, "unknown",
+			   (int)count_of(doctor, DOCTOR_UNKNOWN), "warnings",
+			   (int)count_of(doctor, DOCTOR_WARN), "failures",
+			   (int)count_of(doctor, DOCTOR_FAIL));
 	(void)json_show(report, 2);
 }
 
@@ -171,6 +172,7 @@ int main(int count, char **words)
 	if (doctor.peer && doctor.peer_port[0])
 		doctor.port = doctor.peer_port;
 	doctor.ports = json_array();
+	doctor.gpus = json_array();
 	doctor.chosen = json_null();
 	doctor.probe = json_null();
 	doctor.peer_probe = json_null();
@@ -203,6 +205,7 @@ int main(int count, char **words)
 	else
 		print_page(&doctor);
 	json_decref(doctor.ports);
+	json_decref(doctor.gpus);
 	json_decref(doctor.chosen);
 	json_decref(doctor.probe);
 	json_decref(doctor.peer_probe);

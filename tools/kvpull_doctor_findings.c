@@ -57,25 +57,25 @@ enum doctor_level doctor_verbs_level(const struct doctor *doctor,
 	return doctor->route == KVPULL_ROUTE_PIN_SHM ? DOCTOR_NOTE : otherwise;
 }
 
-static int read_path(const char *path, char *line, size_t line_bytes)
+/* Its first bytes. Return: how many there are, or -1 and an empty text. */
+static int read_path(const char *path, char *text, size_t text_bytes)
 {
 	const int fd = open(path, O_RDONLY | O_CLOEXEC);
 	ssize_t got;
 
-	line[0] = '\0';
+	text[0] = '\0';
 	if (fd < 0)
 		return -1;
-	got = read(fd, line, line_bytes - 1);
+	got = read(fd, text, text_bytes - 1);
 	(void)close(fd);
 	if (got < 0)
 		return -1;
-	line[got] = '\0';
-	line[strcspn(line, "\n")] = '\0';
-	return (int)strlen(line);
+	text[got] = '\0';
+	return (int)got;
 }
 
-int doctor_read(const struct doctor *doctor, char *line, size_t line_bytes,
-		const char *format, ...)
+int doctor_read_all(const struct doctor *doctor, char *text, size_t text_bytes,
+		    const char *format, ...)
 {
 	char name[DOCTOR_PATH_BYTES_MAX];
 	char path[2 * DOCTOR_PATH_BYTES_MAX];
@@ -85,7 +85,22 @@ int doctor_read(const struct doctor *doctor, char *line, size_t line_bytes,
 	(void)vsnprintf(name, sizeof(name), format, words);
 	va_end(words);
 	(void)snprintf(path, sizeof(path), "%s%s", doctor->root, name);
-	return read_path(path, line, line_bytes);
+	return read_path(path, text, text_bytes);
+}
+
+int doctor_read(const struct doctor *doctor, char *line, size_t line_bytes,
+		const char *format, ...)
+{
+	char name[DOCTOR_PATH_BYTES_MAX];
+	va_list words;
+
+	va_start(words, format);
+	(void)vsnprintf(name, sizeof(name), format, words);
+	va_end(words);
+	if (doctor_read_all(doctor, line, line_bytes, "%s", name) < 0)
+		return -1;
+	line[strcspn(line, "\n")] = '\0';
+	return (int)strlen(line);
 }
 
 long long doctor_number(const struct doctor *doctor, long long otherwise,

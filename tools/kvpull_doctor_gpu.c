@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GPUs: does the library take memory of each that other processes can map? A child
- * asks, since a driver may hang, and stays in the process that has called it.
+ * GPUs: does the library take memory of each that another process can map and copy
+ * from? Children ask, since a driver may hang, and stays in the process that has
+ * called it. One child takes memory of each GPU in turn, and sends its descriptor
+ * by a socket; a second child for each maps it. Both end with the parent, which
+ * waits a bounded time for each answer.
  */
-#include "tools/kvpull_doctor_parts.h"
+#include "tools/kvpull_doctor_gpu_facts.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -11,158 +14,284 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tools/ib_pull_engine.h"
+#include "base/clock.h"
+#include "cuda/cuda.h"
 
-#define GPUS_MAX 16
-#define GPU_MS 15000 /* the library gives a driver up after 10 s */
+/* For an answer about a GPU, and for all that a process does which maps it. */
+#define ANSWER_MS 15000
+/* A child that was killed ends once the kernel's driver lets go of it. */
+#define KILL_ROUNDS 100u
+#define KILL_ROUND_MS 10u
 
-/* What the child says of a GPU. */
+/* What the first child says of a GPU; a descriptor may come with it. */
 struct answer {
-	int32_t code;
+	int32_t code; /* the library's; 0: a descriptor of @bytes comes */
+	uint32_t reserved;
+	uint64_t bytes;
+	struct doctor_gpu gpu;
 	char line[DOCTOR_TEXT_BYTES_MAX]; /* the library's last warning */
 };
 
-static const struct {
-	const char *sign; /* in the line */
-	const char *advice;
-} causes[] = {
-	{ "update the driver", "a driver of CUDA 12.0 or newer" },
-	{ "the driver does not start",
-	  "nvidia-smi; in a container: --gpus all, or a ResourceClaim for the GPU" },
-	{ "has not begun", "nvidia-smi; dmesg | grep Xid; reset the GPU" },
+/* ---- messages with a descriptor ---- */
+
+union control {
+	char bytes[CMSG_SPACE(sizeof(int))];
+	struct cmsghdr header;
 };
 
-/* Without the key's own words, which here nobody has set. */
-static void line_keep(void *context, uint32_t level, const char *line)
+static int answer_send(int to, const struct answer *answer, int fd)
 {
-	static const char begin[] = "device=required: ";
-	struct answer *answer = context;
-	char *end;
+	union control control = { .header = { .cmsg_len = CMSG_LEN(sizeof(fd)),
+					      .cmsg_level = SOL_SOCKET,
+					      .cmsg_type = SCM_RIGHTS } };
+	struct answer copy = *answer;
+	struct iovec part = { &copy, sizeof(copy) };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
 
-	if (level > KVPULL_LOG_WARN)
-		return;
-	if (strncmp(line, begin, sizeof(begin) - 1) == 0)
-		line += sizeof(begin) - 1;
-	(void)snprintf(answer->line, sizeof(answer->line), "%s", line);
-	end = strstr(answer->line, "; correct that, or set");
-	if (end)
-		*end = '\0';
+	if (fd >= 0) {
+		memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
+		message.msg_control = &control;
+		message.msg_controllen = sizeof(control);
+	}
+	return sendmsg(to, &message, MSG_NOSIGNAL) == sizeof(copy) ? 0 : -1;
 }
 
-/* 0, and nothing of it is left; or the library's error. */
-static int gpu_try(const struct kvpull_worker_ops *ops, int32_t index,
-		   struct answer *answer)
+/* 1, and *fd is the caller's, or -1; 0: the child has ended. */
+static int answer_take(int from, struct answer *answer, int *fd)
 {
-	const struct kvpull_host host = { .struct_size = sizeof(host),
-					  .context = answer,
-					  .log = line_keep,
-					  .log_level = KVPULL_LOG_WARN };
-	const struct kvpull_group group = { .block_tokens = 16 };
-	const struct kvpull_model model = { .struct_size = sizeof(model),
-					    .model = "doctor",
-					    .dtype = "bytes",
-					    .layout = "LBHNC",
-					    .layer_count = 1,
-					    .head_count = 1,
-					    .head_bytes = 256 };
-	const struct kvpull_open_params params = {
-		.struct_size = sizeof(params),
-		.host = &host,
-		.config_json =
-			"{\"route\":\"shm\",\"device\":\"required\",\"status\":\"off\",\"progress\":\"caller\",\"copy_threads\":0,\"copy_routine\":\"memcpy\"}",
-		.model = &model,
-		.engine_id = "doctor",
-		.tp_size = 1,
-		.groups = &group,
-		.group_bytes = sizeof(group),
-		.group_count = 1,
-		.device_kind = KVPULL_DEVICE_CUDA,
-		.device_index = index,
-	};
-	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
-	struct kvpull_worker *worker;
-	int code = ops->open(&params, &worker, NULL);
+	union control control;
+	struct iovec part = { answer, sizeof(*answer) };
+	struct msghdr message = { .msg_iov = &part,
+				  .msg_iovlen = 1,
+				  .msg_control = &control,
+				  .msg_controllen = sizeof(control) };
+	const struct cmsghdr *header;
 
-	if (code)
+	*fd = -1;
+	if (recvmsg(from, &message, MSG_CMSG_CLOEXEC) !=
+	    (ssize_t)sizeof(*answer))
+		return 0;
+	header = CMSG_FIRSTHDR(&message);
+	if (header && header->cmsg_type == SCM_RIGHTS)
+		memcpy(fd, CMSG_DATA(header), sizeof(*fd));
+	answer->line[sizeof(answer->line) - 1] = '\0';
+	return 1;
+}
+
+/* ---- the first child ---- */
+
+struct taker {
+	struct doctor_gpu_calls calls;
+	struct kvpull_arena arena;
+	struct kvpull_device *device; /* NULL: none is open */
+	struct kvpull_device_memory memory;
+};
+
+/* A GPU that an engine has filled may have room for the least of memory alone. */
+static int memory_take(struct taker *taker, const struct kvpull_log *log,
+		       int index, int *fd)
+{
+	const struct kvpull_device_ops *ops;
+	int code;
+
+	kvpull_arena_init(&taker->arena, log);
+	code = kvpull_cuda_open(&taker->arena, log, index, &taker->device);
+	if (code) {
+		taker->device = NULL;
 		return code;
-	code = ops->memory_alloc(worker, 1, KVPULL_MEMORY_DEVICE, &memory);
-	ops->close(worker);
+	}
+	ops = taker->device->ops;
+	code = ops->alloc(taker->device, DOCTOR_GPU_COPY_BYTES, &taker->memory);
+	if (code == KVPULL_ENOMEM)
+		code = ops->alloc(taker->device, 1, &taker->memory);
+	return code ? code : ops->export_fd(taker->device, &taker->memory, fd);
+}
+
+static void memory_give(struct taker *taker, int fd)
+{
+	if (fd >= 0)
+		(void)close(fd);
+	if (taker->device) {
+		taker->device->ops->unmap(taker->device, &taker->memory);
+		taker->device->ops->close(taker->device);
+	}
+	kvpull_arena_fini(&taker->arena);
+}
+
+/* Return: 0; -1: the parent has ended. */
+static int gpu_answer(struct taker *taker, int to, struct answer *answer)
+{
+	const struct kvpull_log log = doctor_gpu_log(answer->line);
+	char go_on;
+	int fd = -1;
+	int code;
+
+	doctor_gpu_ask(&taker->calls, &answer->gpu);
+	answer->code = memory_take(taker, &log, answer->gpu.index, &fd);
+	answer->bytes = taker->memory.bytes;
+	code = answer_send(to, answer, fd);
+	/* The memory stays until the second child is done with it. */
+	if (!code && read(to, &go_on, 1) != 1)
+		code = -1;
+	memory_give(taker, fd);
 	return code;
 }
 
-/* Until the first GPU that is not there, or does not serve. */
-static void gpus_try(int to)
+__attribute__((noreturn)) static void taker_run(int to)
 {
-	const struct kvpull_connector_ops *ops = engine_library();
-	int32_t index;
+	static struct taker taker;
+	struct answer answer = { 0 };
+	const struct kvpull_log log = doctor_gpu_log(answer.line);
+	int32_t index = 0;
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	for (index = 0; ops && index < GPUS_MAX; index++) {
-		struct answer answer = { 0 };
-
-		answer.code = gpu_try(ops->worker, index, &answer);
-		if (write(to, &answer, sizeof(answer)) != sizeof(answer) ||
-		    answer.code)
-			break;
+	answer.code = doctor_gpu_calls_load(&taker.calls, &log);
+	if (answer.code) {
+		(void)answer_send(to, &answer, -1);
+		_exit(0);
 	}
+	do {
+		answer = (struct answer){ .gpu.index = index };
+	} while (!gpu_answer(&taker, to, &answer) &&
+		 ++index < answer.gpu.count && index < (int)DOCTOR_GPUS_MAX);
 	_exit(0);
 }
 
-static void gpu_refused(struct doctor *doctor, const struct answer *answer)
-{
-	size_t at;
+/* ---- the second child ---- */
 
-	doctor_say(doctor, DOCTOR_WARN, "gpu", "%s", answer->line);
-	for (at = 0; at < sizeof(causes) / sizeof(causes[0]); at++)
-		if (strstr(answer->line, causes[at].sign)) {
-			doctor_advise(doctor, "%s", causes[at].advice);
+/* A process inside the kernel's driver may not end: it is left behind then. */
+static void child_end(pid_t child)
+{
+	const struct timespec nap = kvpull_clock_timespec(
+		KILL_ROUND_MS * (uint64_t)KVPULL_NS_PER_MS);
+	uint32_t round;
+
+	(void)kill(child, SIGKILL);
+	for (round = 0; round < KILL_ROUNDS; round++) {
+		if (waitpid(child, NULL, WNOHANG) != 0)
 			return;
-		}
-	doctor_advise(doctor, "KV caches in host memory, or on another GPU");
+		(void)nanosleep(&nap, NULL);
+	}
 }
 
-/* 1: another answer follows. */
-static int answer_say(struct doctor *doctor, uint32_t index,
-		      const struct answer *answer)
+__attribute__((noreturn)) static void importer_run(const struct answer *answer,
+						   int fd, int to)
 {
-	if (!answer->code) {
+	struct doctor_gpu_import import = { 0 };
+
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	doctor_gpu_import(&answer->gpu, fd, answer->bytes, &import);
+	(void)!write(to, &import, sizeof(import));
+	_exit(0);
+}
+
+static void import_take(struct doctor *doctor, const struct answer *answer,
+			int from)
+{
+	struct pollfd ready = { .fd = from, .events = POLLIN };
+	const int index = answer->gpu.index;
+	struct doctor_gpu_import import;
+
+	if (poll(&ready, 1, ANSWER_MS) <= 0)
 		doctor_say(
-			doctor, DOCTOR_OK, "gpu",
-			"GPU %u: its memory can be shared with processes of this node",
+			doctor, DOCTOR_WARN, "gpu",
+			"GPU %d: a process that maps its memory is not done in %u s, and was ended",
+			index, ANSWER_MS / 1000);
+	else if (read(from, &import, sizeof(import)) != sizeof(import))
+		doctor_say(
+			doctor, DOCTOR_WARN, "gpu",
+			"GPU %d: its driver ended a process that mapped its memory",
 			index);
-		return 1;
+	else {
+		import.line[sizeof(import.line) - 1] = '\0';
+		doctor_gpu_import_say(doctor, &answer->gpu, &import);
+		return;
 	}
-	/* A machine without a driver has its own line; the last GPU has none. */
-	if (!strstr(answer->line, "no driver on this host") &&
-	    !(index && strstr(answer->line, "cuDeviceGet")))
-		gpu_refused(doctor, answer);
-	return 0;
+	doctor_advise(doctor, "nvidia-smi; dmesg | grep Xid; reset the GPU");
+}
+
+static void import_try(struct doctor *doctor, const struct answer *answer,
+		       int fd)
+{
+	int ends[2];
+	pid_t child;
+
+	if (pipe2(ends, O_CLOEXEC))
+		return;
+	child = fork();
+	if (!child)
+		importer_run(answer, fd, ends[1]);
+	(void)close(ends[1]);
+	if (child > 0) {
+		import_take(doctor, answer, ends[0]);
+		child_end(child);
+	}
+	(void)close(ends[0]);
+}
+
+/* ---- the parent ---- */
+
+/* A machine without a driver has a line of its own. */
+static int is_without_driver(const struct answer *answer)
+{
+	return strstr(answer->line, "no driver on this host") != NULL;
+}
+
+static void answer_say(struct doctor *doctor, const struct answer *answer,
+		       int fd)
+{
+	/* The driver did not start: nothing was asked of it. */
+	if (answer->gpu.count)
+		doctor_gpu_say(doctor, &answer->gpu);
+	if (fd >= 0 && !answer->code)
+		import_try(doctor, answer, fd);
+	else if (!is_without_driver(answer))
+		doctor_gpu_refusal_say(doctor, "", answer->line);
+}
+
+static void silence_say(struct doctor *doctor, int32_t index, int has_ended)
+{
+	if (has_ended)
+		doctor_say(doctor, DOCTOR_WARN, "gpu",
+			   "GPU %d: its driver ended the process that asked it",
+			   index);
+	else
+		doctor_say(doctor, DOCTOR_WARN, "gpu",
+			   "GPU %d: its driver does not answer in %u s", index,
+			   ANSWER_MS / 1000);
+	doctor_advise(doctor, "nvidia-smi; dmesg | grep Xid; reset the GPU");
 }
 
 static void answers_say(struct doctor *doctor, int from)
 {
 	struct pollfd ready = { .fd = from, .events = POLLIN };
 	struct answer answer;
-	uint32_t index = 0;
-	int has_answer;
+	int32_t index = 0;
 
 	do {
-		if (poll(&ready, 1, GPU_MS) <= 0) {
-			doctor_say(doctor, DOCTOR_WARN, "gpu",
-				   "GPU %u: its driver does not answer in %u s",
-				   index, GPU_MS / 1000);
-			doctor_advise(
-				doctor,
-				"nvidia-smi; dmesg | grep Xid; reset the GPU");
+		int fd;
+
+		if (poll(&ready, 1, ANSWER_MS) <= 0) {
+			silence_say(doctor, index, 0);
 			return;
 		}
-		has_answer =
-			read(from, &answer, sizeof(answer)) == sizeof(answer);
-		answer.line[sizeof(answer.line) - 1] = '\0';
-	} while (has_answer && answer_say(doctor, index++, &answer));
+		if (!answer_take(from, &answer, &fd)) {
+			silence_say(doctor, index, 1);
+			return;
+		}
+		answer_say(doctor, &answer, fd);
+		if (fd >= 0)
+			(void)close(fd);
+		(void)!write(from, "", 1);
+	} while (++index < answer.gpu.count && index < (int)DOCTOR_GPUS_MAX);
+	if (answer.gpu.count > (int)DOCTOR_GPUS_MAX)
+		doctor_say(doctor, DOCTOR_NOTE, "gpu",
+			   "%d GPUs: the first %u were tried", answer.gpu.count,
+			   DOCTOR_GPUS_MAX);
 }
 
 void doctor_gpus(struct doctor *doctor)
@@ -172,16 +301,17 @@ void doctor_gpus(struct doctor *doctor)
 
 	/* The output so far is the parent's to write. */
 	(void)fflush(NULL);
-	if (pipe2(ends, O_CLOEXEC))
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
 		return;
 	child = fork();
-	if (!child)
-		gpus_try(ends[1]);
+	if (!child) {
+		(void)close(ends[0]);
+		taker_run(ends[1]);
+	}
 	(void)close(ends[1]);
 	if (child > 0) {
 		answers_say(doctor, ends[0]);
-		(void)kill(child, SIGKILL);
-		(void)waitpid(child, NULL, 0);
+		child_end(child);
 	}
 	(void)close(ends[0]);
 }

@@ -61,6 +61,7 @@ struct doctor {
 	struct doctor_finding findings[DOCTOR_FINDINGS_MAX];
 	uint32_t finding_count;
 	json_t *ports; /* array */
+	json_t *gpus;  /* array */
 	json_t *chosen;
 	json_t *probe;
 	json_t *peer_probe;
@@ -88,6 +89,10 @@ enum doctor_level doctor_verbs_level(const struct doctor *doctor,
 __attribute__((format(printf, 4, 5))) int
 doctor_read(const struct doctor *doctor, char *line, size_t line_bytes,
 	    const char *format, ...);
+/* Likewise all of a file, whose lines end as they do there. */
+__attribute__((format(printf, 4, 5))) int
+doctor_read_all(const struct doctor *doctor, char *text, size_t text_bytes,
+		const char *format, ...);
 /* The number that a file begins with; `otherwise` if there is none. */
 __attribute__((format(printf, 3, 4))) long long
 doctor_number(const struct doctor *doctor, long long otherwise,

@@ -10,7 +10,6 @@
 #include "cuda/driver.h"
 
 #define GPU_TEST_CALLS(X)                                                      \
-	X(cuDeviceGetCount, 2000, (int *count))                                \
 	X(cuDeviceGetName, 2000, (char *name, int bytes, int device))          \
 	X(cuDeviceTotalMem, 3020, (size_t * bytes, int device))                \
 	X(cuEventSynchronize, 2000, (struct gpu_event * event))                \
@@ -25,6 +24,7 @@
 
 #define GPU_ALL_CALLS(X)                                                       \
 	GPU_CALLS(X)                                                           \
+	GPU_DOCTOR_CALLS(X)                                                    \
 	GPU_TEST_CALLS(X)
 
 #endif

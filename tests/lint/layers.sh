@@ -36,6 +36,10 @@ BEGIN {
 	room("vllm", "")
 	# A device is opened there alone: cuda/ is behind the table of base/device.h.
 	sees["plugin/route/ways.c"] = sees["plugin/route"] "cuda "
+	# The doctor asks the driver by itself: these make calls of it, in children.
+	sees["tools/kvpull_doctor_gpu.c"] = sees["tools"] "cuda "
+	sees["tools/kvpull_doctor_gpu_facts.h"] = sees["tools"] "cuda "
+	sees["tools/kvpull_doctor_gpu_import.c"] = sees["tools"] "cuda "
 }
 # room(NAME, OTHERS): plugin/NAME may include OTHERS beside include/ and itself.
 function room(name, others,    list, n, i)

@@ -20,7 +20,7 @@
  * FAKE_CUDA_POSIX_FD (0: memory cannot be handed out),
  * FAKE_CUDA_RDMA (1: promises memory for NICs, and refuses it all the same; 2:
  * gives it, by dmabufs),
- * FAKE_CUDA_FLUSH, FAKE_CUDA_ORDERING (attributes 117 and 118; 0),
+ * FAKE_CUDA_FLUSH, FAKE_CUDA_ORDERING, FAKE_CUDA_MPS (attributes 117, 118 and 133; 0),
  * FAKE_CUDA_READ ("801": to map for reads alone has that code),
  * FAKE_CUDA_REFUSE ("cuMemCreate 2": each such call has that code; "#7 801": the
  * seventh call has it, of whatever name; "#7 700": and so has each later one).

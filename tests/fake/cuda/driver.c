@@ -344,11 +344,37 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
 	case GPU_ATTRIBUTE_POSIX_FD:
 		*value = attribute_of(device, "FAKE_CUDA_POSIX_FD", 1);
 		break;
+	case GPU_ATTRIBUTE_RDMA:
+	case GPU_ATTRIBUTE_DMABUF:
+		*value = fake_has_nics();
+		break;
+	case GPU_ATTRIBUTE_MPS:
+		*value = number_of("FAKE_CUDA_MPS", 0);
+		break;
 	default:
 		*value = 0;
 		break;
 	}
 	return GPU_OK;
+}
+
+int cuDeviceCanAccessPeer(int *can, int device, int peer)
+{
+	DEVICE_READY(device);
+	if (peer)
+		return GPU_EINVALID_DEVICE;
+	*can = 0; /* a GPU is no peer of its own */
+	return GPU_OK;
+}
+
+/* A GPU has no link to itself. */
+int cuDeviceGetP2PAttribute(int *value, int attribute, int source, int target)
+{
+	DEVICE_READY(source);
+	(void)value;
+	(void)target;
+	return attribute == GPU_P2P_RANK ? GPU_EINVALID_DEVICE :
+					   GPU_EINVALID_VALUE;
 }
 
 /* ---- contexts ---- */

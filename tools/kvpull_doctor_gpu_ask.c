@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Questions to CUDA's driver about a GPU. An attribute that the driver does not
+ * know yet is no fault; any other refusal is, and the first one is kept.
+ */
+#include "tools/kvpull_doctor_gpu_facts.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static void line_keep(void *context, uint32_t level, const char *line)
+{
+	(void)level;
+	(void)snprintf(context, DOCTOR_TEXT_BYTES_MAX, "%s", line);
+}
+
+struct kvpull_log doctor_gpu_log(char *line)
+{
+	return (struct kvpull_log){ .write = line_keep,
+				    .context = line,
+				    .level = KVPULL_LOG_WARN };
+}
+
+/* @function is a pointer to a pointer to a function, which ISO C cannot name. */
+static int look_up(gpu_proc_address_fn address_of, const char *name,
+		   int version, void *function, const struct kvpull_log *log)
+{
+	void *found = NULL;
+	int status = 0;
+
+	if (address_of(name, &found, version, 0, &status) || status || !found) {
+		kvpull_warn(
+			log,
+			"cuda: libcuda.so.1 has no %s of version %d: update the driver to 12.0 or newer",
+			name, version);
+		return KVPULL_EUNSUPPORTED;
+	}
+	memcpy(function, &found, sizeof(found));
+	return 0;
+}
+
+int doctor_gpu_calls_load(struct doctor_gpu_calls *calls,
+			  const struct kvpull_log *log)
+{
+	int code = kvpull_cuda_calls_load(&calls->library, log);
+	gpu_proc_address_fn address_of;
+	void *library;
+	void *symbol;
+
+	if (code)
+		return code;
+	/* The library is loaded, and has this symbol. */
+	library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	symbol = library ? dlsym(library, "cuGetProcAddress_v2") : NULL;
+	if (!symbol)
+		return KVPULL_EUNSUPPORTED;
+	memcpy(&address_of, &symbol, sizeof(symbol));
+#define LOOK_UP(name, version, arguments)                                      \
+	if (!code)                                                             \
+		code = look_up(address_of, #name, version, &calls->name, log);
+	GPU_DOCTOR_CALLS(LOOK_UP)
+	return code;
+}
+
+/* ---- answers ---- */
+
+struct question {
+	const struct doctor_gpu_calls *calls;
+	struct doctor_gpu *gpu;
+	int device;
+};
+
+/* 1: the call was answered. The words name it. */
+__attribute__((format(printf, 3, 4))) static int
+is_answer(const struct question *question, int code, const char *format, ...)
+{
+	struct doctor_gpu *const gpu = question->gpu;
+	char call[64];
+	va_list words;
+
+	if (!code)
+		return 1;
+	if (gpu->fault[0])
+		return 0;
+	va_start(words, format);
+	(void)vsnprintf(call, sizeof(call), format, words);
+	va_end(words);
+	(void)snprintf(gpu->fault, sizeof(gpu->fault), "%s: %d %s", call, code,
+		       kvpull_cuda_code_name(&question->calls->library, code));
+	return 0;
+}
+
+static int32_t attribute_of(const struct question *question, int attribute)
+{
+	int value = 0;
+	const int code = question->calls->library.cuDeviceGetAttribute(
+		&value, attribute, question->device);
+
+	/* An older driver does not know an attribute of a newer one. */
+	if (code == GPU_EINVALID_VALUE ||
+	    !is_answer(question, code, "cuDeviceGetAttribute of %d", attribute))
+		return DOCTOR_NOT_TOLD;
+	return value;
+}
+
+static void attributes_ask(const struct question *question)
+{
+	struct doctor_gpu *const gpu = question->gpu;
+
+	gpu->has_vmm = attribute_of(question, GPU_ATTRIBUTE_VMM);
+	gpu->has_descriptors = attribute_of(question, GPU_ATTRIBUTE_POSIX_FD);
+	gpu->has_dmabuf = attribute_of(question, GPU_ATTRIBUTE_DMABUF);
+	gpu->has_rdma = attribute_of(question, GPU_ATTRIBUTE_RDMA);
+	gpu->has_rdma_of_vmm =
+		attribute_of(question, GPU_ATTRIBUTE_RDMA_WITH_VMM);
+	gpu->flushes = attribute_of(question, GPU_ATTRIBUTE_RDMA_FLUSH);
+	gpu->ordering = attribute_of(question, GPU_ATTRIBUTE_RDMA_ORDERING);
+	gpu->has_mps = attribute_of(question, GPU_ATTRIBUTE_MPS);
+}
+
+/* In the small letters of the kernel's files. */
+static void names_ask(const struct question *question)
+{
+	const struct kvpull_cuda_calls *const calls = &question->calls->library;
+	struct doctor_gpu *const gpu = question->gpu;
+	char *at;
+	int code = calls->cuDeviceGetUuid(gpu->uuid, question->device);
+
+	gpu->has_uuid = is_answer(question, code, "cuDeviceGetUuid");
+	code = calls->cuDeviceGetPCIBusId(gpu->pci, sizeof(gpu->pci),
+					  question->device);
+	if (!is_answer(question, code, "cuDeviceGetPCIBusId"))
+		gpu->pci[0] = '\0';
+	for (at = gpu->pci; *at; at++)
+		if (*at >= 'A' && *at <= 'F')
+			*at = (char)(*at - 'A' + 'a');
+}
+
+/* Does it read memory of that GPU, and by which link? */
+static void peer_ask(const struct question *question, uint32_t other)
+{
+	const struct doctor_gpu_calls *const calls = question->calls;
+	struct doctor_gpu *const gpu = question->gpu;
+	int value = 0;
+	int peer = 0;
+	int code = calls->library.cuDeviceGet(&peer, (int)other);
+
+	if (!is_answer(question, code, "cuDeviceGet of GPU %u", other))
+		return;
+	code = calls->cuDeviceCanAccessPeer(&value, question->device, peer);
+	if (!is_answer(question, code, "cuDeviceCanAccessPeer of GPU %u",
+		       other))
+		return;
+	gpu->reads[other] = value != 0;
+	if (!value)
+		return;
+	code = calls->cuDeviceGetP2PAttribute(&value, GPU_P2P_RANK,
+					      question->device, peer);
+	if (is_answer(question, code, "cuDeviceGetP2PAttribute of GPU %u",
+		      other))
+		gpu->ranks[other] = value;
+}
+
+static void peers_ask(const struct question *question)
+{
+	const struct doctor_gpu *const gpu = question->gpu;
+	uint32_t other;
+
+	for (other = 0; other < DOCTOR_GPUS_MAX && (int32_t)other < gpu->count;
+	     other++)
+		if ((int32_t)other != gpu->index)
+			peer_ask(question, other);
+}
+
+static void nothing_is_told(struct doctor_gpu *gpu)
+{
+	const int32_t index = gpu->index;
+	uint32_t other;
+
+	*gpu = (struct doctor_gpu){
+		.index = index,
+		.count = 1, /* the first one is asked of all the same */
+		.version = DOCTOR_NOT_TOLD,
+		.has_vmm = DOCTOR_NOT_TOLD,
+		.has_descriptors = DOCTOR_NOT_TOLD,
+		.has_dmabuf = DOCTOR_NOT_TOLD,
+		.has_rdma = DOCTOR_NOT_TOLD,
+		.has_rdma_of_vmm = DOCTOR_NOT_TOLD,
+		.flushes = DOCTOR_NOT_TOLD,
+		.ordering = DOCTOR_NOT_TOLD,
+		.has_mps = DOCTOR_NOT_TOLD,
+	};
+	for (other = 0; other < DOCTOR_GPUS_MAX; other++) {
+		gpu->reads[other] = DOCTOR_NOT_TOLD;
+		gpu->ranks[other] = DOCTOR_NOT_TOLD;
+	}
+}
+
+void doctor_gpu_ask(const struct doctor_gpu_calls *calls,
+		    struct doctor_gpu *gpu)
+{
+	struct question question = { .calls = calls, .gpu = gpu };
+	int value = 0;
+	int code = calls->library.cuDriverGetVersion(&value);
+
+	nothing_is_told(gpu);
+	if (is_answer(&question, code, "cuDriverGetVersion"))
+		gpu->version = value;
+	code = calls->cuDeviceGetCount(&value);
+	if (is_answer(&question, code, "cuDeviceGetCount"))
+		gpu->count = value;
+	code = calls->library.cuDeviceGet(&question.device, gpu->index);
+	if (!is_answer(&question, code, "cuDeviceGet"))
+		return;
+	names_ask(&question);
+	attributes_ask(&question);
+	peers_ask(&question);
+}

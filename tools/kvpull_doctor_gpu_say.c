@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Findings about a GPU, and its row for JSON. No call of a driver is made here. */
+#include "tools/kvpull_doctor_gpu_facts.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/device_name.h"
+
+/* Regions of a PCI device that are no ROM, in the file `resource`. */
+#define PCI_REGIONS 6u
+#define PCI_TEXT_BYTES_MAX 2048u
+
+/* ---- the kernel's files ---- */
+
+/*
+ * GPUs differ in which of their regions are of 64 bits, and so in the line of BAR1.
+ * NVIDIA's kernel module counts regions that have a size: BAR1 is the second one.
+ */
+uint64_t doctor_gpu_bar1_bytes(const struct doctor *doctor, const char *pci)
+{
+	char text[PCI_TEXT_BYTES_MAX];
+	const char *line = text;
+	uint32_t found = 0;
+	uint32_t region;
+
+	if (!pci[0] ||
+	    doctor_read_all(doctor, text, sizeof(text),
+			    "/sys/bus/pci/devices/%s/resource", pci) < 0)
+		return 0;
+	for (region = 0; region < PCI_REGIONS && line; region++) {
+		char *end;
+		const uint64_t first = strtoull(line, &end, 16);
+		const uint64_t last = strtoull(end, NULL, 16);
+
+		if (last > first && ++found == 2)
+			return last - first + 1;
+		line = strchr(line, '\n');
+		line = line ? line + 1 : NULL;
+	}
+	return 0;
+}
+
+/*
+ * In MIG mode the driver's UUID of a device is that of the instance, while this
+ * file has the GPU's.
+ */
+int doctor_gpu_is_mig(const struct doctor *doctor, const struct doctor_gpu *gpu)
+{
+	static const char head[] = "GPU UUID:";
+	char own[KVPULL_DEVICE_NAME_BYTES];
+	char text[PCI_TEXT_BYTES_MAX];
+	const char *at;
+
+	if (!gpu->has_uuid || !gpu->pci[0] ||
+	    doctor_read_all(doctor, text, sizeof(text),
+			    "/proc/driver/nvidia/gpus/%s/information",
+			    gpu->pci) < 0)
+		return DOCTOR_NOT_TOLD;
+	at = strstr(text, head);
+	if (!at)
+		return DOCTOR_NOT_TOLD;
+	at += sizeof(head) - 1;
+	at += strspn(at, " \t");
+	/* A GPU that nobody has begun yet has question marks there. */
+	if (strncmp(at, "GPU-", 4) != 0 || at[4] == '?')
+		return DOCTOR_NOT_TOLD;
+	kvpull_device_name(own, gpu->uuid);
+	return strncmp(at, own, sizeof(own) - 1) != 0;
+}
+
+/* The pipe of a control daemon of MPS; 0: there is none. */
+static int mps_pipe(char path[DOCTOR_PATH_BYTES_MAX])
+{
+	const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
+
+	(void)snprintf(path, DOCTOR_PATH_BYTES_MAX, "%s/control",
+		       folder && *folder ? folder : "/tmp/nvidia-mps");
+	return access(path, F_OK) == 0;
+}
+
+/* ---- texts ---- */
+
+static const char *word_of(int32_t answer)
+{
+	return answer == DOCTOR_NOT_TOLD ? "not known" : answer ? "yes" : "no";
+}
+
+static const char *ordering_of(int32_t ordering)
+{
+	if (ordering == DOCTOR_NOT_TOLD)
+		return "not known";
+	if (ordering >= GPU_ORDERING_ALL)
+		return "all GPUs";
+	return ordering >= GPU_ORDERING_OWNER ? "the GPU itself" : "none";
+}
+
+static void bytes_print(uint64_t bytes, char text[32])
+{
+	if (bytes)
+		(void)snprintf(text, 32, "%llu MiB",
+			       (unsigned long long)(bytes >> 20));
+	else
+		(void)snprintf(text, 32, "not known");
+}
+
+static void facts_say(struct doctor *doctor, const struct doctor_gpu *gpu)
+{
+	char name[KVPULL_DEVICE_NAME_BYTES] = "no UUID";
+	char bar1[32];
+	char version[32] = "a version that is not known";
+
+	if (gpu->has_uuid)
+		kvpull_device_name(name, gpu->uuid);
+	if (gpu->version != DOCTOR_NOT_TOLD)
+		(void)snprintf(version, sizeof(version), "CUDA %d.%d",
+			       gpu->version / 1000, gpu->version % 1000 / 10);
+	bytes_print(doctor_gpu_bar1_bytes(doctor, gpu->pci), bar1);
+	doctor_say(
+		doctor, DOCTOR_NOTE, "gpu",
+		"GPU %d: %s at %s, driver of %s, which says: VMM %s, descriptors %s; MIG %s, BAR1 %s",
+		gpu->index, name, gpu->pci[0] ? gpu->pci : "no PCI address",
+		version, word_of(gpu->has_vmm), word_of(gpu->has_descriptors),
+		word_of(doctor_gpu_is_mig(doctor, gpu)), bar1);
+	doctor_say(
+		doctor, DOCTOR_NOTE, "gpu",
+		"GPU %d and NICs, as its driver says: GPUDirect RDMA %s, of VMM %s, dmabuf %s, flush by the host %s, order of writes for %s",
+		gpu->index, word_of(gpu->has_rdma),
+		word_of(gpu->has_rdma_of_vmm), word_of(gpu->has_dmabuf),
+		word_of(gpu->flushes == DOCTOR_NOT_TOLD ?
+				DOCTOR_NOT_TOLD :
+				gpu->flushes & GPU_FLUSH_BY_HOST),
+		ordering_of(gpu->ordering));
+}
+
+/* Adds "1 (rank 0), 2" to a text that has room for all GPUs. */
+static void peer_add(char text[DOCTOR_TEXT_BYTES_MAX], uint32_t other,
+		     int32_t rank)
+{
+	const size_t used = strlen(text);
+	char link[32] = "";
+
+	if (rank != DOCTOR_NOT_TOLD)
+		(void)snprintf(link, sizeof(link), " (rank %d)", rank);
+	(void)snprintf(text + used, DOCTOR_TEXT_BYTES_MAX - used, "%s%u%s",
+		       used ? ", " : "", other, link);
+}
+
+static void peers_say(struct doctor *doctor, const struct doctor_gpu *gpu)
+{
+	char reached[DOCTOR_TEXT_BYTES_MAX] = "";
+	char others[DOCTOR_TEXT_BYTES_MAX] = "";
+	uint32_t other;
+
+	for (other = 0; other < DOCTOR_GPUS_MAX; other++) {
+		if (gpu->reads[other] == 1)
+			peer_add(reached, other, gpu->ranks[other]);
+		else if (!gpu->reads[other])
+			peer_add(others, other, DOCTOR_NOT_TOLD);
+	}
+	if (reached[0])
+		doctor_say(
+			doctor, DOCTOR_NOTE, "gpu",
+			"GPU %d reads memory of these GPUs, as its driver says: %s",
+			gpu->index, reached);
+	if (!others[0])
+		return;
+	doctor_say(
+		doctor, DOCTOR_NOTE, "gpu",
+		"GPU %d reads no memory of these GPUs, as its driver says: %s",
+		gpu->index, others);
+	doctor_advise(
+		doctor,
+		"P and D on GPUs that reach each other: nvidia-smi topo -p2p r; or pulls by RDMA");
+}
+
+/* Instances of MIG and clients of MPS share less, and more, than processes do. */
+static void sharing_say(struct doctor *doctor, const struct doctor_gpu *gpu)
+{
+	char pipe[DOCTOR_PATH_BYTES_MAX];
+	const int has_pipe = mps_pipe(pipe);
+
+	if (doctor_gpu_is_mig(doctor, gpu) == 1) {
+		doctor_say(
+			doctor, DOCTOR_NOTE, "gpu",
+			"GPU %d is an instance of MIG: memory of other instances is not mapped",
+			gpu->index);
+		doctor_advise(doctor,
+			      "P and D in one instance, or pulls by RDMA");
+	}
+	if (gpu->has_mps != 1 && !has_pipe)
+		return;
+	doctor_say(
+		doctor, DOCTOR_WARN, "gpu",
+		"GPU %d is shared by MPS (%s): a fault of one process ends the others",
+		gpu->index, gpu->has_mps == 1 ? "its driver says so" : pipe);
+	doctor_advise(
+		doctor,
+		"P and D without MPS: echo quit | nvidia-cuda-mps-control; or engines that may end together");
+}
+
+/* ---- JSON ---- */
+
+static json_t *answer_of(int32_t answer)
+{
+	return answer == DOCTOR_NOT_TOLD ? json_null() : json_boolean(answer);
+}
+
+static json_t *number_of(int32_t answer)
+{
+	return answer == DOCTOR_NOT_TOLD ? json_null() : json_integer(answer);
+}
+
+static json_t *peers_of(const struct doctor_gpu *gpu)
+{
+	json_t *peers = json_array();
+	uint32_t other;
+
+	for (other = 0; other < DOCTOR_GPUS_MAX; other++)
+		if (gpu->reads[other] != DOCTOR_NOT_TOLD)
+			(void)json_array_append_new(
+				peers, json_pack("{s:i, s:b, s:o}", "index",
+						 (int)other, "reads",
+						 gpu->reads[other], "rank",
+						 number_of(gpu->ranks[other])));
+	return peers;
+}
+
+static void row_add(struct doctor *doctor, const struct doctor_gpu *gpu)
+{
+	const uint64_t bar1 = doctor_gpu_bar1_bytes(doctor, gpu->pci);
+	char name[KVPULL_DEVICE_NAME_BYTES];
+	char pipe[DOCTOR_PATH_BYTES_MAX];
+	json_t *row;
+
+	kvpull_device_name(name, gpu->uuid);
+	row = json_pack(
+		"{s:i, s:s?, s:s?, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+		"index", gpu->index, "uuid", gpu->has_uuid ? name : NULL, "pci",
+		gpu->pci[0] ? gpu->pci : NULL, "driver",
+		number_of(gpu->version), "vmm", answer_of(gpu->has_vmm),
+		"descriptors", answer_of(gpu->has_descriptors), "dmabuf",
+		answer_of(gpu->has_dmabuf), "rdma", answer_of(gpu->has_rdma),
+		"rdma_of_vmm", answer_of(gpu->has_rdma_of_vmm), "flushes",
+		number_of(gpu->flushes), "ordering", number_of(gpu->ordering));
+	(void)json_object_set_new(row, "mig",
+				  answer_of(doctor_gpu_is_mig(doctor, gpu)));
+	(void)json_object_set_new(row, "mps", answer_of(gpu->has_mps));
+	(void)json_object_set_new(row, "mps_pipe",
+				  json_boolean(mps_pipe(pipe)));
+	(void)json_object_set_new(row, "bar1_bytes",
+				  bar1 ? json_integer((json_int_t)bar1) :
+					 json_null());
+	(void)json_object_set_new(row, "peers", peers_of(gpu));
+	(void)json_object_set_new(row, "access", json_null());
+	(void)json_object_set_new(row, "gbps", json_null());
+	(void)json_array_append_new(doctor->gpus, row);
+}
+
+void doctor_gpu_say(struct doctor *doctor, const struct doctor_gpu *gpu)
+{
+	row_add(doctor, gpu);
+	facts_say(doctor, gpu);
+	peers_say(doctor, gpu);
+	sharing_say(doctor, gpu);
+	if (!gpu->fault[0])
+		return;
+	doctor_say(doctor, DOCTOR_WARN, "gpu",
+		   "GPU %d: its driver does not answer all: %s", gpu->index,
+		   gpu->fault);
+	doctor_advise(doctor, "nvidia-smi; dmesg | grep Xid; reset the GPU");
+}
+
+/* ---- memory that is handed out ---- */
+
+static const struct {
+	const char *sign; /* in the line */
+	const char *advice;
+} causes[] = {
+	{ "update the driver", "a driver of CUDA 12.0 or newer" },
+	{ "the driver does not start",
+	  "nvidia-smi; in a container: --gpus all, or a ResourceClaim for the GPU" },
+	{ "cuMemCreate: 2 ",
+	  "stop what has the GPU's memory meanwhile: nvidia-smi" },
+	{ "for reads alone",
+	  "a newer driver; until then let in only consumers that may write into the cache" },
+	{ "is lost", "nvidia-smi; dmesg | grep Xid; reset the GPU" },
+};
+
+void doctor_gpu_refusal_say(struct doctor *doctor, const char *before,
+			    const char *line)
+{
+	size_t at;
+
+	doctor_say(doctor, DOCTOR_WARN, "gpu", "%s%s", before, line);
+	for (at = 0; at < sizeof(causes) / sizeof(causes[0]); at++)
+		if (strstr(line, causes[at].sign)) {
+			doctor_advise(doctor, "%s", causes[at].advice);
+			return;
+		}
+	doctor_advise(doctor, "KV caches in host memory, or on another GPU");
+}
+
+void doctor_gpu_import_say(struct doctor *doctor, const struct doctor_gpu *gpu,
+			   const struct doctor_gpu_import *import)
+{
+	const int is_read = import->access == KVPULL_DEVICE_READ;
+	json_t *row =
+		json_array_get(doctor->gpus, json_array_size(doctor->gpus) - 1);
+	char before[64];
+
+	if (import->code) {
+		(void)snprintf(before, sizeof(before),
+			       "GPU %d: no other process copies from it: ",
+			       gpu->index);
+		doctor_gpu_refusal_say(doctor, before, import->line);
+		return;
+	}
+	doctor_say(
+		doctor, DOCTOR_OK, "gpu",
+		"GPU %d: its memory can be shared with processes of this node: one mapped it for %s and copied %llu MiB at %.2f GB/s by %s, the median of %u",
+		gpu->index, is_read ? "reads" : "reads and stores",
+		(unsigned long long)(import->bytes >> 20), import->gbps,
+		import->gathers ? "the kernel" : "the driver's calls",
+		import->copies);
+	(void)json_object_set_new(row, "access",
+				  json_string(is_read ? "read" : "read-write"));
+	(void)json_object_set_new(row, "gbps", json_real(import->gbps));
+	if (!is_read)
+		doctor_gpu_refusal_say(doctor, "", import->line);
+}
