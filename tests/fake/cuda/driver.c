@@ -346,7 +346,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
 		break;
 	case GPU_ATTRIBUTE_RDMA:
 	case GPU_ATTRIBUTE_DMABUF:
-		*value = fake_has_nics();
+		*value = fake_has_nics(fake.gpus[device].place);
 		break;
 	case GPU_ATTRIBUTE_MPS:
 		*value = number_of("FAKE_CUDA_MPS", 0);
@@ -358,12 +358,18 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
 	return GPU_OK;
 }
 
+static int reaches(int device, int peer)
+{
+	return fake_reaches(fake.gpus[device].place, fake.gpus[peer].place);
+}
+
 int cuDeviceCanAccessPeer(int *can, int device, int peer)
 {
 	DEVICE_READY(device);
-	if (peer)
+	if ((uint32_t)peer >= fake.gpu_count)
 		return GPU_EINVALID_DEVICE;
-	*can = 0; /* a GPU is no peer of its own */
+	/* A GPU is no peer of its own. */
+	*can = device != peer && reaches(device, peer);
 	return GPU_OK;
 }
 
@@ -371,10 +377,14 @@ int cuDeviceCanAccessPeer(int *can, int device, int peer)
 int cuDeviceGetP2PAttribute(int *value, int attribute, int source, int target)
 {
 	DEVICE_READY(source);
-	(void)value;
-	(void)target;
-	return attribute == GPU_P2P_RANK ? GPU_EINVALID_DEVICE :
-					   GPU_EINVALID_VALUE;
+	if ((uint32_t)target >= fake.gpu_count)
+		return GPU_EINVALID_DEVICE;
+	if (attribute != GPU_P2P_RANK)
+		return GPU_EINVALID_VALUE;
+	if (source == target)
+		return GPU_EINVALID_DEVICE;
+	*value = !reaches(source, target);
+	return GPU_OK;
 }
 
 /* ---- contexts ---- */
