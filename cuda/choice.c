@@ -33,6 +33,27 @@ kvpull_cuda_choose(const struct kvpull_cuda_times times[KVPULL_CUDA_LENGTHS])
 	return at ? lengths[at - 1] : 0;
 }
 
+uint32_t
+kvpull_cuda_rate(const struct kvpull_cuda_times times[KVPULL_CUDA_LENGTHS],
+		 uint64_t bytes)
+{
+	uint64_t least_ns = UINT64_MAX;
+	uint64_t rate;
+	uint32_t at;
+
+	for (at = 0; at < KVPULL_CUDA_LENGTHS; at++) {
+		if (times[at].kernel_ns < least_ns)
+			least_ns = times[at].kernel_ns;
+		if (times[at].calls_ns < least_ns)
+			least_ns = times[at].calls_ns;
+	}
+	/* A clock that stood still. */
+	rate = bytes * 1000 / (least_ns ? least_ns : 1);
+	if (rate > INT32_MAX)
+		return INT32_MAX;
+	return rate ? (uint32_t)rate : 1;
+}
+
 /* ---- copies that are timed ---- */
 
 struct comparison {
@@ -198,28 +219,27 @@ static int copies_end(const struct comparison *comparison)
 				 KVPULL_CUDA_DEVICE);
 }
 
-/* The context is current. *gathers is set, also on an error that ends nothing. */
-static int compare(struct comparison *comparison, const uint8_t *uuid,
-		   uint32_t *gathers)
+/* The context is current. *gpu is set, also on an error that ends nothing. */
+static int compare(struct comparison *comparison, struct kvpull_cuda_gpu *gpu)
 {
 	struct kvpull_cuda *const cuda = comparison->cuda;
 	struct kvpull_cuda_times times[KVPULL_CUDA_LENGTHS];
 	int code = lengths_time(comparison, times);
 
-	*gathers = 0;
 	if (code) {
 		code = refused(cuda, comparison->call, code);
 		return code ? code : copies_end(comparison);
 	}
-	*gathers = kvpull_cuda_choose(times);
-	choice_say(cuda, uuid, *gathers, times);
+	gpu->gathers = kvpull_cuda_choose(times);
+	gpu->bytes_per_us = kvpull_cuda_rate(times, comparison->target.bytes);
+	choice_say(cuda, gpu->uuid, gpu->gathers, times);
 	return 0;
 }
 
 /* A stream, memory to copy to, and none of both afterwards. */
-static int compared(struct kvpull_cuda *cuda, const uint8_t *uuid,
+static int compared(struct kvpull_cuda *cuda,
 		    const struct kvpull_device_memory *source,
-		    uint32_t *gathers)
+		    struct kvpull_cuda_gpu *gpu)
 {
 	struct comparison comparison = {
 		.cuda = cuda,
@@ -231,13 +251,12 @@ static int compared(struct kvpull_cuda *cuda, const uint8_t *uuid,
 	int code = cuda->calls.cuStreamCreate(&comparison.stream,
 					      GPU_STREAM_NON_BLOCKING);
 
-	*gathers = 0;
 	if (code)
 		return refused(cuda, "cuStreamCreate", code);
 	code = kvpull_cuda_own_take(cuda, &comparison.target);
 	if (!code) {
 		/* An error of this one is the loss of the device. */
-		(void)compare(&comparison, uuid, gathers);
+		(void)compare(&comparison, gpu);
 		kvpull_cuda_unmap(&cuda->device, &comparison.target);
 	}
 	if (kvpull_cuda_is_lost(cuda))
@@ -249,12 +268,19 @@ static int compared(struct kvpull_cuda *cuda, const uint8_t *uuid,
 		       0;
 }
 
+/* Memory of this GPU's is copied as it was when its first was mapped. */
+static void as_chosen(struct kvpull_device_memory *memory,
+		      const struct kvpull_cuda_gpu *gpu)
+{
+	memory->gathers = gpu->gathers;
+	memory->bytes_per_us = gpu->bytes_per_us;
+}
+
 static int gpu_compared(struct kvpull_cuda *cuda, const uint8_t *uuid,
-			const struct kvpull_device_memory *source,
-			uint32_t *gathers)
+			struct kvpull_device_memory *source)
 {
 	struct kvpull_cuda_choice *const choice = cuda->choice;
-	struct kvpull_cuda_gpu *gpu;
+	struct kvpull_cuda_gpu gpu = { 0 };
 	uint32_t at;
 	int mode;
 	int code;
@@ -262,19 +288,19 @@ static int gpu_compared(struct kvpull_cuda *cuda, const uint8_t *uuid,
 	for (at = 0; at < choice->gpu_count && at < KVPULL_CUDA_GPUS_MAX; at++)
 		if (!memcmp(choice->gpus[at].uuid, uuid,
 			    KVPULL_DEVICE_UUID_BYTES)) {
-			*gathers = choice->gpus[at].gathers;
+			as_chosen(source, &choice->gpus[at]);
 			return 0;
 		}
 	code = kvpull_cuda_enter(cuda, &mode);
 	if (code)
 		return code;
-	code = compared(cuda, uuid, source, gathers);
+	memcpy(gpu.uuid, uuid, sizeof(gpu.uuid));
+	code = compared(cuda, source, &gpu);
 	kvpull_cuda_leave(cuda, mode);
 	if (code)
 		return code;
-	gpu = &choice->gpus[choice->gpu_count++ % KVPULL_CUDA_GPUS_MAX];
-	memcpy(gpu->uuid, uuid, sizeof(gpu->uuid));
-	gpu->gathers = *gathers;
+	choice->gpus[choice->gpu_count++ % KVPULL_CUDA_GPUS_MAX] = gpu;
+	as_chosen(source, &gpu);
 	return 0;
 }
 
@@ -288,7 +314,7 @@ int kvpull_cuda_import_chosen(struct kvpull_device *device, int fd,
 
 	/* A lost device keeps what it has mapped. */
 	if (!code && !taken.gathers && cuda->slots)
-		code = gpu_compared(cuda, uuid, &taken, &taken.gathers);
+		code = gpu_compared(cuda, uuid, &taken);
 	if (!code)
 		*memory = taken;
 	return code;

@@ -23,6 +23,7 @@ struct kvpull_cuda_times {
 struct kvpull_cuda_gpu {
 	uint8_t uuid[KVPULL_DEVICE_UUID_BYTES];
 	uint32_t gathers;
+	uint32_t bytes_per_us; /* see struct kvpull_device_memory */
 };
 
 /* The device thread's; zeroed. */
@@ -41,6 +42,14 @@ struct kvpull_cuda_choice {
  */
 uint32_t
 kvpull_cuda_choose(const struct kvpull_cuda_times times[KVPULL_CUDA_LENGTHS]);
+
+/*
+ * How fast the fastest of these copies was, each of so many bytes (pure): at least
+ * 1 byte a us, at most INT32_MAX.
+ */
+uint32_t
+kvpull_cuda_rate(const struct kvpull_cuda_times times[KVPULL_CUDA_LENGTHS],
+		 uint64_t bytes);
 
 /* import_fd() of base/device.h: memory of another GPU has its choice. */
 int kvpull_cuda_import_chosen(struct kvpull_device *device, int fd,

@@ -442,14 +442,20 @@ int kvpull_shm_peer_attach(struct kvpull_shm_peers *peers, uint32_t index,
 }
 
 void kvpull_shm_peers_device_end(struct kvpull_shm_peers *peers,
+				 struct kvpull_shm_batch *batch,
 				 const struct kvpull_device_end *end)
 {
-	struct kvpull_shm_peer *peer = kvpull_shm_peer_at(
-		peers, end->index / KVPULL_DEVICE_MEMORIES_MAX);
+	const uint32_t index = end->index / KVPULL_DEVICE_MEMORIES_MAX;
+	struct kvpull_shm_peer *peer = kvpull_shm_peer_at(peers, index);
 
 	if (end->kind != KVPULL_DEVICE_UNMAP) {
 		if (end->code)
 			kvpull_shm_peer_lose(peers, peer, end->code);
+		else if (end->bytes_per_us &&
+			 peer->state == KVPULL_SHM_PEER_ATTACHED)
+			kvpull_shm_batch_add(batch, KVPULL_EVENT_PEER_RATE,
+					     index)
+				->code = (int32_t)end->bytes_per_us;
 		return;
 	}
 	kvpull_check(peers->log, peer->memory.device_leaving > 0);

@@ -68,8 +68,12 @@ int KVPULL_MUST_CHECK kvpull_shm_peer_attach(struct kvpull_shm_peers *peers,
 int KVPULL_MUST_CHECK kvpull_shm_peer_lend(struct kvpull_shm_peers *peers,
 					   uint32_t index,
 					   struct kvpull_mapping *mapping);
-/* Has an end of the device's thread: of an import or an unmap of a peer's. */
+/*
+ * Has an end of the device's thread: of an import or an unmap of a peer's. The batch
+ * has room for an event.
+ */
 void kvpull_shm_peers_device_end(struct kvpull_shm_peers *peers,
+				 struct kvpull_shm_batch *batch,
 				 const struct kvpull_device_end *end);
 /* Ends the peer; the first reason counts. */
 void kvpull_shm_peer_lose(struct kvpull_shm_peers *peers,

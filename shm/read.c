@@ -374,7 +374,8 @@ static void device_poll(struct kvpull_shm_reads *reads,
 			read_done(reads, &reads->reads[ends[i].index],
 				  ends[i].code, batch);
 		else
-			kvpull_shm_peers_device_end(reads->peers, &ends[i]);
+			kvpull_shm_peers_device_end(reads->peers, batch,
+						    &ends[i]);
 	}
 }
 

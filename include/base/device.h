@@ -64,6 +64,9 @@ struct kvpull_device_memory {
 	uint32_t access;  /* KVPULL_DEVICE_* */
 	/* Rows of up to so many bytes are copied from here by gather(), the faster way. */
 	uint32_t gathers;
+	/* How fast copies from another GPU were when ways were compared; 0: not known. */
+	uint32_t bytes_per_us;
+	uint32_t reserved;
 };
 
 /*

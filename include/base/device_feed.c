@@ -32,12 +32,13 @@ static int leave(struct kvpull_device_feed *feed, int code)
 }
 
 static void end_push(struct kvpull_device_feed *feed,
-		     enum kvpull_device_kind kind, uint32_t index, int code)
+		     enum kvpull_device_kind kind, uint32_t index,
+		     uint64_t extra)
 {
 	const struct kvpull_record record = {
 		.kind = kind,
 		.slot = index,
-		.extra = (uint64_t)(int64_t)code,
+		.extra = extra,
 	};
 	const int pushed = kvpull_ring_push(&feed->ends, &record);
 
@@ -93,7 +94,8 @@ static void import_end(struct kvpull_device_feed *feed, uint32_t index,
 	/* The owner does not look at the mapping, which may be gone by then. */
 	if (mapping->memory.access == KVPULL_DEVICE_READ_WRITE)
 		code = KVPULL_DEVICE_FOR_STORES;
-	end_push(feed, KVPULL_DEVICE_IMPORT, index, code);
+	end_push(feed, KVPULL_DEVICE_IMPORT, index,
+		 (uint32_t)code | (uint64_t)mapping->memory.bytes_per_us << 32);
 }
 
 static void import(struct kvpull_device_feed *feed, uint32_t index)
@@ -132,7 +134,7 @@ static void copy_end(struct kvpull_device_feed *feed, uint32_t index)
 		feed->mappings[job->regions[at].mapping].users--;
 	copy->is_open = 0;
 	job->code = copy->code;
-	end_push(feed, KVPULL_DEVICE_COPY, index, copy->code);
+	end_push(feed, KVPULL_DEVICE_COPY, index, (uint32_t)copy->code);
 	/* From here on the job is the owner's. */
 	mappings_leave(feed);
 }

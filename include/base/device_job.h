@@ -26,7 +26,10 @@ struct kvpull_device_limits {
 	uint64_t bytes_per_ms;
 };
 
-/* Records of both rings: .kind, .slot = index; of an end .extra = code. */
+/*
+ * Records of both rings: .kind, .slot = index. Of an end the low half of .extra is
+ * the code, and of an import's the high half is bytes_per_us of its memory.
+ */
 enum kvpull_device_kind {
 	KVPULL_DEVICE_IMPORT = 1, /* of a mapping */
 	KVPULL_DEVICE_UNMAP,      /* likewise */
@@ -75,6 +78,8 @@ struct kvpull_device_end {
 	uint32_t index;                /* of the mapping or job, free again */
 	int32_t code;                  /* of an import: it is not mapped */
 	struct kvpull_device_job *job; /* of a copy */
+	uint32_t bytes_per_us; /* of an import: see struct kvpull_device_memory */
+	uint32_t reserved;
 };
 
 #endif /* KVPULL_DEVICE_JOB_H */

@@ -541,10 +541,12 @@ static void end_take(struct kvpull_device_thread *thread,
 	*end = (struct kvpull_device_end){
 		.kind = (enum kvpull_device_kind)record.kind,
 		.index = record.slot,
-		.code = (int32_t)(int64_t)record.extra,
+		.code = (int32_t)(uint32_t)record.extra,
 	};
-	if (end->kind == KVPULL_DEVICE_IMPORT)
+	if (end->kind == KVPULL_DEVICE_IMPORT) {
 		end->code = import_note(thread, end->index, end->code);
+		end->bytes_per_us = (uint32_t)(record.extra >> 32);
+	}
 	if (end->kind == KVPULL_DEVICE_UNMAP) {
 		mapped_forget(thread, end->index);
 		thread->mapping_states[end->index] = MAPPING_FREE;

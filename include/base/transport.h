@@ -297,6 +297,11 @@ enum kvpull_event_kind {
 	 * after attach() (its memory cannot be mapped after all).
 	 */
 	KVPULL_EVENT_PEER_DOWN,
+	/*
+	 * index = peer, which is attached; code: how many bytes a us the device
+	 * copied from memory of its GPU when ways to were compared, at least 1.
+	 */
+	KVPULL_EVENT_PEER_RATE,
 	KVPULL_EVENT_READ_DONE,      /* read, code; no write can land */
 	KVPULL_EVENT_CHECK_DONE,     /* read, code; read->entries are set */
 	KVPULL_EVENT_CALLER_UP,      /* index = caller; uid */

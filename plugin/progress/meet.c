@@ -138,7 +138,7 @@ static void device_say(const struct kvpull_progress *progress,
 		return;
 	peer->why = memcmp(own->devices[0].uuid, theirs->devices[0].uuid,
 			   sizeof(own->devices[0].uuid)) ?
-			    "device: another GPU of this node" :
+			    KVPULL_DEVICE_WHY_OTHER :
 			    "device: the same GPU";
 }
 

@@ -138,6 +138,9 @@ static void event_take(struct kvpull_progress *progress,
 	case KVPULL_EVENT_PEER_DOWN:
 		kvpull_remote_event(progress, route, event, now_ns);
 		break;
+	case KVPULL_EVENT_PEER_RATE:
+		kvpull_remote_rate(progress, route, event, now_ns);
+		break;
 	case KVPULL_EVENT_READ_DONE:
 	case KVPULL_EVENT_CHECK_DONE:
 		kvpull_pull_event(progress, event);

@@ -102,10 +102,15 @@ struct kvpull_rank_list {
 	uint32_t last;
 };
 
+/* peer.why, and with ", 371 GB/s calibrated" behind it once a rate is known. */
+#define KVPULL_DEVICE_WHY_OTHER "device: another GPU of this node"
+#define KVPULL_DEVICE_WHY_BYTES 64u
+
 /* A producer rank that we read. */
 struct kvpull_remote {
 	struct kvpull_peer peer;
-	uint64_t incarnation; /* wanted; 0: free */
+	char device_why[KVPULL_DEVICE_WHY_BYTES]; /* may be peer.why */
+	uint64_t incarnation;                     /* wanted; 0: free */
 	uint64_t self; /* our incarnation in its hello: a new one after a give-up */
 	uint32_t gave_up; /* claims on it, once */
 	uint32_t giving; /* so many tickets, by peer.handle, to peer.greeted_ns */
@@ -271,6 +276,8 @@ void kvpull_show_consumer_gone(struct kvpull_progress *progress,
 /* Its row, whatever changed. */
 void kvpull_show_peer(struct kvpull_progress *progress, uint32_t index);
 void kvpull_progress_peers_tell(struct kvpull_progress *progress);
+/* Its row has another reason for its route. */
+void kvpull_show_peer_why(struct kvpull_progress *progress, uint32_t index);
 /* It is connected, and has said which rank it is. */
 void kvpull_show_peer_up(struct kvpull_progress *progress, uint32_t index);
 void kvpull_show_peer_down(struct kvpull_progress *progress, uint32_t index,
@@ -339,6 +346,10 @@ int kvpull_remote_lost_code(const struct kvpull_remote *remote, uint64_t life);
 void kvpull_remote_event(struct kvpull_progress *progress,
 			 const struct kvpull_route *route,
 			 const struct kvpull_event *event, uint64_t now_ns);
+/* Has KVPULL_EVENT_PEER_RATE: peers() and the status file say the rate. */
+void kvpull_remote_rate(struct kvpull_progress *progress,
+			const struct kvpull_route *route,
+			const struct kvpull_event *event, uint64_t now_ns);
 void kvpull_remote_run(struct kvpull_progress *progress, uint64_t now_ns);
 
 /* give.c: after the claims, which say what is to be given back. */

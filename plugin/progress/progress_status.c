@@ -93,6 +93,16 @@ void kvpull_show_peer(struct kvpull_progress *progress, uint32_t index)
 	kvpull_status_set(&row->claims, remote->claim_count);
 }
 
+void kvpull_show_peer_why(struct kvpull_progress *progress, uint32_t index)
+{
+	const struct kvpull_remote *remote = &progress->remotes[index];
+	struct kvpull_status_peer *row = &progress->facts->status->peers[index];
+
+	if (kvpull_status_get(&row->incarnation) == remote->incarnation)
+		kvpull_status_text(row->why, sizeof(row->why),
+				   remote->peer.why);
+}
+
 void kvpull_show_peer_up(struct kvpull_progress *progress, uint32_t index)
 {
 	const struct kvpull_remote *remote = &progress->remotes[index];

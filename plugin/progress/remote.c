@@ -434,6 +434,37 @@ void kvpull_remote_event(struct kvpull_progress *progress,
 	progress->give_ns = now_ns;
 }
 
+/* Rates below 10 GB/s have a digit behind the point. */
+static void rate_say(char why[KVPULL_DEVICE_WHY_BYTES], uint32_t bytes_per_us)
+{
+	const uint32_t tenths = bytes_per_us / 100;
+
+	if (tenths >= 100)
+		(void)snprintf(why, KVPULL_DEVICE_WHY_BYTES,
+			       KVPULL_DEVICE_WHY_OTHER ", %u GB/s calibrated",
+			       tenths / 10);
+	else
+		(void)snprintf(why, KVPULL_DEVICE_WHY_BYTES,
+			       KVPULL_DEVICE_WHY_OTHER
+			       ", %u.%u GB/s calibrated",
+			       tenths / 10, tenths % 10);
+}
+
+void kvpull_remote_rate(struct kvpull_progress *progress,
+			const struct kvpull_route *route,
+			const struct kvpull_event *event, uint64_t now_ns)
+{
+	struct kvpull_remote *remote = (struct kvpull_remote *)*kvpull_peer_of(
+		&progress->peers, route, event->index);
+
+	if (!remote)
+		return;
+	rate_say(remote->device_why, (uint32_t)event->code);
+	remote->peer.why = remote->device_why;
+	kvpull_show_peer_why(progress, (uint32_t)(remote - progress->remotes));
+	due_at(progress, now_ns);
+}
+
 /* 1: a pull that was begun reads from it, or will. */
 static int is_pulled(const struct kvpull_progress *progress, uint32_t index)
 {

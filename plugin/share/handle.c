@@ -598,7 +598,8 @@ static void event_take(struct kvpull_reader *share,
 	case KVPULL_EVENT_CALLER_DOWN:
 		kvpull_callers_event(&share->callers, route, event, now_ns);
 		break;
-	case KVPULL_EVENT_ADDRESS: /* who asks for it gets the one of now */
+	case KVPULL_EVENT_PEER_RATE: /* of a device: shares have none */
+	case KVPULL_EVENT_ADDRESS:   /* who asks for it gets the one of now */
 	case KVPULL_EVENT_NONE:
 		break;
 	}

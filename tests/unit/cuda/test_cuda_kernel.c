@@ -58,6 +58,7 @@ static void same_gpu(void)
 {
 	copies_open(NULL);
 	MUST(copies.foreign.gathers == UINT32_MAX);
+	MUST(!copies.foreign.bytes_per_us);
 	MUST(lines.counts[KVPULL_LOG_INFO] == 1 &&
 	     strstr(lines.of[KVPULL_LOG_INFO], "by a kernel of 4 blocks"));
 	copies_close();
@@ -97,6 +98,8 @@ static void compared_once(void)
 	lines.of[KVPULL_LOG_INFO][0] = '\0';
 	again = imported(OTHER);
 	MUST(again.gathers == copies.foreign.gathers);
+	MUST(copies.foreign.bytes_per_us);
+	MUST(again.bytes_per_us == copies.foreign.bytes_per_us);
 	MUST(world.fake_launches() == launches);
 	MUST(!lines.of[KVPULL_LOG_INFO][0]);
 	world.ops->unmap(world.device, &again);
@@ -183,10 +186,32 @@ UNIT_TEST(rows_that_the_kernel_copied_as_fast_are_its)
 	assert_int_equal(kvpull_cuda_choose(none), 0);
 }
 
+UNIT_TEST(rate_is_that_of_the_fastest_copy)
+{
+	static const struct kvpull_cuda_times kernel[] = { { 9, 8 },
+							   { 4, 8 },
+							   { 9, 7 } };
+	static const struct kvpull_cuda_times calls[] = { { 9, 8 },
+							  { 9, 8 },
+							  { 9, 2 } };
+	static const struct kvpull_cuda_times slow[] = { { 900000, 900000 },
+							 { 900000, 900000 },
+							 { 900000, 900000 } };
+	static const struct kvpull_cuda_times none[KVPULL_CUDA_LENGTHS];
+
+	assert_int_equal(kvpull_cuda_rate(kernel, 4096), 4096 * 1000 / 4);
+	assert_int_equal(kvpull_cuda_rate(calls, 4096), 4096 * 1000 / 2);
+	/* 0 would be a rate that is not known. */
+	assert_int_equal(kvpull_cuda_rate(slow, 512), 1);
+	assert_int_equal(kvpull_cuda_rate(none, UINT64_C(2) << 20), 2097152000);
+	assert_int_equal(kvpull_cuda_rate(none, UINT64_C(4) << 20), INT32_MAX);
+}
+
 static void not_compared(void)
 {
 	copies_open(OTHER);
 	MUST(!copies.foreign.gathers && !lines.bad_count);
+	MUST(!copies.foreign.bytes_per_us);
 	MUST(strstr(lines.of[KVPULL_LOG_INFO], getenv("WANTED")));
 	copies_close();
 }

@@ -105,7 +105,7 @@ uint32_t end_take(enum kvpull_device_kind kind, int code)
 	kvpull_ring_pop(&feeds.ends, &record);
 	kvpull_ring_pop_end(&feeds.ends);
 	assert_int_equal(record.kind, kind);
-	assert_int_equal((int64_t)record.extra, code);
+	assert_int_equal((int32_t)(uint32_t)record.extra, code);
 	return record.slot;
 }
 

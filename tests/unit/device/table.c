@@ -93,10 +93,13 @@ static int import_fd(struct kvpull_device *device, int fd, uint64_t bytes,
 	if (code)
 		return code;
 	table.next_address += TABLE_GRANULARITY << 20;
-	*memory = (struct kvpull_device_memory){ .address = table.next_address,
-						 .bytes = bytes,
-						 .access = KVPULL_DEVICE_READ,
-						 .gathers = table.gathers };
+	*memory = (struct kvpull_device_memory){
+		.address = table.next_address,
+		.bytes = bytes,
+		.access = table.access ? table.access : KVPULL_DEVICE_READ,
+		.gathers = table.gathers,
+		.bytes_per_us = table.bytes_per_us
+	};
 	memcpy(table.uuid, uuid, sizeof(table.uuid));
 	table.mapped++;
 	return 0;

@@ -59,7 +59,10 @@ struct table {
 	uint64_t slots[KVPULL_DEVICE_SLOTS]; /* the last entry of each */
 	uint64_t next_address;
 	uint8_t uuid[KVPULL_DEVICE_UUID_BYTES]; /* of the last import */
-	uint32_t gathers; /* memory that is imported does */
+	/* Of memory that is imported; access 0: KVPULL_DEVICE_READ. */
+	uint32_t gathers;
+	uint32_t access;
+	uint32_t bytes_per_us;
 	uint32_t mapped;
 	uint32_t open_events;
 	uint32_t is_closed;

@@ -309,6 +309,37 @@ UNIT_TEST(event_of_a_mark_is_opened_when_it_is_first_used)
 	assert_int_equal(table.open_events, 0);
 }
 
+/* Beside a code of each kind: none, a positive one, an error. */
+UNIT_TEST(end_of_an_import_says_the_rate)
+{
+	struct kvpull_device_end next;
+
+	begin();
+	table.bytes_per_us = 371000;
+	mapping_order(0);
+	next = end_await();
+	assert_int_equal(next.code, 0);
+	assert_int_equal(next.bytes_per_us, 371000);
+	table.access = KVPULL_DEVICE_READ_WRITE;
+	table.bytes_per_us = INT32_MAX;
+	mapping_order(1);
+	next = end_await();
+	assert_int_equal(next.code, 0);
+	assert_int_equal(next.bytes_per_us, INT32_MAX);
+	assert_int_equal(kvpull_device_thread_mapped(world.thread)->stores, 1);
+	kvpull_device_thread_unmap(world.thread, 0);
+	next = end_await();
+	assert_int_equal(next.bytes_per_us, 0);
+	table.codes[TABLE_IMPORT] = KVPULL_EROUTE;
+	mapping_order(0);
+	next = end_await();
+	assert_int_equal(next.code, KVPULL_EROUTE);
+	assert_int_equal(next.bytes_per_us, 0);
+	kvpull_device_thread_unmap(world.thread, 0);
+	(void)end_await();
+	assert_int_equal(end(), 0);
+}
+
 UNIT_TEST(own_memory_is_unmapped_at_close)
 {
 	const struct kvpull_device_memory own = { .address = 4096,

@@ -194,3 +194,40 @@ WORLD_TEST(ranks_of_an_instance_are_shown_beside_each_other)
 	assert_int_equal(joined(world, 0), joined(world, 2));
 	assert_int_equal(joined(world, 1), 0);
 }
+
+static void why_is(struct world *world, const char *why)
+{
+	struct kvpull_peer_info info;
+
+	world_poll(world, 1);
+	assert_int_equal(
+		kvpull_worker_peers(world->worker, &info, 1, sizeof(info)), 1);
+	assert_string_equal(info.why, why);
+	assert_string_equal(world->worker->status.peers[0].why, why);
+}
+
+static void rate(struct world *world, uint32_t peer, int32_t bytes_per_us)
+{
+	world_event(world, KVPULL_EVENT_PEER_RATE, peer)->code = bytes_per_us;
+}
+
+WORLD_TEST(rate_from_a_peers_gpu_is_why)
+{
+	uint32_t peer;
+
+	world_claim(world, 101, 1);
+	world_pull(world, KEY, 101, 0);
+	world_poll(world, 1);
+	peer = world_up(world, "1-0", 0, 1);
+	rate(world, peer, 371900);
+	why_is(world, "device: another GPU of this node, 371 GB/s calibrated");
+	rate(world, peer, 9876);
+	why_is(world, "device: another GPU of this node, 9.8 GB/s calibrated");
+	rate(world, peer, INT32_MAX);
+	why_is(world,
+	       "device: another GPU of this node, 2147483 GB/s calibrated");
+	/* An event of a peer that is not known here changes nothing. */
+	rate(world, peer + 1, 5000);
+	why_is(world,
+	       "device: another GPU of this node, 2147483 GB/s calibrated");
+}
