@@ -26,6 +26,8 @@ vllm_tool='ulimit -s 2048
 vllm_do() { # what the judge has asked for
 	case $1 in
 	slow) fabric_switch delay 1.0/tx 80 ;;
+	# Less than the 268 ms after which D's device asks again (verbs_ack_timeout 16).
+	slower) fabric_switch delay 1.0/tx 200 ;;
 	cut) fabric_switch link 1.0 off ;;
 	loss) fabric_switch loss 1.0/tx 0.2 ;;
 	heal) fabric_switch clear 1.0 && fabric_switch link 1.0 on ;;

@@ -331,6 +331,7 @@ void side_event(struct world_side *side, const struct kvpull_event *event)
 	case KVPULL_EVENT_ADDRESS:
 		side->addresses++;
 		break;
+	case KVPULL_EVENT_PEER_RATE: /* of devices alone */
 	case KVPULL_EVENT_NONE:
 		break;
 	}
