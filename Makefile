@@ -223,7 +223,7 @@ $(patsubst $(1)/%.c,$(B)/unit/%,$(wildcard $(1)/test_*.c)): $(B)/unit/%: $(B)/$(
 	$$(call LINK_TEST,-lcmocka)
 endef
 # Calls the fake driver itself. The library finds it as another one's libcuda.so.1.
-$(B)/unit/test_fake $(B)/unit/test_fake_gpus: $(patsubst %.c,$(B)/%.o,$(wildcard tests/fake/cuda/*.c))
+$(B)/unit/test_fake $(B)/unit/test_fake_gpus $(B)/unit/test_fake_ledger: $(patsubst %.c,$(B)/%.o,$(wildcard tests/fake/cuda/*.c))
 $(addprefix $(B)/unit/test_,cuda cuda_gpus cuda_refused cuda_nic cuda_kernel fake_faults device_apart device_cuda device_pull device_worker): | $(FAKE_CUDA)
 $(foreach r,$(patsubst %/,%,$(wildcard tests/unit/*/)),$(eval $(call UNIT_ROOM,$(r))))
 $(B)/unit/%: $(B)/tests/abi/%.o $(B)/libunit.a $(TEST_LIBS)

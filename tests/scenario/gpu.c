@@ -33,6 +33,7 @@
 #define MEMBER(name, arguments) int(*name) arguments;
 static struct {
 	CALLS(MEMBER)
+	void (*fake_end)(void);
 	struct gpu_stream *stream;
 	uint8_t *stages; /* [STAGES][STAGE_BYTES] */
 	uint32_t stage;  /* the next one */
@@ -93,6 +94,9 @@ const struct engine_gpu *gpu_open(void)
 	if (!gpu.name)                                                         \
 		scenario_fail("the driver has no " #name);
 	CALLS(LOOK_UP)
+	*(void **)(void *)&gpu.fake_end = dlsym(library, "fake_end");
+	if (!gpu.fake_end)
+		scenario_fail("the driver has no fake_end");
 	gpu.stages = malloc((size_t)STAGES * STAGE_BYTES);
 	if (!gpu.stages)
 		scenario_fail("out of memory");
@@ -120,4 +124,6 @@ void gpu_close(void)
 	MUST(gpu.cuCtxPopCurrent(&context));
 	MUST(gpu.cuDevicePrimaryCtxRelease(0));
 	free(gpu.stages);
+	/* The process ends by _exit(). */
+	gpu.fake_end();
 }

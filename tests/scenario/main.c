@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "tests/lib/folder.h"
+#include "tests/lib/gpu_ledger.h"
 #include "tests/scenario/fabric.h"
 
 #define VERDICT_BYTES 2048u
@@ -169,6 +170,9 @@ static int verdict_read(int fd, pid_t pid, char *text, uint32_t limit_s)
 static void case_main(const struct scenario_case *test,
 		      const struct scenario *scenario, int fd)
 {
+	char ledger[64];
+	char left[128];
+
 	(void)setpgid(0, 0);
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -177,7 +181,12 @@ static void case_main(const struct scenario_case *test,
 	case_pid = getpid();
 	if (scenario->fabric)
 		fabric_use(scenario, 1);
+	(void)snprintf(ledger, sizeof(ledger), "%s.ledger", scenario->folder);
+	(void)setenv(GPU_LEDGER, ledger, 1);
+	gpu_ledger_close(gpu_ledger_open(1));
 	test->run(scenario);
+	if (gpu_ledger_judge(left, sizeof(left)))
+		scenario_fail("%s", left);
 	_exit(VERDICT_OK);
 }
 
@@ -209,6 +218,7 @@ static int case_run(const struct scenario_case *test,
 		    const struct scenario *options)
 {
 	char folder[] = "/tmp/kvpull-scenario-XXXXXX";
+	char ledger[sizeof(folder) + sizeof(".ledger")];
 	char text[VERDICT_BYTES] = "";
 	struct scenario scenario = *options;
 	const uint64_t start_ns = engine_now_ns();
@@ -237,6 +247,8 @@ static int case_run(const struct scenario_case *test,
 	verdict = case_verdict(timed_out, group_end(pid), text);
 	(void)close(pipes[0]);
 	(void)folder_remove_all(folder);
+	(void)snprintf(ledger, sizeof(ledger), "%s.ledger", folder);
+	(void)unlink(ledger);
 	if (verdict == VERDICT_REFUSED)
 		printf("refused: %s: %s: %s\n", test->name, test->claim, text);
 	else

@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/lib/gpu_ledger.h"
+
 #define REPLY_NS (20 * SCENARIO_NS_PER_S)
 #define PULL_NS (10 * SCENARIO_NS_PER_S)
 /* A consumer gives a dead producer up after 0.7 s; leases are a second. */
@@ -232,6 +234,7 @@ void node_kill(struct node *node)
 {
 	(void)kill(node->pid, SIGKILL);
 	(void)waitpid(node->pid, NULL, 0);
+	gpu_ledger_kill(node->pid);
 	node_forget(node);
 }
 

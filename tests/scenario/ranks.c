@@ -2,6 +2,7 @@
 /* See ranks.h. One request and one reply at a time on each socket. */
 #include "tests/scenario/ranks.h"
 #include "tests/lib/counts.h"
+#include "tests/lib/gpu_ledger.h"
 #include "tests/scenario/gpu.h"
 
 #include <signal.h>
@@ -248,6 +249,7 @@ void ranks_kill(struct ranks *ranks, uint32_t rank)
 {
 	(void)kill(ranks->pids[rank], SIGKILL);
 	(void)waitpid(ranks->pids[rank], NULL, 0);
+	gpu_ledger_kill(ranks->pids[rank]);
 	(void)close(ranks->sockets[rank]);
 	ranks->sockets[rank] = -1;
 }

@@ -24,7 +24,8 @@
  * FAKE_CUDA_READ ("801": to map for reads alone has that code),
  * FAKE_CUDA_REFUSE ("cuMemCreate 2": each such call has that code; "#7 801": the
  * seventh call has it, of whatever name; "#7 700": and so has each later one).
- * How many GPUs there are, and which of them a process sees: see gpus.h.
+ * FAKE_CUDA_LEDGER (a file in which all processes of a run note what they have: see
+ * ledger.h). How many GPUs there are, and which of them a process sees: see gpus.h.
  */
 #ifndef KVPULL_TESTS_FAKE_CUDA_H
 #define KVPULL_TESTS_FAKE_CUDA_H
@@ -45,6 +46,7 @@
 #define FAKE_WHOLE_BYTES 4096u /* a copy of no more has no middle */
 #define FAKE_FORMER_BYTE                                                       \
 	0xa5 /* left by the program that had the memory before */
+#define FAKE_MEMORY_NAME "fake gpu" /* of its memfds */
 #define FAKE_GRANULARITY ((size_t)2 << 20)
 #define FAKE_EXPORT __attribute__((visibility("default")))
 
@@ -57,6 +59,10 @@ FAKE_EXPORT uint64_t fake_calls(void);
 FAKE_EXPORT uint64_t fake_waits(void);
 FAKE_EXPORT uint64_t fake_launches(void);
 FAKE_EXPORT int fake_capture(struct gpu_stream *stream, int is_capturing);
+/*
+ * The program's end, for one that ends by _exit(): what is left ends it, as at exit().
+ */
+FAKE_EXPORT void fake_end(void);
 /*
  * Queue a kernel that is a function of the program's. The stream's thread calls it
  * without the lock, and calls of the driver are not allowed in it.
@@ -88,6 +94,7 @@ struct fake_handle {
 	int fd; /* -1: not in use */
 	size_t bytes;
 	uint32_t place;  /* of the GPU */
+	uint32_t owner;  /* the process that took it */
 	uint32_t users;  /* the number itself, and each mapping */
 	int is_released; /* the number is not valid any more */
 	int is_fresh;    /* was never mapped: it holds no zeros */

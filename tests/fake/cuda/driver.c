@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The fake driver's beginning and end, its device, contexts and names. */
 #include "tests/fake/cuda/cuda.h"
+#include "tests/fake/cuda/ledger.h"
 
+#include <dirent.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,17 +179,36 @@ int cuInit(uint32_t flags)
 	fake.random = 34;
 	for (i = 0; i < FAKE_HANDLES_MAX; i++)
 		fake.handles[i].fd = -1;
+	fake_ledger_open();
 	return GPU_OK;
 }
 
-/* A program that ends has given everything back, but where its context is lost. */
-__attribute__((destructor)) static void end(void)
+/* Descriptors of device memory that the program was given, or got from another one. */
+static uint32_t descriptors_left(void)
+{
+	DIR *const folder = opendir("/proc/self/fd");
+	const struct dirent *entry;
+	uint32_t left = 0;
+
+	while (folder && (entry = readdir(folder)) != NULL) {
+		char link[64] = "";
+
+		if (readlinkat(dirfd(folder), entry->d_name, link,
+			       sizeof(link) - 1) > 0)
+			left += strncmp(link, "/memfd:" FAKE_MEMORY_NAME,
+					strlen("/memfd:" FAKE_MEMORY_NAME)) ==
+				0;
+	}
+	if (folder)
+		(void)closedir(folder);
+	return left;
+}
+
+static void all_is_given_back(void)
 {
 	uint32_t left = 0;
 	uint32_t i;
 
-	if (fake.pid != getpid() || fake_sticky(FAKE_ANY))
-		return;
 	for (i = 0; i < FAKE_HANDLES_MAX; i++)
 		left += fake.handles[i].fd >= 0;
 	if (left)
@@ -207,6 +228,19 @@ __attribute__((destructor)) static void end(void)
 			"%s, %u events, %u modules, %u contexts are left at exit",
 			fake.streams ? "streams" : "no stream", fake.events,
 			fake.modules, left);
+	left = descriptors_left();
+	if (left)
+		fake_wrong("%u descriptors of memory are left at exit", left);
+}
+
+/* A program that ends has given everything back, but where its context is lost. */
+__attribute__((destructor)) void fake_end(void)
+{
+	if (fake.pid != getpid())
+		return;
+	if (!fake_sticky(FAKE_ANY))
+		all_is_given_back();
+	fake_ledger_end();
 }
 
 int cuDriverGetVersion(int *version)

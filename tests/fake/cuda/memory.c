@@ -4,6 +4,7 @@
  * that a foreign descriptor is refused; the bytes follow.
  */
 #include "tests/fake/cuda/cuda.h"
+#include "tests/fake/cuda/ledger.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@ struct head {
 	char magic[16];
 	uint64_t bytes;
 	uint32_t place; /* of the GPU that has it */
+	uint32_t owner; /* the process that took it */
 };
 
 static void lock(void)
@@ -51,6 +53,7 @@ static void handle_put(struct fake_handle *handle)
 	if (--handle->users)
 		return;
 	(void)close(handle->fd);
+	fake_ledger_give((uint64_t)(handle - fake.handles) + 1);
 	*handle = (struct fake_handle){ .fd = -1 };
 }
 
@@ -64,8 +67,10 @@ static int handle_new(int fd, const struct head *head, uint64_t *number)
 				(struct fake_handle){ .fd = fd,
 						      .bytes = head->bytes,
 						      .place = head->place,
+						      .owner = head->owner,
 						      .users = 1 };
 			*number = i + 1;
+			fake_ledger_take(*number);
 			return GPU_OK;
 		}
 	return GPU_EOUT_OF_MEMORY;
@@ -99,7 +104,7 @@ int cuMemGetAllocationGranularity(size_t *bytes,
 int cuMemCreate(uint64_t *handle, size_t bytes,
 		const struct gpu_allocation *allocation, uint64_t flags)
 {
-	struct head head = { .bytes = bytes };
+	struct head head = { .bytes = bytes, .owner = (uint32_t)getpid() };
 	int code;
 	int fd;
 
@@ -111,7 +116,7 @@ int cuMemCreate(uint64_t *handle, size_t bytes,
 	if (allocation->rdma && !fake_has_nics(head.place))
 		return GPU_ENOT_SUPPORTED;
 	memcpy(head.magic, magic, sizeof(magic));
-	fd = memfd_create("fake gpu", MFD_CLOEXEC);
+	fd = memfd_create(FAKE_MEMORY_NAME, MFD_CLOEXEC);
 	if (fd < 0)
 		return GPU_EOUT_OF_MEMORY;
 	lock();

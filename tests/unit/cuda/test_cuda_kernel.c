@@ -424,7 +424,7 @@ static void beyond_memory(void)
 	MUST(gather_one(copies.own.address, copies.foreign.address + 64, 64) ==
 	     KVPULL_EDEVICE);
 	MUST(lines.bad_count == 1 && strstr(lines.bad, "device 0 is lost"));
-	_exit(0);
+	leave();
 }
 
 UNIT_TEST(kernel_beyond_its_memory_ends_the_device)

@@ -193,7 +193,7 @@ static void refused_once(void)
 		MUST(calls == refused.number);
 	kvpull_arena_fini(&world.arena);
 	if (code == KVPULL_EDEVICE || is_left())
-		_exit(0);
+		leave();
 	MUST(fds_open() == world.fds);
 }
 

@@ -488,6 +488,7 @@ static void foreign(void)
 	must(cuMemRelease(handle));
 	must(cuMemUnmap(address, BYTES));
 	must(cuMemAddressFree(address, 2 * BYTES));
+	(void)close(fd);
 	end();
 }
 

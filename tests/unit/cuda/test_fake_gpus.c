@@ -251,7 +251,7 @@ static void touched(void)
 	context_use(1);
 	MUST(!cuMemsetD8Async(gpus[1].address, FILL, BYTES, gpus[1].stream));
 	MUST(!cuStreamSynchronize(gpus[1].stream));
-	_exit(0);
+	leave();
 }
 
 UNIT_TEST(gpu_without_access_is_lost_and_the_others_work_on)
@@ -283,7 +283,7 @@ static void reached(void)
 	MUST(!first || first == GPU_EINVALID_DEVICE);
 	MUST(!second || second == GPU_EINVALID_DEVICE);
 	end();
-	_exit(10 * !first + !second);
+	exit(10 * !first + !second);
 }
 
 UNIT_TEST(gpu_reaches_what_the_matrix_says)
@@ -325,10 +325,11 @@ static void imported(void)
 	MUST(!cuCtxPushCurrent(context));
 	code = cuMemImportFromShareableHandle(
 		&handle, (void *)(intptr_t)foreign_fd, GPU_HANDLE_POSIX_FD);
+	(void)close(foreign_fd);
 	if (!code)
 		MUST(!cuMemRelease(handle));
 	MUST(!cuCtxPopCurrent(&context) && !cuDevicePrimaryCtxRelease(0));
-	_exit(code);
+	exit(code);
 }
 
 /* Another process exports it, says the number of its descriptor, and lives on. */

@@ -61,8 +61,15 @@ struct world {
 
 extern struct world world;
 
-/* Run a program in a child: its exit status, or minus the signal that ends it. */
+/*
+ * Run a program in a child: its exit status, or minus the signal that ends it. A
+ * program that ends by _exit(0) gave all back before, too, or this is LEFT_OVER.
+ */
+#define LEFT_OVER 98
 int end_of(void (*run)(void));
+
+/* A program ends well, with all that it has: its device is lost, or hangs. */
+__attribute__((noreturn)) void leave(void);
 
 /* The fake is this process's libcuda.so.1. */
 void fake_load(void);

@@ -237,7 +237,7 @@ static void closing(void)
 	worker_close();
 	MUST(lines.bad_count == 1);
 	MUST(!strncmp(lines.bad, "cuda: ", 6));
-	_exit(0);
+	leave();
 }
 
 UNIT_TEST(later_lines_of_the_device_are_told_as_they_are)
