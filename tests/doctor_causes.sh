@@ -410,7 +410,7 @@ claim gpu_and_nics_are_told 0 'GPUDirect RDMA yes, of VMM yes, dmabuf yes, flush
 	gpus FAKE_CUDA_RDMA=2 FAKE_CUDA_FLUSH=1 FAKE_CUDA_ORDERING=200
 gpus_in_json() { # environment
 	env LD_LIBRARY_PATH="$build/cuda" "$@" "$build/kvpull_doctor" --json --root "$work/gpus" \
-		--socket-dir "$work/here" | tr -d '\n' | tr -s ' '
+		--socket-dir "$work/here" | tr -d '\n' | tr -s ' ' && echo
 }
 # A rate that is not 0.
 above_0='"gbps": ([1-9]|0\.0*[1-9]|[1-9]\.[0-9]+e)'
@@ -425,6 +425,16 @@ claim gpu_is_in_json 0 '"uuid": "GPU-66616b65-2064-6576-6963-652030303030"' '"vm
 claim gpu_that_is_mapped_for_stores_is_in_json 0 '"access": "read-write"' "$above_0" -- gpus_in_json FAKE_CUDA_READ=801
 claim gpu_that_nobody_maps_is_in_json 0 '"access": null' '"gbps": null' -- \
 	gpus_in_json 'FAKE_CUDA_REFUSE=cuMemMap 1'
+gpus_apart() { # the driver's matrix, environment
+	gpus_matrix=$1
+	shift
+	gpus FAKE_CUDA_GPUS='0000 beef' FAKE_CUDA_P2P="$gpus_matrix" "$@"
+}
+claim gpus_that_reach_each_other_are_named 0 '^note +gpu +GPU 0 reads memory of these GPUs, as its driver says: 1 \(rank 0\)$' \
+	'^note +gpu +GPU 1 reads no memory of these GPUs, as its driver says: 0$' \
+	"^ok +gpu +GPU 1: its memory can be shared .* at $rate" -- gpus_apart '11 01'
+claim gpu_behind_a_refused_one_is_tried 0 '^warn +gpu +cuda: device 0 cannot share its memory' \
+	"^ok +gpu +GPU 1: its memory can be shared .* at $rate" -- gpus_apart '11 11' FAKE_CUDA_POSIX_FD='0 1'
 claim host_without_a_driver_has_no_gpu 0 ' 0 warnings' -- \
 	"$build/kvpull_doctor" --socket-dir "$work/here"
 cause gpu_is_not_visible 0 'gpu +cuda: the driver does not start: 100 .* -> nvidia-smi; in a container: --gpus all' -- \
@@ -443,6 +453,8 @@ cause gpu_does_not_copy 0 'gpu +GPU 0: no other process copies from it: .*cuLaun
 	gpus 'FAKE_CUDA_REFUSE=cuLaunchKernel 801'
 cause gpu_refuses_a_question 0 'gpu +GPU 0: its driver does not answer all: cuDeviceGetPCIBusId: 101 .* -> nvidia-smi; dmesg' -- \
 	gpus 'FAKE_CUDA_REFUSE=cuDeviceGetPCIBusId 101'
+cause gpus_do_not_reach_each_other 0 'gpu +GPU 0 reads no memory of these GPUs, .*: 1 -> P and D on GPUs that reach each other: nvidia-smi topo' -- \
+	gpus_apart '10 01'
 cause gpu_is_shared_by_mps 0 'gpu +GPU 0 is shared by MPS \(its driver says so\).* -> P and D without MPS' -- gpus FAKE_CUDA_MPS=1
 echo 'GPU UUID: 	 GPU-41616b65-2064-6576-6963-652030303030' \
 	>"$work/gpus/proc/driver/nvidia/gpus/0000:3d:00.0/information"

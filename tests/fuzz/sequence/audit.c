@@ -215,6 +215,7 @@ static int audit_poll(struct kvpull_transport *transport, uint64_t now_ns,
 			peer_ended(audit, event->index);
 			break;
 		case KVPULL_EVENT_PEER_MESSAGE:
+		case KVPULL_EVENT_PEER_RATE:
 			if (event->index >= SEQ_PEERS ||
 			    !audit->peer_open[event->index])
 				seq_fail("%s: a message of no peer",
