@@ -43,7 +43,7 @@ BEGIN {
 
 	allow("atomic_(thread|signal)_fence" CALL, "^include/base/revocation\\.h$")
 	allow("(clock_gettime|gettimeofday)" CALL,
-	      "^(include/base/clock\\.h|tests/fabric/clock\\.c|tests/unit/share/handle\\.c|tests/unit/verbs/test_verbs_bounds\\.c|tests/unit/cuda/test_cuda_kernel\\.c)$")
+	      "^(include/base/clock\\.h|tests/fabric/clock\\.c|tests/unit/share/handle\\.c|tests/unit/verbs/test_verbs_bounds\\.c|tests/unit/cuda/test_cuda_kernel\\.c|tests/unit/device/test_device_apart\\.c)$")
 	# jansson parses the configuration at open, on the C heap.
 	allow("(malloc|calloc|realloc|reallocarray|aligned_alloc|posix_memalign|free)" CALL,
 	      "^(include/base/arena\\.h|plugin/config/config\\.c)$")

@@ -11,8 +11,28 @@
 
 #include "tests/lib/unit.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#define SLOWER                                                                 \
+	16 /* the clock here: a call takes long where the kernel is emulated C */
 #define COUNT 16u /* blocks of a pull */
 #define FIRST 32u /* of D's */
+
+/* In the place of libc's: no call of the driver seems to hang. */
+int clock_gettime(clockid_t which, struct timespec *now)
+{
+	const int failed = (int)syscall(SYS_clock_gettime, which, now);
+
+	if (!failed && which == CLOCK_MONOTONIC)
+		*now = kvpull_clock_timespec(
+			((uint64_t)now->tv_sec * KVPULL_NS_PER_S +
+			 (uint64_t)now->tv_nsec) /
+			SLOWER);
+	return failed;
+}
 
 static void apart_open(void)
 {
