@@ -64,20 +64,29 @@ static void driver_end(void)
 	MUST(!cuCtxPopCurrent(&context) && !cuDevicePrimaryCtxRelease(0));
 }
 
-static void be_p(void)
+/* Memory of this process: a descriptor of it, which stays open. */
+static int exported(uint64_t *handle)
 {
 	const struct gpu_allocation allocation = {
 		.type = GPU_ALLOCATION_PINNED,
 		.handle_types = GPU_HANDLE_POSIX_FD,
 		.location = { GPU_LOCATION_DEVICE, 0 },
 	};
+	int fd;
+
+	MUST(!cuMemCreate(handle, BYTES, &allocation, 0));
+	MUST(!cuMemExportToShareableHandle(&fd, *handle, GPU_HANDLE_POSIX_FD,
+					   0));
+	return fd;
+}
+
+static void be_p(void)
+{
 	uint64_t handle;
 	int fd;
 
 	driver_begin();
-	MUST(!cuMemCreate(&handle, BYTES, &allocation, 0));
-	MUST(!cuMemExportToShareableHandle(&fd, handle, GPU_HANDLE_POSIX_FD,
-					   0));
+	fd = exported(&handle);
 	map(handle);
 	(void)say(&of_p, fd);
 	(void)close(fd);
@@ -120,7 +129,7 @@ static int side_start(struct side *side, void (*run)(void))
 	return number;
 }
 
-/* It gives its memory back, and lives on. */
+/* The process gives its memory back, and lives on. */
 static void side_next(const struct side *side)
 {
 	int number;
@@ -130,7 +139,7 @@ static void side_next(const struct side *side)
 			 sizeof(number));
 }
 
-/* Its exit status, or minus the signal that ended it. */
+/* The child's exit status, or minus the signal that ended it. */
 static int side_end(struct side *side, int signal)
 {
 	int status = 0;
@@ -218,7 +227,7 @@ UNIT_TEST_WITH(process_that_was_killed_is_judged_apart, ledger_make,
 	sides_start();
 	assert_int_equal(side_end(&of_d, SIGKILL), -SIGKILL);
 	assert_int_equal(side_end(&of_p, 0), 0);
-	/* Nobody has said that it was to die. */
+	/* The process dies, and the ledger was not told that it would. */
 	assert_int_equal(left(), 2);
 	gpu_ledger_kill(of_d.pid);
 	assert_int_equal(left(), 0);
@@ -249,21 +258,13 @@ UNIT_TEST(end_that_no_driver_sees_is_said)
 	assert_int_equal(end_of(begun), LEFT_OVER);
 }
 
-/* Its memory is given back, and there is all the same: a descriptor keeps it. */
+/* A descriptor keeps memory that was given back. */
 static void descriptor_kept(void)
 {
-	const struct gpu_allocation allocation = {
-		.type = GPU_ALLOCATION_PINNED,
-		.handle_types = GPU_HANDLE_POSIX_FD,
-		.location = { GPU_LOCATION_DEVICE, 0 },
-	};
 	uint64_t handle;
-	int fd;
 
 	driver_begin();
-	MUST(!cuMemCreate(&handle, BYTES, &allocation, 0));
-	MUST(!cuMemExportToShareableHandle(&fd, handle, GPU_HANDLE_POSIX_FD,
-					   0));
+	(void)exported(&handle);
 	MUST(!cuMemRelease(handle) && !cuCtxPopCurrent(&context));
 	MUST(!cuDevicePrimaryCtxRelease(0));
 }

@@ -256,13 +256,19 @@ TEST(request_that_is_cancelled_ends_when_each_of_its_reads_has)
 	assert_int_equal(toy.begun[1], 0);
 }
 
-/* Each read of request 0 has ended, with bytes on their way. */
+/* Bytes of a part of request 0 are on their way. */
+static void unseen_mark(uint32_t at)
+{
+	const uint32_t part = toy.reads.requests[0].parts[at];
+
+	toy.unseen |= UINT64_C(1) << toy.reads.parts[part].read.index;
+}
+
+/* A read of request 0 has ended, with bytes on their way. */
 static void unseen(uint32_t at)
 {
 	done(at, 0);
-	toy.unseen |=
-		UINT64_C(1)
-		<< toy.reads.parts[toy.reads.requests[0].parts[at]].read.index;
+	unseen_mark(at);
 }
 
 /* The bytes of a part that was left have come, or never will. */
@@ -290,9 +296,7 @@ TEST(request_that_is_not_checked_waits_for_bytes_that_are_on_their_way)
 	begin(0, with_guards);
 	unseen(0);
 	toy.lost = KVPULL_EPEER;
-	toy.unseen |=
-		UINT64_C(1)
-		<< toy.reads.parts[toy.reads.requests[0].parts[1]].read.index;
+	unseen_mark(1);
 	done(1, 0);
 	assert_int_equal(toy.begun[1], 0);
 	assert_int_equal(toy.unseen, 0);

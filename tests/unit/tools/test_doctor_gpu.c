@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/lib/files.h"
 #include "tests/lib/unit.h"
 #include "tools/kvpull_doctor_gpu_facts.h"
 
@@ -112,36 +113,14 @@ static const struct doctor_gpu_calls calls = {
 
 /* ---- the folder ---- */
 
-/* Makes a file, and its folders. */
 static void put(const char *name, const char *text)
 {
-	char path[256];
-	char *slash = path + sizeof(root);
-	FILE *file;
-
-	(void)snprintf(path, sizeof(path), "%s/%s", root, name);
-	for (; (slash = strchr(slash, '/')); slash++) {
-		*slash = '\0';
-		(void)mkdir(path, 0700);
-		*slash = '/';
-	}
-	file = fopen(path, "we");
-	assert_non_null(file);
-	assert_true(fputs(text, file) >= 0);
-	assert_int_equal(fclose(file), 0);
+	files_put(root, name, text);
 }
 
-/* Removes a file, and its folders. */
 static void unput(const char *name)
 {
-	char path[256];
-	char *slash;
-
-	(void)snprintf(path, sizeof(path), "%s/%s", root, name);
-	while ((slash = strrchr(path, '/')) > path + sizeof(root) - 2) {
-		(void)remove(path);
-		*slash = '\0';
-	}
+	files_unput(root, name);
 }
 
 static int begin(void **state)

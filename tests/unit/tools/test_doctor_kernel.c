@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/lib/files.h"
 #include "tests/lib/unit.h"
 #include "tools/kvpull_doctor_port.h"
 
@@ -20,36 +21,17 @@ static struct doctor doctor;
 static struct doctor_port port;
 static json_t *gids;
 
-/* Makes a file, and its folders. */
 static void put(const char *name, const char *line)
 {
-	char path[256];
-	char *slash = path + sizeof(root);
-	FILE *file;
+	char text[FILES_PATH_BYTES];
 
-	(void)snprintf(path, sizeof(path), "%s/%s", root, name);
-	for (; (slash = strchr(slash, '/')); slash++) {
-		*slash = '\0';
-		(void)mkdir(path, 0700);
-		*slash = '/';
-	}
-	file = fopen(path, "we");
-	assert_non_null(file);
-	assert_true(fprintf(file, "%s\n", line) > 0);
-	assert_int_equal(fclose(file), 0);
+	(void)snprintf(text, sizeof(text), "%s\n", line);
+	files_put(root, name, text);
 }
 
-/* Removes a file, and its folders. */
 static void unput(const char *name)
 {
-	char path[256];
-	char *slash;
-
-	(void)snprintf(path, sizeof(path), "%s/%s", root, name);
-	while ((slash = strrchr(path, '/')) > path + sizeof(root) - 2) {
-		(void)remove(path);
-		*slash = '\0';
-	}
+	files_unput(root, name);
 }
 
 static void gid_add(int index, enum kvpull_gid_rank rank, const char *address)

@@ -39,6 +39,17 @@ static void half_is_read(void)
 	assert_true(fake_verbs_unseen() != 0);
 }
 
+/* Nothing but the flush was missing, and it wakes the owner. */
+static void flush_ends_the_read(void)
+{
+	side_sleep(&world.d);
+	fake_verbs_knobs.held_devices = fake_verbs_knobs.held_loops = 0;
+	fake_verbs_run();
+	assert_true(side_would_wake(&world.d));
+	world_run(5);
+	assert_int_equal(world.d.reads_done, 1);
+}
+
 TEST(cancelled_check_waits_for_its_flush)
 {
 	gpu_begin(1);
@@ -64,13 +75,7 @@ TEST(cancelled_read_is_flushed_before_it_ends)
 	fake_verbs_knobs.held_devices = 0;
 	world_run(20);
 	assert_int_equal(world.d.reads_done, 0);
-	/* Nothing but the flush is missing. */
-	side_sleep(&world.d);
-	fake_verbs_knobs.held_loops = 0;
-	fake_verbs_run();
-	assert_true(side_would_wake(&world.d));
-	world_run(5);
-	assert_int_equal(world.d.reads_done, 1);
+	flush_ends_the_read();
 	engine_writes();
 	/* The next read has flushes of its own. */
 	world.d.reads_done = 0;
@@ -88,7 +93,7 @@ static int leave(void)
 					      &world.read);
 }
 
-/* It was read well, and another part of its pull failed. */
+/* The read came whole, and another part of its pull failed. */
 TEST(read_that_is_left_is_flushed)
 {
 	gpu_begin(2);
@@ -100,12 +105,7 @@ TEST(read_that_is_left_is_flushed)
 	cancel();
 	world_run(20);
 	assert_int_equal(world.d.reads_done, 0);
-	side_sleep(&world.d);
-	fake_verbs_knobs.held_loops = 0;
-	fake_verbs_run();
-	assert_true(side_would_wake(&world.d));
-	world_run(5);
-	assert_int_equal(world.d.reads_done, 1);
+	flush_ends_the_read();
 	assert_int_equal(world.d.read_code, KVPULL_EABORTED);
 	engine_writes();
 	/* Nothing of it is left, nor of one that was checked. */
@@ -121,7 +121,7 @@ TEST(read_that_is_left_is_flushed)
 	assert_int_equal(world.d.downs, 1);
 }
 
-/* Its ticket names a slot that is not there: nothing is posted for the check. */
+/* A ticket names a slot that is not there: nothing is posted for the check. */
 TEST(read_whose_check_is_refused_is_flushed)
 {
 	gpu_begin(1);
@@ -212,12 +212,7 @@ TEST(lost_peers_read_is_flushed_before_it_ends)
 	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.d.reads_done, 0);
 	assert_int_equal(world.d.downs, 0);
-	side_sleep(&world.d);
-	fake_verbs_knobs.held_devices = fake_verbs_knobs.held_loops = 0;
-	fake_verbs_run();
-	assert_true(side_would_wake(&world.d));
-	world_run(5);
-	assert_int_equal(world.d.reads_done, 1);
+	flush_ends_the_read();
 	assert_int_equal(world.d.read_code, KVPULL_EPEER);
 	engine_writes();
 	world_run(5);
