@@ -61,7 +61,7 @@ hung_end() { # its process, the call
 	cat "$work/hung.$2"
 	return $hung_code
 }
-# Of the doctors, which have ended, and of their children.
+# Neither the doctors, which have ended, nor their children are there.
 hung_left_nothing() {
 	! grep -l "HUNG=$work" /proc/[0-9]*/environ 2>/dev/null
 }

@@ -276,7 +276,7 @@ void kvpull_show_consumer_gone(struct kvpull_progress *progress,
 /* Its row, whatever changed. */
 void kvpull_show_peer(struct kvpull_progress *progress, uint32_t index);
 void kvpull_progress_peers_tell(struct kvpull_progress *progress);
-/* Its row has another reason for its route. */
+/* The peer's row has another reason for its route. */
 void kvpull_show_peer_why(struct kvpull_progress *progress, uint32_t index);
 /* It is connected, and has said which rank it is. */
 void kvpull_show_peer_up(struct kvpull_progress *progress, uint32_t index);

@@ -84,7 +84,7 @@ static void request_end(struct kvpull_reads *reads, uint32_t index)
 	parts_free(reads, request);
 }
 
-/* Its bytes may still be on their way, though it was told that the read is done. */
+/* A part's bytes may still be on their way, though its read was told to be done. */
 static void part_leave(struct kvpull_reads_request *request,
 		       struct kvpull_reads_part *part)
 {

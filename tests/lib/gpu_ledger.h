@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What processes have of the fake driver's memory, in a file that FAKE_CUDA_LEDGER
- * names: a row for each process that uses the driver, and one for each allocation that
- * it has, be it its own or another one's. A process clears its rows as it gives things
- * back, and the last one as it ends. Once all have ended, no row is left but of those
- * that were killed: the kernel took what these had.
+ * The ledger of what processes have of the fake driver's memory: a file that
+ * FAKE_CUDA_LEDGER names, with a row for each process that uses the driver, and one
+ * for each allocation that it has, be it its own or another one's. A process clears
+ * its rows as it gives things back, and the last one as it ends. Once all have ended,
+ * no row is left but of those that were killed: the kernel took what these had.
  */
 #ifndef KVPULL_TESTS_LIB_GPU_LEDGER_H
 #define KVPULL_TESTS_LIB_GPU_LEDGER_H

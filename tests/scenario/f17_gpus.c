@@ -61,7 +61,7 @@ static void engine_on(const struct scenario *scenario, struct node *node,
 	node_open(node, &params);
 }
 
-/* One request of P's, pulled by D. */
+/* D pulls one request of P's. */
 static void pull_one(struct node *p, struct node *d, uint64_t seed,
 		     struct node_message *event)
 {

@@ -11,7 +11,7 @@
 
 struct world world;
 
-/* Of the run's processes one may have ended without a look at what it had. */
+/* A process of the run may have ended without a look at what it had. */
 static int left_over(void)
 {
 	char why[128];

@@ -59,7 +59,7 @@ struct table {
 	uint64_t slots[KVPULL_DEVICE_SLOTS]; /* the last entry of each */
 	uint64_t next_address;
 	uint8_t uuid[KVPULL_DEVICE_UUID_BYTES]; /* of the last import */
-	/* Of memory that is imported; access 0: KVPULL_DEVICE_READ. */
+	/* Imported memory has these; access 0: KVPULL_DEVICE_READ. */
 	uint32_t gathers;
 	uint32_t access;
 	uint32_t bytes_per_us;
