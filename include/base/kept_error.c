@@ -38,11 +38,10 @@ int kvpull_kept_end(struct kvpull_log *log,
 		    struct kvpull_error_detail *detail)
 {
 	*log = kept->log;
-	if (code)
-		kvpull_detail_set(
-			detail, code, "", "%s",
-			kept->message[0] ?
-				kept->message :
-				"an operation of this host failed: see the log");
-	return code;
+	return code ? kvpull_detail_set(
+			      detail, code, "", "%s",
+			      kept->message[0] ?
+				      kept->message :
+				      "an operation of this host failed: see the log") :
+		      0;
 }

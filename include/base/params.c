@@ -64,23 +64,19 @@ int kvpull_params_take_named(void *own, size_t own_bytes, const void *theirs,
 
 	if (!kvpull_params_take(own, own_bytes, theirs))
 		return 0;
-	if (!theirs) {
-		kvpull_detail_set(detail, KVPULL_EINVAL, name, "%s is NULL",
-				  name);
-		return KVPULL_EINVAL;
-	}
+	if (!theirs)
+		return kvpull_detail_set(detail, KVPULL_EINVAL, name,
+					 "%s is NULL", name);
 	struct_size = struct_size_of(theirs);
 	if (!is_struct_size(struct_size))
-		kvpull_detail_set(
+		return kvpull_detail_set(
 			detail, KVPULL_EINVAL, "struct_size",
 			"%s has a struct_size of %zu: fill in the struct's sizeof",
 			name, struct_size);
-	else
-		kvpull_detail_set(
-			detail, KVPULL_EINVAL, "struct_size",
-			"%s has %zu bytes, this library knows %zu, and what is beyond them is not 0: it needs a newer library",
-			name, struct_size, own_bytes);
-	return KVPULL_EINVAL;
+	return kvpull_detail_set(
+		detail, KVPULL_EINVAL, "struct_size",
+		"%s has %zu bytes, this library knows %zu, and what is beyond them is not 0: it needs a newer library",
+		name, struct_size, own_bytes);
 }
 
 int kvpull_params_check_output(const void *theirs)
@@ -151,24 +147,24 @@ void kvpull_text_clean(char *text)
 			*text = '?';
 }
 
-void kvpull_detail_set(struct kvpull_error_detail *detail, int code,
-		       const char *field, const char *format, ...)
+int kvpull_detail_set(struct kvpull_error_detail *detail, int code,
+		      const char *field, const char *format, ...)
 {
 	struct kvpull_error_detail own = { .struct_size = sizeof(own),
 					   .code = code };
 	va_list arguments;
 
 	if (!detail)
-		return;
+		return code;
 	(void)snprintf(own.field, sizeof(own.field), "%s", field ? field : "");
 	va_start(arguments, format);
 	(void)vsnprintf(own.message, sizeof(own.message), format, arguments);
 	va_end(arguments);
 	kvpull_text_clean(own.field);
 	kvpull_text_clean(own.message);
-	if (kvpull_params_give(detail, &own, sizeof(own)))
-		return;
-	text_end(detail);
+	if (!kvpull_params_give(detail, &own, sizeof(own)))
+		text_end(detail);
+	return code;
 }
 
 const char *kvpull_error_name(int code)

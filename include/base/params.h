@@ -82,8 +82,9 @@ int KVPULL_MUST_CHECK kvpull_elements_take(void *own, size_t own_bytes,
  * left alone; in a shorter one a text is cut to what is there.
  *
  * @field  config key or struct member; NULL or "": none.
+ * Return: code.
  */
-void __attribute__((format(printf, 4, 5)))
+int __attribute__((format(printf, 4, 5)))
 kvpull_detail_set(struct kvpull_error_detail *detail, int code,
 		  const char *field, const char *format, ...);
 

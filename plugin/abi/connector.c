@@ -60,29 +60,23 @@ static int opening_take(struct opening *opening,
 			opening->params.model, "model", detail);
 	if (code)
 		return code;
-	if (opening->params.reserved || opening->params.reserved2) {
-		kvpull_detail_set(detail, KVPULL_EINVAL, "reserved",
-				  "a reserved member is not 0");
-		return KVPULL_EINVAL;
-	}
+	if (opening->params.reserved || opening->params.reserved2)
+		return kvpull_detail_set(detail, KVPULL_EINVAL, "reserved",
+					 "a reserved member is not 0");
 	if (!opening->params.groups || !opening->params.group_count ||
-	    opening->params.group_count > KVPULL_GROUPS_MAX) {
-		kvpull_detail_set(detail, KVPULL_EINVAL, "groups",
-				  "1 .. %u groups are needed",
-				  KVPULL_GROUPS_MAX);
-		return KVPULL_EINVAL;
-	}
+	    opening->params.group_count > KVPULL_GROUPS_MAX)
+		return kvpull_detail_set(detail, KVPULL_EINVAL, "groups",
+					 "1 .. %u groups are needed",
+					 KVPULL_GROUPS_MAX);
 	code = kvpull_elements_take(
 		opening->groups, sizeof(*opening->groups),
 		opening->params.group_count, opening->params.groups,
 		opening->params.group_bytes, GROUP_BYTES_FIRST);
-	if (code) {
-		kvpull_detail_set(
+	if (code)
+		return kvpull_detail_set(
 			detail, code, "group_bytes",
 			"a group of %zu bytes: fill in the struct's sizeof, and nothing that this library does not know",
 			opening->params.group_bytes);
-		return code;
-	}
 	opening->params.groups = opening->groups;
 	opening->params.model = &opening->model;
 	return kvpull_opening_config(&opening->config, &opening->log, &host,

@@ -12,25 +12,19 @@ int kvpull_opening_host(struct kvpull_host *own,
 	int code = 0;
 
 	*own = (struct kvpull_host){ .struct_size = sizeof(*own) };
-	if (!handle) {
-		kvpull_detail_set(
+	if (!handle)
+		return kvpull_detail_set(
 			detail, KVPULL_EINVAL, "",
 			"there is no place for the handle: it is NULL");
-		return KVPULL_EINVAL;
-	}
-	if (sodium_init() < 0) {
-		kvpull_detail_set(detail, KVPULL_EDEVICE, "",
-				  "libsodium cannot be initialized");
-		return KVPULL_EDEVICE;
-	}
+	if (sodium_init() < 0)
+		return kvpull_detail_set(detail, KVPULL_EDEVICE, "",
+					 "libsodium cannot be initialized");
 	if (theirs)
 		code = kvpull_params_take_named(own, sizeof(*own), theirs,
 						"host", detail);
-	if (!code && own->reserved) {
-		kvpull_detail_set(detail, KVPULL_EINVAL, "reserved",
-				  "a reserved member is not 0");
-		code = KVPULL_EINVAL;
-	}
+	if (!code && own->reserved)
+		code = kvpull_detail_set(detail, KVPULL_EINVAL, "reserved",
+					 "a reserved member is not 0");
 	return code;
 }
 

@@ -64,13 +64,12 @@ static void texts_of(const struct kvpull_model *model,
 static int refuse_text(struct kvpull_error_detail *detail, uint32_t i,
 		       const char *text)
 {
-	kvpull_detail_set(
+	return kvpull_detail_set(
 		detail, KVPULL_EINVAL, record_fields[i].name,
 		"%s %.60s%s is refused: at most %u bytes without control characters",
 		record_fields[i].name, text,
 		strnlen(text, KVPULL_TEXT_BYTES_MAX) > 60 ? "..." : "",
 		KVPULL_TEXT_BYTES_MAX - 1);
-	return KVPULL_EINVAL;
 }
 
 /* Zeros at both ends are equal, whatever the two engines run. */
@@ -92,11 +91,10 @@ static int required_check(const struct kvpull_model *model,
 	for (i = 0; i < sizeof(required) / sizeof(*required); i++) {
 		if (required[i].is_given)
 			continue;
-		kvpull_detail_set(
+		return kvpull_detail_set(
 			detail, KVPULL_EINVAL, required[i].name,
 			"the model's %s is not set: model, dtype, layout, layer_count and head_count are needed",
 			required[i].name);
-		return KVPULL_EINVAL;
 	}
 	return 0;
 }
@@ -121,18 +119,15 @@ int kvpull_compat_check(const struct kvpull_open_params *params,
 		if (!kvpull_fields_text_is_good(texts[i],
 						KVPULL_TEXT_BYTES_MAX))
 			return refuse_text(detail, i, texts[i]);
-	if (model.replicated > 1) {
-		kvpull_detail_set(detail, KVPULL_EINVAL, "replicated",
-				  "replicated is %u: it is 0 or 1",
-				  model.replicated);
-		return KVPULL_EINVAL;
-	}
+	if (model.replicated > 1)
+		return kvpull_detail_set(detail, KVPULL_EINVAL, "replicated",
+					 "replicated is %u: it is 0 or 1",
+					 model.replicated);
 	for (i = 0; i < params->group_count; i++)
-		if (!params->groups[i].block_tokens) {
-			kvpull_detail_set(detail, KVPULL_EINVAL, "groups",
-					  "groups[%u].block_tokens is 0", i);
-			return KVPULL_EINVAL;
-		}
+		if (!params->groups[i].block_tokens)
+			return kvpull_detail_set(
+				detail, KVPULL_EINVAL, "groups",
+				"groups[%u].block_tokens is 0", i);
 	return 0;
 }
 

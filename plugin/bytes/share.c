@@ -108,13 +108,11 @@ int kvpull_share_naming_texts(struct kvpull_share_naming *naming,
 		const size_t bytes = strnlen(text, KVPULL_TEXT_BYTES_MAX);
 
 		if (bytes < field->min ||
-		    !kvpull_fields_text_is_good(text, KVPULL_TEXT_BYTES_MAX)) {
-			kvpull_detail_set(
+		    !kvpull_fields_text_is_good(text, KVPULL_TEXT_BYTES_MAX))
+			return kvpull_detail_set(
 				detail, KVPULL_EINVAL, field->name,
 				"%s is needed, or too long: at most %u bytes without control characters",
 				field->name, KVPULL_TEXT_BYTES_MAX - 1);
-			return KVPULL_EINVAL;
-		}
 		memcpy((char *)naming + field->offset, text, bytes + 1);
 	}
 	return 0;

@@ -30,13 +30,12 @@ static int ranks_refuse(struct kvpull_error_detail *detail, const char *why,
 			const struct kvpull_stage *before,
 			const struct kvpull_stage *after)
 {
-	kvpull_detail_set(
+	return kvpull_detail_set(
 		detail, KVPULL_EREJECTED, "layers",
 		"%s: rank %u of %u has layers %u to %u, and rank %u has %u to %u",
 		why, before->rank, before->rank_count, before->layer_first,
 		before->layer_end - 1, after->rank, after->layer_first,
 		after->layer_end - 1);
-	return KVPULL_EREJECTED;
 }
 
 int kvpull_stage_check(const struct kvpull_stage *stage, uint32_t layer_count,
@@ -54,12 +53,11 @@ int kvpull_stage_check(const struct kvpull_stage *stage, uint32_t layer_count,
 		why = "the layers behind them are in no rank's caches";
 	if (!why)
 		return 0;
-	kvpull_detail_set(
+	return kvpull_detail_set(
 		detail, KVPULL_EREJECTED, "layers",
 		"rank %u of %u, stage %u of %u, has layers %u to %u of %u: %s",
 		stage->rank, stage->rank_count, pp_rank, stage->pp_size,
 		stage->layer_first, stage->layer_end - 1, layer_count, why);
-	return KVPULL_EREJECTED;
 }
 
 int kvpull_stages_compare(const struct kvpull_stage *one,
@@ -72,14 +70,12 @@ int kvpull_stages_compare(const struct kvpull_stage *one,
 	uint32_t stages;
 
 	if (before->rank_count != after->rank_count ||
-	    before->pp_size != after->pp_size) {
-		kvpull_detail_set(
+	    before->pp_size != after->pp_size)
+		return kvpull_detail_set(
 			detail, KVPULL_EREJECTED, "pp_size",
 			"rank %u is one of %u ranks in %u stages, and rank %u one of %u in %u",
 			before->rank, before->rank_count, before->pp_size,
 			after->rank, after->rank_count, after->pp_size);
-		return KVPULL_EREJECTED;
-	}
 	stages = kvpull_stage_pp_rank(after) - kvpull_stage_pp_rank(before);
 	if (!stages && (before->layer_first != after->layer_first ||
 			before->layer_end != after->layer_end))

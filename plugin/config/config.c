@@ -44,11 +44,11 @@ static int value_refuse_as(const struct origin *origin, const char *also)
 	char range[128];
 
 	kvpull_config_key_range(origin->key, range, sizeof(range));
-	kvpull_detail_set(origin->detail, KVPULL_ECONFIG, origin->key->name,
-			  "%s %.60s is refused: must be %s%s%s (from %.60s)",
-			  origin->key->name, origin->written, also,
-			  *also ? ", " : "", range, origin->label);
-	return KVPULL_ECONFIG;
+	return kvpull_detail_set(
+		origin->detail, KVPULL_ECONFIG, origin->key->name,
+		"%s %.60s is refused: must be %s%s%s (from %.60s)",
+		origin->key->name, origin->written, also, *also ? ", " : "",
+		range, origin->label);
 }
 
 static int value_refuse(const struct origin *origin)
@@ -244,11 +244,10 @@ static int variable_unknown(const char *name, size_t bytes,
 		kvpull_config_key_nearest(written +
 					  strlen(KVPULL_ENVIRONMENT_PREFIX)),
 		nearest, sizeof(nearest));
-	kvpull_detail_set(
+	return kvpull_detail_set(
 		detail, KVPULL_ECONFIG, written,
 		"unknown variable %s in the environment: did you mean %s",
 		written, nearest);
-	return KVPULL_ECONFIG;
 }
 
 /* A key's name ends here, or goes on with a further part. */
@@ -363,12 +362,11 @@ static int member_load(struct kvpull_config *config, const char *name,
 	for (i = 0; i < kvpull_config_key_count && !origin.key; i++)
 		if (!strcmp(kvpull_config_keys[i].name, name))
 			origin.key = &kvpull_config_keys[i];
-	if (!origin.key) {
-		kvpull_detail_set(detail, KVPULL_ECONFIG, name,
-				  "unknown key %.60s: did you mean %s", name,
-				  kvpull_config_key_nearest(name)->name);
-		return KVPULL_ECONFIG;
-	}
+	if (!origin.key)
+		return kvpull_detail_set(detail, KVPULL_ECONFIG, name,
+					 "unknown key %.60s: did you mean %s",
+					 name,
+					 kvpull_config_key_nearest(name)->name);
 	text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
 	if (text)
 		origin.written = text;
@@ -386,12 +384,10 @@ static int object_load(struct kvpull_config *config, const char *text,
 	const char *name;
 	int rc = 0;
 
-	if (!root) {
-		kvpull_detail_set(detail, KVPULL_ECONFIG, "config_json",
-				  "bad JSON in line %d column %d: %s",
-				  error.line, error.column, error.text);
-		return KVPULL_ECONFIG;
-	}
+	if (!root)
+		return kvpull_detail_set(detail, KVPULL_ECONFIG, "config_json",
+					 "bad JSON in line %d column %d: %s",
+					 error.line, error.column, error.text);
 	if (!json_is_object(root)) {
 		kvpull_detail_set(detail, KVPULL_ECONFIG, "config_json",
 				  "the configuration must be a JSON object");
@@ -410,9 +406,8 @@ static int object_load(struct kvpull_config *config, const char *text,
 static int key_refuse(struct kvpull_error_detail *detail, const char *path,
 		      const char *why)
 {
-	kvpull_detail_set(detail, KVPULL_ECONFIG, "key_file",
-			  "key_file %.120s %s", path, why);
-	return KVPULL_ECONFIG;
+	return kvpull_detail_set(detail, KVPULL_ECONFIG, "key_file",
+				 "key_file %.120s %s", path, why);
 }
 
 /* Exactly 32 bytes, and then the end of the file. */
@@ -537,10 +532,9 @@ static int is_list(const char *list, int (*is_one)(const char *item))
 static int text_refuse(struct kvpull_error_detail *detail, const char *name,
 		       const char *value, const char *like)
 {
-	kvpull_detail_set(detail, KVPULL_ECONFIG, name,
-			  "%s %.60s is refused: must be like %s", name, value,
-			  like);
-	return KVPULL_ECONFIG;
+	return kvpull_detail_set(detail, KVPULL_ECONFIG, name,
+				 "%s %.60s is refused: must be like %s", name,
+				 value, like);
 }
 
 /* Checks keys whose values depend on each other. */
@@ -549,21 +543,17 @@ static int together_check(const struct kvpull_config *config,
 {
 	struct kvpull_networks networks;
 
-	if (config->hold_max_ms < config->lease_ms) {
-		kvpull_detail_set(
+	if (config->hold_max_ms < config->lease_ms)
+		return kvpull_detail_set(
 			detail, KVPULL_ECONFIG, "hold_max_ms",
 			"hold_max_ms %" PRIu64
 			" is refused: must be at least lease_ms %" PRIu64,
 			config->hold_max_ms, config->lease_ms);
-		return KVPULL_ECONFIG;
-	}
 	if (config->device == KVPULL_DEVICE_REQUIRED &&
-	    config->route == KVPULL_ROUTE_PIN_VERBS) {
-		kvpull_detail_set(
+	    config->route == KVPULL_ROUTE_PIN_VERBS)
+		return kvpull_detail_set(
 			detail, KVPULL_ECONFIG, "device",
 			"device required is refused: route verbs shares no memory of a device: route must be auto or shm");
-		return KVPULL_ECONFIG;
-	}
 	if (kvpull_verbs_networks_parse(config->networks, &networks))
 		return text_refuse(detail, "networks", config->networks,
 				   "10.0.0.0/8,fd00::/8");

@@ -63,12 +63,10 @@ static int names_take(struct kvpull_reader *share,
 	};
 	int code;
 
-	if (model->replicated > 1) {
-		kvpull_detail_set(detail, KVPULL_EINVAL, "replicated",
-				  "replicated is %u: it is 0 or 1",
-				  model->replicated);
-		return KVPULL_EINVAL;
-	}
+	if (model->replicated > 1)
+		return kvpull_detail_set(detail, KVPULL_EINVAL, "replicated",
+					 "replicated is %u: it is 0 or 1",
+					 model->replicated);
 	code = kvpull_share_naming_texts(&naming, texts, detail);
 	if (!code)
 		code = kvpull_pool_namespace_make(&pool,
@@ -82,13 +80,11 @@ static int id_take(struct kvpull_reader *share, const char *engine_id,
 		   struct kvpull_error_detail *detail)
 {
 	if (!engine_id || !*engine_id ||
-	    !kvpull_fields_text_is_good(engine_id, sizeof(share->engine_id))) {
-		kvpull_detail_set(
+	    !kvpull_fields_text_is_good(engine_id, sizeof(share->engine_id)))
+		return kvpull_detail_set(
 			detail, KVPULL_EINVAL, "engine_id",
 			"needed: 1 .. %zu bytes without control characters",
 			sizeof(share->engine_id) - 1);
-		return KVPULL_EINVAL;
-	}
 	memcpy(share->engine_id, engine_id, strlen(engine_id) + 1);
 	while (!share->incarnation)
 		randombytes_buf(&share->incarnation,
@@ -176,11 +172,9 @@ int kvpull_share_open(const struct kvpull_share_setup *setup,
 
 	share = mmap(NULL, sizeof(*share), PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (share == MAP_FAILED) {
-		kvpull_detail_set(detail, KVPULL_ENOMEM, "", "%s",
-				  kvpull_why(MAP, errno));
-		return KVPULL_ENOMEM;
-	}
+	if (share == MAP_FAILED)
+		return kvpull_detail_set(detail, KVPULL_ENOMEM, "", "%s",
+					 kvpull_why(MAP, errno));
 	share->pid = getpid();
 	share->wakeup.fd = share->wakeup.timer_fd = share->wakeup.wake_fd = -1;
 	share->log = setup->log;
@@ -279,8 +273,7 @@ static int share_check(const struct kvpull_reader *share,
 		what = "slots are written from where the file is mapped: base says where";
 	if (!what)
 		return 0;
-	kvpull_detail_set(detail, KVPULL_EINVAL, "share", "%s", what);
-	return KVPULL_EINVAL;
+	return kvpull_detail_set(detail, KVPULL_EINVAL, "share", "%s", what);
 }
 
 static struct kvpull_region_view region_of(const struct kvpull_shared *memory)
@@ -293,11 +286,10 @@ static struct kvpull_region_view region_of(const struct kvpull_shared *memory)
 
 static int failed(struct kvpull_error_detail *detail, int code)
 {
-	if (code)
-		kvpull_detail_set(
-			detail, code, "share",
-			"its memory could not be made or served: see the log");
-	return code;
+	return code ? kvpull_detail_set(
+			      detail, code, "share",
+			      "its memory could not be made or served: see the log") :
+		      0;
 }
 
 /* Made, or the engine's own; and as they are served. */
@@ -363,10 +355,9 @@ static int slots_make(struct kvpull_reader *share,
 	}
 	if (code == KVPULL_EAGAIN)
 		code = KVPULL_ENOMEM; /* nothing is busy: no thread is left */
-	if (code) {
-		kvpull_detail_set(detail, code, "slot_folder", "%s", why);
-		return code;
-	}
+	if (code)
+		return kvpull_detail_set(detail, code, "slot_folder", "%s",
+					 why);
 	spills->slot_count = params->slot_count;
 	share->serve->regions[share->serve->region_count++] =
 		(struct kvpull_region_view){ .kind = KVPULL_REGION_SLOTS,
