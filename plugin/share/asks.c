@@ -6,14 +6,53 @@
 #include "base/params.h"
 #include "plugin/share/share_state.h"
 
-int kvpull_share_key(const struct kvpull_reader *share,
-		     const struct kvpull_reader_key *own,
-		     struct kvpull_pool_key *key)
+/* Element sizes of arrays in the first version; no caller's are smaller. */
+#define KEY_BYTES_FIRST 16u
+#define PLACE_BYTES_FIRST 16u
+#define PIECE_BYTES_FIRST 16u
+#define PUT_BYTES_FIRST 48u
+
+_Static_assert(sizeof(struct kvpull_reader_key) == KEY_BYTES_FIRST &&
+		       sizeof(struct kvpull_reader_place) ==
+			       PLACE_BYTES_FIRST &&
+		       sizeof(struct kvpull_reader_piece) ==
+			       PIECE_BYTES_FIRST &&
+		       sizeof(struct kvpull_reader_put) == PUT_BYTES_FIRST,
+	       "this is the first version");
+
+static int put_take(const struct kvpull_reader *share,
+		    const struct kvpull_reader_put *put,
+		    struct kvpull_pool_put *listed)
 {
-	return own->bytes ?
-		       kvpull_pool_key_make(&share->namespace_digest,
-					    own->bytes, own->byte_count, key) :
-		       KVPULL_EINVAL;
+	struct kvpull_reader_put own;
+
+	if (kvpull_params_take(&own, sizeof(own), put) || own.reserved ||
+	    !own.key.bytes ||
+	    kvpull_pool_key_make(&share->namespace_digest, own.key.bytes,
+				 own.key.byte_count, &listed->key))
+		return KVPULL_EINVAL;
+	listed->place = own.chunk;
+	listed->reserved = 0;
+	listed->generation = own.generation;
+	listed->epoch = own.epoch;
+	return 0;
+}
+
+int kvpull_share_put(struct kvpull_reader *share,
+		     const struct kvpull_reader_put *put)
+{
+	struct kvpull_pool_put listed;
+	struct kvpull_pool *pool;
+	int code;
+
+	if (!share || put_take(share, put, &listed))
+		return KVPULL_EINVAL;
+	pool = kvpull_share_pool_of(share, listed.place);
+	code = pool ? kvpull_pool_put(pool, &listed) : KVPULL_EINVAL;
+	share->counts.puts += !code;
+	share->counts.puts_stale += code == KVPULL_ESTALE;
+	share->counts.puts_full += code == KVPULL_EFULL;
+	return code;
 }
 
 /* now_ns: 0: it was not asked for yet. */
@@ -38,73 +77,106 @@ static void ask_begun(struct kvpull_reader *share, uint64_t id,
 	kvpull_share_wake(share);
 }
 
-int kvpull_share_probe(
-	struct kvpull_reader *share, const struct kvpull_reader_probe *probe,
-	const struct kvpull_reader_key keys[KVPULL_READER_ITEMS_MAX],
-	uint64_t *id)
+int kvpull_share_probe(struct kvpull_reader *share,
+		       const struct kvpull_reader_probe *theirs, uint64_t *id)
 {
-	struct kvpull_pool_key own[KVPULL_READER_ITEMS_MAX];
-	struct kvpull_share_reader_probe params = {
-		.key_count = probe->key_count,
-		.keys = own,
-		.deadline_ns = deadline_of(share, probe->deadline_ns, 0),
-	};
+	struct kvpull_reader_key keys[KVPULL_READER_ITEMS_MAX];
+	struct kvpull_pool_key hashed[KVPULL_READER_ITEMS_MAX];
+	struct kvpull_share_reader_probe params = { .keys = hashed };
+	const struct kvpull_reader_peer *shown;
+	struct kvpull_reader_probe own;
 	int code;
 
-	code = kvpull_share_link_find(share, probe->peer, &params.peer);
+	if (!share || !id || kvpull_params_take(&own, sizeof(own), theirs) ||
+	    !own.keys || !own.places || !own.key_count ||
+	    own.key_count > KVPULL_READER_ITEMS_MAX ||
+	    kvpull_element_check(own.place_bytes, PLACE_BYTES_FIRST) ||
+	    kvpull_elements_take(keys, sizeof(*keys), own.key_count, own.keys,
+				 own.key_bytes, KEY_BYTES_FIRST))
+		return KVPULL_EINVAL;
+	params.key_count = own.key_count;
+	params.deadline_ns = deadline_of(share, own.deadline_ns, 0);
+	code = kvpull_share_link_find(share, own.peer, &params.peer);
 	if (!code)
 		code = kvpull_pool_keys_make(&share->namespace_digest, keys,
-					     probe->key_count, own);
+					     own.key_count, hashed);
 	if (!code)
 		code = kvpull_share_reader_probe(share->reader, &params, id);
-	if (!code)
-		ask_begun(share, *id,
-			  &(struct kvpull_share_ask){
-				  .places = probe->places,
-				  .place_bytes = probe->place_bytes,
-				  .place_end = share->links[probe->peer]
-						       .shown.chunk_count +
-					       share->links[probe->peer]
-						       .shown.slot_count,
-			  });
-	return code;
+	if (code)
+		return code;
+	shown = &share->links[own.peer].shown;
+	ask_begun(share, *id,
+		  &(struct kvpull_share_ask){
+			  .places = own.places,
+			  .place_bytes = own.place_bytes,
+			  .place_end = shown->chunk_count + shown->slot_count,
+		  });
+	return 0;
 }
 
 int kvpull_share_read(struct kvpull_reader *share,
-		      const struct kvpull_reader_read *read, uint64_t *id)
+		      const struct kvpull_reader_read *theirs, uint64_t *id)
 {
-	const uint64_t begun_ns = kvpull_share_show_clock(share);
-	struct kvpull_reader_read own = *read;
-	int code = kvpull_share_link_find(share, read->peer, &own.peer);
+	struct kvpull_reader_piece pieces[KVPULL_READER_ITEMS_MAX];
+	struct kvpull_reader_read own;
+	uint64_t begun_ns;
+	uint32_t peer;
+	int code;
 
-	own.deadline_ns = deadline_of(share, read->deadline_ns, begun_ns);
+	if (!share || !id || kvpull_params_take(&own, sizeof(own), theirs) ||
+	    !own.pieces || !own.codes || own.reserved || !own.piece_count ||
+	    own.piece_count > KVPULL_READER_ITEMS_MAX ||
+	    kvpull_elements_take(pieces, sizeof(*pieces), own.piece_count,
+				 own.pieces, own.piece_bytes,
+				 PIECE_BYTES_FIRST))
+		return KVPULL_EINVAL;
+	begun_ns = kvpull_share_show_clock(share);
+	own.pieces = pieces;
+	own.deadline_ns = deadline_of(share, own.deadline_ns, begun_ns);
+	peer = own.peer;
+	code = kvpull_share_link_find(share, peer, &own.peer);
 	if (!code)
 		code = kvpull_share_reader_read(share->reader, &own, id);
-	if (!code)
-		ask_begun(share, *id,
-			  &(struct kvpull_share_ask){
-				  .codes = read->codes,
-				  .peer = read->peer,
-				  .begun_ns = begun_ns,
-				  .chunk_bytes = share->links[read->peer]
-							 .shown.chunk_bytes,
-			  });
-	return code;
+	if (code)
+		return code;
+	ask_begun(share, *id,
+		  &(struct kvpull_share_ask){
+			  .codes = own.codes,
+			  .peer = peer,
+			  .begun_ns = begun_ns,
+			  .chunk_bytes = share->links[peer].shown.chunk_bytes,
+		  });
+	return 0;
 }
 
-int kvpull_share_spill(
-	struct kvpull_reader *share, const struct kvpull_reader_spill *spill,
-	const struct kvpull_pool_put puts[KVPULL_READER_ITEMS_MAX],
-	uint64_t *id)
+int kvpull_share_spill(struct kvpull_reader *share,
+		       const struct kvpull_reader_spill *theirs, uint64_t *id)
 {
-	const int code =
-		share->pool && !share->is_ended ?
-			kvpull_share_spill_begin(
-				&share->spills, puts, spill->put_count,
-				spill->codes,
-				deadline_of(share, spill->deadline_ns, 0), id) :
-			KVPULL_EINVAL;
+	struct kvpull_pool_put listed[KVPULL_READER_ITEMS_MAX];
+	struct kvpull_reader_spill own;
+	const uint8_t *from;
+	uint32_t at;
+	int code;
 
+	if (!share || !id || kvpull_params_take(&own, sizeof(own), theirs) ||
+	    !own.puts || !own.codes || own.reserved || !own.put_count ||
+	    own.put_count > KVPULL_READER_ITEMS_MAX ||
+	    kvpull_element_check(own.put_bytes, PUT_BYTES_FIRST))
+		return KVPULL_EINVAL;
+	from = (const uint8_t *)own.puts;
+	for (at = 0; at < own.put_count; at++, from += own.put_bytes) {
+		/* Aligned as the caller's own type is: a multiple of 8. */
+		const struct kvpull_reader_put *put = (const void *)from;
+
+		if (put->struct_size != own.put_bytes ||
+		    put_take(share, put, &listed[at]))
+			return KVPULL_EINVAL;
+	}
+	if (!kvpull_share_pool(share))
+		return KVPULL_EINVAL;
+	code = kvpull_share_spill_begin(
+		&share->spills, listed, own.put_count, own.codes,
+		deadline_of(share, own.deadline_ns, 0), id);
 	if (!code)
 		kvpull_share_wake(share);
 	return code;
@@ -112,7 +184,9 @@ int kvpull_share_spill(
 
 int kvpull_share_cancel(struct kvpull_reader *share, uint64_t id)
 {
-	const int code = (uint32_t)id < KVPULL_SHARE_SPILL_ID_FIRST ?
+	const int code = !share ?
+				 KVPULL_EINVAL :
+			 (uint32_t)id < KVPULL_SHARE_SPILL_ID_FIRST ?
 				 kvpull_share_reader_cancel(share->reader, id) :
 				 kvpull_share_spill_cancel(&share->spills, id);
 

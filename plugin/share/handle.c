@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Open, close, the owner's memory, and one bounded run of I/O.
- *
- * Invariants: memory of a share is mapped until close(), and before that no
- * guard is of its incarnation any more; nobody is let in before all of it is
- * there. Arenas are sealed before open() and share() return.
+ * Open, close, and one bounded run of I/O. The arena is sealed before open()
+ * returns.
  */
 #include "plugin/share/share.h"
 
@@ -21,7 +18,7 @@
 #include "plugin/share/share_state.h"
 
 #define EVENTS_MAX 64u /* of the routes, a poll */
-#define ENTRIES_A_CHUNK 4u
+#define RECORD_BYTES_FIRST 24u
 
 _Static_assert(KVPULL_READER_ITEMS_MAX == KVPULL_SHARE_READER_ITEMS_MAX &&
 		       KVPULL_READER_OPEN_MAX ==
@@ -36,45 +33,8 @@ _Static_assert(KVPULL_READER_LOCALS_MAX == KVPULL_SHARE_READER_LOCALS_MAX &&
 		       KVPULL_READER_CHUNKS_MAX == KVPULL_SHARE_PLACES_MAX &&
 		       KVPULL_READER_NONE == KVPULL_NONE,
 	       "of memory");
-
-/* Both forms of a namespace; nothing is changed where it is refused. */
-static int names_take(struct kvpull_reader *share,
-		      const struct kvpull_share_names *names,
-		      struct kvpull_error_detail *detail)
-{
-	const struct kvpull_model *model = &names->model;
-	const char *const texts[KVPULL_SHARE_TEXTS] = {
-		model->model,  model->revision,  model->weights, model->dtype,
-		model->layout, model->attention, model->config,  model->engine,
-		names->hash,   names->seed,
-	};
-	const struct kvpull_pool_naming pool = {
-		.model = model,
-		.hash = names->hash,
-		.seed = names->seed,
-		.tp_size = names->tp_size,
-	};
-	struct kvpull_share_naming naming = {
-		.layer_count = model->layer_count,
-		.head_count = model->head_count,
-		.head_bytes = model->head_bytes,
-		.replicated = model->replicated,
-		.tp_size = names->tp_size,
-	};
-	int code;
-
-	if (model->replicated > 1)
-		return kvpull_detail_set(detail, KVPULL_EINVAL, "replicated",
-					 "replicated is %u: it is 0 or 1",
-					 model->replicated);
-	code = kvpull_share_naming_texts(&naming, texts, detail);
-	if (!code)
-		code = kvpull_pool_namespace_make(&pool,
-						  &share->namespace_digest);
-	if (!code)
-		share->naming = naming;
-	return code;
-}
+_Static_assert(sizeof(struct kvpull_reader_record) == RECORD_BYTES_FIRST,
+	       "this is the first version");
 
 static int id_take(struct kvpull_reader *share, const char *engine_id,
 		   struct kvpull_error_detail *detail)
@@ -184,7 +144,7 @@ int kvpull_share_open(const struct kvpull_share_setup *setup,
 	share->config.progress = KVPULL_PROGRESS_CALLER;
 	code = id_take(share, setup->engine_id, detail);
 	if (!code)
-		code = names_take(share, setup->names, detail);
+		code = kvpull_share_names_take(share, setup->naming, detail);
 	if (!code)
 		code = parts_open(share, detail);
 	if (code) {
@@ -196,22 +156,6 @@ int kvpull_share_open(const struct kvpull_share_setup *setup,
 		    share->engine_id, (unsigned long long)share->incarnation);
 	*out = share;
 	return 0;
-}
-
-static void memory_free(struct kvpull_reader *share, uint64_t close_by_ns)
-{
-	share->pool = NULL;
-	/* A late write would read what is mapped there next, for readers. */
-	if (kvpull_share_spills_close(&share->spills, close_by_ns) &&
-	    share->chunks.base) {
-		(void)close(share->chunks.fd);
-		share->chunks.base = NULL;
-	}
-	kvpull_arena_fini(&share->pool_arena);
-	kvpull_segment_unmake(&share->directory);
-	kvpull_segment_unmake(&share->guards);
-	kvpull_segment_unmake(&share->chunks);
-	kvpull_file_take_back(&share->lent);
 }
 
 void kvpull_share_close(struct kvpull_reader *share)
@@ -226,335 +170,20 @@ void kvpull_share_close(struct kvpull_reader *share)
 	kvpull_share_sleep_end(share);
 	kvpull_routes_close(&share->routes, close_by_ns);
 	kvpull_share_show_close(share);
-	memory_free(share, close_by_ns);
+	kvpull_share_memory_free(share, close_by_ns);
 	kvpull_arena_fini(&share->arena);
 	(void)munmap(share, sizeof(*share));
 }
-
-/* ---- the owner ---- */
-
-static int base_is_known(const struct kvpull_reader_share *params)
-{
-	return !(params->flags & KVPULL_READER_SHARE_FD) || params->base;
-}
-
-static int share_check(const struct kvpull_reader *share,
-		       const struct kvpull_reader_share *params,
-		       struct kvpull_error_detail *detail)
-{
-	const char *what = NULL;
-
-	if (share->pool)
-		what = "there was a share before: open another handle";
-	else if (!params->chunk_count ||
-		 params->chunk_count > KVPULL_READER_CHUNKS_MAX)
-		what = "chunk_count is 1 .. 1048576";
-	else if (!params->chunk_bytes ||
-		 params->chunk_bytes >
-			 KVPULL_SEGMENT_BYTES_MAX / params->chunk_count)
-		what = "chunk_bytes is 0, or all chunks are too large";
-	else if (params->entry_count > KVPULL_SHARE_ENTRIES_MAX ||
-		 (params->entry_count &&
-		  params->entry_count < KVPULL_POOL_WINDOW))
-		what = "entry_count is 0 or 8 .. 16777216";
-	else if (params->flags && params->flags != KVPULL_MEMORY_HUGE &&
-		 params->flags != KVPULL_READER_SHARE_FD)
-		what = "flags is 0, KVPULL_MEMORY_HUGE or KVPULL_READER_SHARE_FD";
-	else if (params->flags != KVPULL_READER_SHARE_FD &&
-		 (params->fd > 0 || params->fd < -1 || params->fd_offset ||
-		  params->base))
-		what = "without KVPULL_READER_SHARE_FD fd is 0 or -1, fd_offset and base are 0";
-	else if (!params->slot_count != !params->slot_folder ||
-		 params->reserved)
-		what = "slot_count and slot_folder come together, reserved is 0";
-	else if (params->slot_count > KVPULL_READER_CHUNKS_MAX)
-		what = "slot_count is at most 1048576";
-	else if (params->slot_count && !base_is_known(params))
-		what = "slots are written from where the file is mapped: base says where";
-	if (!what)
-		return 0;
-	return kvpull_detail_set(detail, KVPULL_EINVAL, "share", "%s", what);
-}
-
-static struct kvpull_region_view region_of(const struct kvpull_shared *memory)
-{
-	return (struct kvpull_region_view){ .kind = KVPULL_REGION_PROVIDED,
-					    .fd = memory->fd,
-					    .base = memory->base,
-					    .bytes = memory->bytes };
-}
-
-static int failed(struct kvpull_error_detail *detail, int code)
-{
-	return code ? kvpull_detail_set(
-			      detail, code, "share",
-			      "its memory could not be made or served: see the log") :
-		      0;
-}
-
-/* Made, or the engine's own; and as they are served. */
-static int chunks_take(struct kvpull_reader *share,
-		       const struct kvpull_reader_share *params,
-		       struct kvpull_error_detail *detail)
-{
-	struct kvpull_region_view *region =
-		&share->serve->regions[KVPULL_SHARE_REGION_CHUNKS];
-	const uint32_t huge = params->flags & KVPULL_MEMORY_HUGE &&
-			      share->config.huge == KVPULL_AUTO;
-	const uint64_t bytes = params->chunk_count * params->chunk_bytes;
-	const char *why;
-	int code;
-
-	if (!(params->flags & KVPULL_READER_SHARE_FD)) {
-		code = kvpull_segment_make(&share->chunks, "kvpull-chunks",
-					   bytes, KVPULL_SEGMENT_READ_ONLY,
-					   huge ? 2 : 0, &share->log);
-		*region = region_of(&share->chunks);
-		return failed(detail, code);
-	}
-	code = kvpull_file_lend(params->fd, params->fd_offset, bytes,
-				&share->lent, &why);
-	if (code)
-		kvpull_detail_set(detail, code, "fd", "the file %s", why);
-	*region = (struct kvpull_region_view){ .kind = KVPULL_REGION_UNSEALED,
-					       .fd = share->lent.fd,
-					       .base = params->base,
-					       .bytes = bytes,
-					       .fd_offset = params->fd_offset };
-	return code;
-}
-
-/* Made, and served behind the chunks. */
-static int slots_make(struct kvpull_reader *share,
-		      const struct kvpull_reader_share *params,
-		      struct kvpull_error_detail *detail)
-{
-	const struct kvpull_slots_params slots = {
-		.log = &share->log,
-		.folder = params->slot_folder,
-		.slot_bytes = params->chunk_bytes,
-		.slot_count = params->slot_count,
-		.uring = share->config.uring == KVPULL_OFF ?
-				 KVPULL_URING_NO :
-				 KVPULL_URING_ANY_THREAD,
-	};
-	struct kvpull_share_spills *spills = &share->spills;
-	const char *why;
-	int code;
-
-	share->serve->region_count = KVPULL_SHARE_REGION_COUNT;
-	if (!params->slot_count)
-		return 0;
-	spills->chunks = share->serve->regions[KVPULL_SHARE_REGION_CHUNKS].base;
-	spills->chunk_bytes = params->chunk_bytes;
-	spills->slot_first = params->chunk_count;
-	code = kvpull_slots_open(&spills->file, &slots, &why);
-	if (!code && (uintptr_t)spills->chunks % spills->file.align) {
-		why = "base is not aligned to what O_DIRECT asks for there";
-		code = KVPULL_EINVAL;
-	}
-	if (code == KVPULL_EAGAIN)
-		code = KVPULL_ENOMEM; /* nothing is busy: no thread is left */
-	if (code)
-		return kvpull_detail_set(detail, code, "slot_folder", "%s",
-					 why);
-	spills->slot_count = params->slot_count;
-	share->serve->regions[share->serve->region_count++] =
-		(struct kvpull_region_view){ .kind = KVPULL_REGION_SLOTS,
-					     .fd = spills->file.read_fd,
-					     .bytes = spills->file.bytes };
-	return 0;
-}
-
-static int memory_make(struct kvpull_reader *share)
-{
-	int code;
-
-	code = kvpull_segment_make(
-		&share->guards, "kvpull-guards",
-		((size_t)share->terms.chunk_count + share->terms.slot_count) *
-			sizeof(struct kvpull_revocation_entry),
-		KVPULL_SEGMENT_READ_ONLY, 0, &share->log);
-	if (!code)
-		code = kvpull_segment_make(
-			&share->directory, "kvpull-directory",
-			(size_t)share->terms.entry_count *
-				sizeof(struct kvpull_pool_entry),
-			KVPULL_SEGMENT_READ_ONLY, 0, &share->log);
-	return code;
-}
-
-static int pool_open(struct kvpull_reader *share)
-{
-	struct kvpull_serve *serve = share->serve;
-	/* Page-aligned mappings serve the alignments. */
-	struct kvpull_pool_params params = {
-		.share = share->terms,
-		.entries = (struct kvpull_pool_entry *)(void *)
-				   share->directory.base,
-		.guards = (struct kvpull_revocation_entry *)(void *)
-				  share->guards.base,
-	};
-
-	serve->regions[KVPULL_SHARE_REGION_DIRECTORY] =
-		region_of(&share->directory);
-	serve->slot_count = share->terms.chunk_count + share->terms.slot_count;
-	serve->entries = params.guards;
-	serve->entries_fd = share->guards.fd;
-	(void)kvpull_serve_number_fds(serve);
-	kvpull_arena_init(&share->pool_arena, &share->log);
-	share->pool = kvpull_pool_open(&params, &share->pool_arena);
-	share->spills.pool = share->pool;
-	if (share->terms.slot_count &&
-	    kvpull_share_spills_open(&share->spills, &share->pool_arena))
-		share->pool = NULL;
-	kvpull_arena_seal(&share->pool_arena);
-	return share->pool ? 0 : KVPULL_ENOMEM;
-}
-
-int kvpull_share_begin(struct kvpull_reader *share,
-		       const struct kvpull_reader_share *params,
-		       struct kvpull_memory *memory,
-		       struct kvpull_error_detail *detail)
-{
-	struct kvpull_memory own = { .struct_size = sizeof(own) };
-	const struct kvpull_region_view *chunks;
-	int code = share_check(share, params, detail);
-
-	if (code)
-		return code;
-	share->chunk_bytes = params->chunk_bytes;
-	share->terms = (struct kvpull_pool_share){
-		.incarnation = share->incarnation,
-		.chunk_count = params->chunk_count,
-		.slot_count = params->slot_count,
-		.entry_count = params->entry_count,
-	};
-	if (!params->entry_count)
-		share->terms.entry_count =
-			(params->chunk_count + params->slot_count) *
-				ENTRIES_A_CHUNK +
-			KVPULL_POOL_WINDOW;
-	randombytes_buf(share->terms.secret, sizeof(share->terms.secret));
-	code = chunks_take(share, params, detail);
-	if (code)
-		return code;
-	code = slots_make(share, params, detail);
-	if (code) {
-		memory_free(share, kvpull_clock_close_by());
-		return code;
-	}
-	code = memory_make(share);
-	if (!code)
-		code = pool_open(share);
-	if (!code && kvpull_share_sleep_watch(share))
-		code = KVPULL_EDEVICE;
-	if (!code)
-		code = kvpull_routes_serve(&share->routes, share->serve);
-	if (code) {
-		memory_free(share, kvpull_clock_close_by());
-		return failed(detail, code);
-	}
-	kvpull_share_show_pool(share);
-	chunks = &share->serve->regions[KVPULL_SHARE_REGION_CHUNKS];
-	own.base = chunks->base;
-	own.bytes = chunks->bytes;
-	own.huge_bytes = share->chunks.huge_bytes;
-	own.took_ns = share->chunks.took_ns;
-	own.fd = share->lent.is_lent ? -1 : share->chunks.fd;
-	return kvpull_params_give(memory, &own, sizeof(own));
-}
-
-int kvpull_share_end(struct kvpull_reader *share)
-{
-	if (!share->pool || share->is_ended)
-		return KVPULL_EINVAL;
-	share->is_ended = 1;
-	kvpull_pool_close(share->pool);
-	kvpull_share_show_pool(share);
-	kvpull_share_spills_cancel(&share->spills);
-	/* Connected readers would find nothing any more, and not know why. */
-	kvpull_share_callers_drop(share);
-	kvpull_share_wake(share);
-	return 0;
-}
-
-struct kvpull_pool *kvpull_share_pool(struct kvpull_reader *share)
-{
-	return share->is_ended ? NULL : share->pool;
-}
-
-struct kvpull_pool *kvpull_share_pool_of(struct kvpull_reader *share,
-					 uint32_t chunk)
-{
-	return chunk < share->terms.chunk_count ? kvpull_share_pool(share) :
-						  NULL;
-}
-
-void kvpull_share_address(const struct kvpull_reader *share,
-			  char text[KVPULL_TICKET_ADDRESS_BYTES_MAX])
-{
-	text[0] = '\0';
-	if (share->pool && !share->is_ended)
-		kvpull_routes_print(&share->routes, text,
-				    KVPULL_TICKET_ADDRESS_BYTES_MAX);
-}
-
-int kvpull_share_bump(struct kvpull_reader *share, const uint32_t *chunks,
-		      uint32_t count, uint64_t *generations)
-{
-	struct kvpull_pool *pool = kvpull_share_pool(share);
-	uint32_t at;
-	int code;
-
-	for (at = 0; at < count; at++)
-		if (chunks[at] >= share->terms.chunk_count)
-			return KVPULL_EINVAL;
-	code = pool ? kvpull_pool_bump(pool, chunks, count, generations) :
-		      KVPULL_EINVAL;
-	share->counts.bumps += code ? 0 : count;
-	return code;
-}
-
-int kvpull_share_put(struct kvpull_reader *share,
-		     const struct kvpull_pool_put *put)
-{
-	struct kvpull_pool *pool = kvpull_share_pool_of(share, put->place);
-	const int code = pool ? kvpull_pool_put(pool, put) : KVPULL_EINVAL;
-
-	share->counts.puts += !code;
-	share->counts.puts_stale += code == KVPULL_ESTALE;
-	share->counts.puts_full += code == KVPULL_EFULL;
-	return code;
-}
-
-int kvpull_share_bump_all(struct kvpull_reader *share,
-			  const struct kvpull_share_names *names,
-			  struct kvpull_error_detail *detail)
-{
-	struct kvpull_pool *pool = kvpull_share_pool(share);
-	const int code = names ? names_take(share, names, detail) : 0;
-
-	if (code)
-		return code;
-	if (pool) {
-		kvpull_pool_bump_all(pool);
-		share->counts.bumps += share->terms.chunk_count;
-	}
-	if (names)
-		kvpull_share_reader_set_namespace(share->reader,
-						  &share->namespace_digest);
-	return 0;
-}
-
-/* ---- both ---- */
 
 int kvpull_share_local_add(struct kvpull_reader *share, void *base,
 			   uint64_t block_bytes, uint32_t block_count,
 			   uint32_t *local)
 {
-	int code = kvpull_share_reader_local_add(
-		share->reader, base, block_bytes, block_count, local);
+	int code = share && local ?
+			   kvpull_share_reader_local_add(share->reader, base,
+							 block_bytes,
+							 block_count, local) :
+			   KVPULL_EINVAL;
 
 	if (code)
 		return code;
@@ -611,14 +240,18 @@ int kvpull_share_poll(struct kvpull_reader *share,
 		      struct kvpull_reader_record *records, uint32_t capacity,
 		      size_t record_bytes)
 {
-	const uint64_t now_ns = kvpull_clock_ns();
 	struct kvpull_event events[EVENTS_MAX];
 	const struct kvpull_route *route;
 	uint32_t left = EVENTS_MAX;
+	uint64_t now_ns;
 	uint32_t worked;
 	uint32_t count;
 	uint32_t turn;
 
+	if (!share || (!records && capacity) ||
+	    kvpull_element_check(record_bytes, RECORD_BYTES_FIRST))
+		return KVPULL_EINVAL;
+	now_ns = kvpull_clock_ns();
 	kvpull_share_show_run(share, now_ns);
 	for (turn = 0; turn < share->routes.count; turn++) {
 		const int came = kvpull_routes_poll(

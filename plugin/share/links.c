@@ -13,6 +13,10 @@
 #include "base/params.h"
 #include "plugin/share/share_state.h"
 
+#define PEER_BYTES_FIRST 240u
+
+_Static_assert(sizeof(struct kvpull_reader_peer) == PEER_BYTES_FIRST,
+	       "this is the first version");
 _Static_assert(!offsetof(struct kvpull_share_link, peer),
 	       "begins with its peer");
 
@@ -21,7 +25,7 @@ static struct kvpull_share_link *link_at(const struct kvpull_reader *share,
 {
 	struct kvpull_share_link *link;
 
-	if (peer >= share->links_max)
+	if (!share || peer >= share->links_max)
 		return NULL;
 	link = &share->links[peer];
 	return link->peer.is_removed || link->peer.state == KVPULL_PEER_FREE ?
@@ -56,6 +60,8 @@ int kvpull_share_peer_add(struct kvpull_reader *share, const char *address,
 	uint32_t at = 0;
 	int code;
 
+	if (!share || !address || !peer)
+		return KVPULL_EINVAL;
 	/* The address is a foreign text, and goes into lines of the log. */
 	if (!kvpull_ticket_address_is_good(address)) {
 		kvpull_warn(
@@ -109,6 +115,9 @@ int kvpull_share_peers(struct kvpull_reader *share,
 	uint32_t count = 0;
 	uint32_t at;
 
+	if (!share || (!peers && capacity) ||
+	    kvpull_element_check(peer_bytes, PEER_BYTES_FIRST))
+		return KVPULL_EINVAL;
 	for (at = 0; at < share->links_max; at++) {
 		struct kvpull_share_link *link = link_at(share, at);
 

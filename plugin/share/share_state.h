@@ -2,7 +2,8 @@
 /*
  * The handle's state; seen in this room alone.
  *
- * handle.c   open, the owner's memory, poll
+ * handle.c   open, close, poll
+ * owner.c    the owner's names, memory and guards
  * callers.c  readers of our share, and their handshake
  * links.c    peers whose share we read: our hello, their welcome
  * asks.c     probes, reads and spills of an engine, and their ends
@@ -18,6 +19,8 @@
 #include "base/clock.h"
 #include "base/wakeup.h"
 #include "plugin/bytes/share.h"
+#include "plugin/counters/counters.h"
+#include "plugin/pool/pool.h"
 #include "plugin/route/route.h"
 #include "plugin/session/callers.h"
 #include "plugin/session/peers.h"
@@ -95,6 +98,19 @@ struct kvpull_reader {
 	/* An engine that sleeps. */
 	struct kvpull_wakeup wakeup;
 };
+
+/* owner.c: of the caller's struct; nothing is changed where it is refused. */
+int KVPULL_MUST_CHECK
+kvpull_share_names_take(struct kvpull_reader *share,
+			const struct kvpull_reader_naming *theirs,
+			struct kvpull_error_detail *detail);
+void kvpull_share_memory_free(struct kvpull_reader *share,
+			      uint64_t close_by_ns);
+/* NULL: no handle, or nothing is shared. */
+struct kvpull_pool *kvpull_share_pool(const struct kvpull_reader *share);
+/* NULL: or it is no chunk: slots are the library's own. */
+struct kvpull_pool *kvpull_share_pool_of(const struct kvpull_reader *share,
+					 uint32_t chunk);
 
 /* callers.c */
 extern const struct kvpull_callers_owner kvpull_share_callers_owner;

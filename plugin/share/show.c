@@ -24,10 +24,23 @@ static uint64_t count_of(const _Atomic uint64_t *counter)
 	return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-void kvpull_share_counts_get(const struct kvpull_reader *share,
-			     union kvpull_reader_counts *counts)
+static void counts_get(const struct kvpull_reader *share,
+		       union kvpull_reader_counts *counts)
 {
 	KVPULL_READER_COUNTERS(COPY)
+}
+
+int kvpull_share_counters(struct kvpull_reader *share,
+			  struct kvpull_counter *counters, uint32_t capacity,
+			  size_t counter_bytes)
+{
+	union kvpull_reader_counts counts;
+
+	if (share)
+		counts_get(share, &counts);
+	return kvpull_counters_list(&kvpull_reader_counters,
+				    share ? counts.values : NULL, counters,
+				    capacity, counter_bytes);
 }
 
 static int is_shown(const struct kvpull_reader *share)
@@ -75,7 +88,7 @@ void kvpull_share_show_counts(struct kvpull_reader *share)
 	if (!is_shown(share))
 		return;
 	rows = share->status.engine.thread->counters;
-	kvpull_share_counts_get(share, &counts);
+	counts_get(share, &counts);
 	for (at = 0; at < KVPULL_READER_COUNTER_COUNT; at++)
 		kvpull_status_set(&rows[at], counts.values[at]);
 }

@@ -56,6 +56,8 @@ static int sleep_begin(struct kvpull_reader *share)
 
 int kvpull_share_event_fd(struct kvpull_reader *share)
 {
+	if (!share)
+		return KVPULL_EINVAL;
 	if (share->wakeup.fd >= 0)
 		return share->wakeup.fd;
 	if (sleep_begin(share)) {
