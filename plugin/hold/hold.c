@@ -348,14 +348,14 @@ static void tables_take(struct kvpull_holds *holds,
 {
 	const uint32_t slot_count = params->hold_count_max;
 
-	holds->holds = (struct hold *)kvpull_arena_take_table(
-		arena, slot_count, sizeof(*holds->holds));
-	holds->live = (uint64_t *)kvpull_arena_take_table(
-		arena, slot_count / 64 + 1, sizeof(*holds->live));
-	holds->ended = (uint32_t *)kvpull_arena_take_table(
-		arena, slot_count, sizeof(*holds->ended));
-	holds->given_due = (uint64_t *)kvpull_arena_take_table(
-		arena, slot_count / 64 + 1, sizeof(*holds->given_due));
+	holds->holds = kvpull_arena_take_table(arena, slot_count,
+					       sizeof(*holds->holds));
+	holds->live = kvpull_arena_take_table(arena, slot_count / 64 + 1,
+					      sizeof(*holds->live));
+	holds->ended = kvpull_arena_take_table(arena, slot_count,
+					       sizeof(*holds->ended));
+	holds->given_due = kvpull_arena_take_table(arena, slot_count / 64 + 1,
+						   sizeof(*holds->given_due));
 	kvpull_map_init(&holds->keys, slot_count, arena);
 	kvpull_leases_init(&holds->leases, slot_count, arena);
 	kvpull_instances_init(&holds->instances, params->instance_count_max,
@@ -365,8 +365,8 @@ static void tables_take(struct kvpull_holds *holds,
 struct kvpull_holds *kvpull_holds_open(const struct kvpull_hold_params *params,
 				       struct kvpull_arena *arena)
 {
-	struct kvpull_holds *holds = (struct kvpull_holds *)kvpull_arena_take(
-		arena, 1, sizeof(*holds));
+	struct kvpull_holds *holds =
+		kvpull_arena_take(arena, 1, sizeof(*holds));
 	uint32_t slot;
 
 	if (!holds)

@@ -93,10 +93,10 @@ void kvpull_leases_init(struct kvpull_leases *leases, uint32_t slot_count,
 	leases->log = arena->log;
 	leases->slot_count = slot_count;
 	leases->count = 0;
-	leases->entries = (struct kvpull_lease *)kvpull_arena_take_table(
-		arena, slot_count, sizeof(*leases->entries));
-	leases->positions = (uint32_t *)kvpull_arena_take(
-		arena, slot_count, sizeof(*leases->positions));
+	leases->entries = kvpull_arena_take_table(arena, slot_count,
+						  sizeof(*leases->entries));
+	leases->positions = kvpull_arena_take(arena, slot_count,
+					      sizeof(*leases->positions));
 }
 
 void kvpull_leases_arm(struct kvpull_leases *leases, uint32_t slot,

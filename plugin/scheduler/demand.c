@@ -33,9 +33,7 @@
 #include <string.h>
 
 #include "plugin/scheduler/demand.h"
-#include "plugin/scheduler/kept.h"
 #include "plugin/scheduler/offer.h"
-#include "plugin/scheduler/prompt.h"
 
 #define TICKET_SPENT 1u
 #define TICKET_RELEASED 2u
@@ -55,16 +53,16 @@
 void kvpull_demand_init(struct kvpull_demand *demand, uint32_t count_max,
 			struct kvpull_arena *arena)
 {
-	demand->tickets = (struct kvpull_demand_ticket *)kvpull_arena_take(
-		arena, count_max, sizeof(*demand->tickets));
+	demand->tickets =
+		kvpull_arena_take(arena, count_max, sizeof(*demand->tickets));
 	kvpull_index_pool_init(&demand->pool, count_max, arena);
 	kvpull_index_list_init(&demand->releasing, count_max, arena);
 	kvpull_index_list_init(&demand->remembered, count_max, arena);
 	kvpull_map_init(&demand->by_identity, count_max, arena);
-	demand->remote_ids = (uint32_t *)kvpull_arena_take(
-		arena, KVPULL_TICKET_BLOCKS_MAX, sizeof(uint32_t));
-	demand->local_ids = (uint32_t *)kvpull_arena_take(
-		arena, KVPULL_TICKET_BLOCKS_MAX, sizeof(uint32_t));
+	demand->remote_ids = kvpull_arena_take(arena, KVPULL_TICKET_BLOCKS_MAX,
+					       sizeof(uint32_t));
+	demand->local_ids = kvpull_arena_take(arena, KVPULL_TICKET_BLOCKS_MAX,
+					      sizeof(uint32_t));
 	demand->count_max = count_max;
 	demand->serial_next = 1;
 }
@@ -328,8 +326,9 @@ int kvpull_demand_join(struct kvpull_demand *demand, struct kvpull_user *user,
 		if (code)
 			return code;
 	} else if (!(demand->tickets[index].flags & TICKET_RELEASED) &&
-		   !kvpull_kept_is(demand->texts, demand->tickets[index].kept,
-				   demand->scratch, demand->scratch_bytes)) {
+		   !kvpull_texts_are(demand->texts, demand->tickets[index].kept,
+				     demand->scratch_bytes,
+				     demand->scratch->body_bytes)) {
 		demand->counts->bad_tickets++;
 		return KVPULL_ENOTICKET;
 	}

@@ -13,9 +13,8 @@
 
 #include "base/map.h"
 #include "plugin/counters/counters.h"
+#include "plugin/scheduler/kept.h"
 #include "plugin/scheduler/outbox.h"
-#include "plugin/scheduler/payload.h"
-#include "plugin/scheduler/text.h"
 
 /* Tickets not of our key that are given back in a second: anybody makes them. */
 #define KVPULL_STRANGERS_MAX 64u

@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part of a ticket that a consumer keeps. */
+/* What a consumer keeps of a ticket: its body, later its payload. */
 #include "plugin/scheduler/kept.h"
-
-int kvpull_kept_is(const struct kvpull_texts *texts, uint32_t index,
-		   const struct kvpull_ticket *ticket, const uint8_t *body)
-{
-	return kvpull_texts_are(texts, index, body, ticket->body_bytes);
-}
 
 int kvpull_kept_get(const struct kvpull_texts *texts, uint32_t index,
 		    uint8_t *body, struct kvpull_ticket *ticket)
@@ -44,4 +38,39 @@ uint32_t kvpull_kept_wanted(const struct kvpull_allocation *allocation)
 	for (group = 0; group < allocation->group_count; group++)
 		blocks += allocation->groups[group].block_count;
 	return blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX;
+}
+
+void kvpull_payload_keep(struct kvpull_payload *payload,
+			 struct kvpull_texts *texts, uint32_t kept,
+			 struct kvpull_ticket *ticket, uint8_t *body)
+{
+	if (kvpull_ticket_read(kvpull_texts_view(texts, kept, body),
+			       kvpull_texts_size(texts, kept), ticket))
+		return;
+	payload->text =
+		kvpull_texts_put(texts, ticket->payload, ticket->payload_bytes);
+	payload->byte_count = ticket->payload_bytes;
+}
+
+int kvpull_payload_get(const struct kvpull_payload *payload,
+		       const struct kvpull_texts *texts, void *bytes,
+		       size_t capacity, size_t *byte_count)
+{
+	*byte_count = payload->byte_count;
+	if (payload->byte_count > capacity)
+		return KVPULL_ETOOSMALL;
+	if (!payload->byte_count)
+		return 0;
+	if (payload->text == KVPULL_NONE)
+		return KVPULL_EFULL;
+	kvpull_texts_get(texts, payload->text, bytes);
+	return 0;
+}
+
+void kvpull_payload_drop(struct kvpull_payload *payload,
+			 struct kvpull_texts *texts)
+{
+	if (payload->byte_count && payload->text != KVPULL_NONE)
+		kvpull_texts_release(texts, payload->text);
+	payload->byte_count = 0;
 }

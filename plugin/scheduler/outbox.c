@@ -61,13 +61,12 @@ void kvpull_outbox_init(struct kvpull_outbox *outbox,
 		/* The first step tells workers of a half before that it ended. */
 		.acks_changed = 1,
 	};
-	outbox->ring = (uint8_t *)kvpull_arena_take(arena, 1, outbox->capacity);
-	outbox->scratch = (uint8_t *)kvpull_arena_take(
-		arena, 1, KVPULL_COMMAND_BYTES_MAX);
+	outbox->ring = kvpull_arena_take(arena, 1, outbox->capacity);
+	outbox->scratch = kvpull_arena_take(arena, 1, KVPULL_COMMAND_BYTES_MAX);
 	if (outbox->rank_count == 1) {
 		outbox->message_bytes = outbox->capacity + HEADER_BYTES_MAX;
-		outbox->message = (uint8_t *)kvpull_arena_take(
-			arena, 1, outbox->message_bytes);
+		outbox->message =
+			kvpull_arena_take(arena, 1, outbox->message_bytes);
 	}
 	for (rank = 0; rank < outbox->rank_count; rank++)
 		outbox->ranks[rank].base = 1;
@@ -156,11 +155,6 @@ int kvpull_outbox_has_room(const struct kvpull_outbox *outbox)
 int kvpull_outbox_has_unsent(const struct kvpull_outbox *outbox)
 {
 	return outbox->send_sequence != outbox->next_sequence;
-}
-
-int kvpull_outbox_owes_acks(const struct kvpull_outbox *outbox)
-{
-	return outbox->acks_wanted != 0;
 }
 
 static void rewind_to(struct kvpull_outbox *outbox, uint64_t sequence)

@@ -70,9 +70,6 @@ int kvpull_outbox_has_room(const struct kvpull_outbox *outbox);
 /* Commands wait to be sent, or sent again. */
 int kvpull_outbox_has_unsent(const struct kvpull_outbox *outbox);
 
-/* A worker may say no more before a message acknowledges what it said. */
-int kvpull_outbox_owes_acks(const struct kvpull_outbox *outbox);
-
 /* Everything not sent yet; as kvpull_scheduler_step_build(). */
 int KVPULL_MUST_CHECK kvpull_outbox_build(struct kvpull_outbox *outbox,
 					  void *bytes, size_t capacity,

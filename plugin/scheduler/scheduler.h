@@ -8,7 +8,8 @@
  * (workers: ranks, steps, results), slot.c (P's holds: who reported), family.c
  * (parent -> ticket), text.c (ticket texts), outbox.c (the log of commands,
  * resends, acks), demand.c (D's tickets: users, states, who loads), offer.c
- * (the tokens that one offers), payload.c (what P's engine tells D's),
+ * (the tokens that one offers), kept.c (what D keeps of one, and what P's engine
+ * tells D's), scheduler_blocks.c (what an engine may name as blocks),
  * scheduler_change.c (weights and adapters that change).
  */
 #ifndef KVPULL_PLUGIN_SCHEDULER_H

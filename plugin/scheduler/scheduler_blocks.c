@@ -4,10 +4,13 @@
 
 #include "plugin/scheduler/scheduler_state.h"
 
-int kvpull_scheduler_are_own_ids(const struct kvpull_scheduler *scheduler,
-				 const struct kvpull_scheduler_request *request,
-				 const struct kvpull_blocks *groups,
-				 uint32_t group_count)
+/*
+ * The ids are below the block count of every rank's caches. Ranks that said none,
+ * and lists that are too long to be read, are judged by later checks.
+ */
+static int are_own_ids(const struct kvpull_scheduler *scheduler,
+		       const struct kvpull_scheduler_request *request,
+		       const struct kvpull_blocks *groups, uint32_t group_count)
 {
 	uint32_t group;
 	uint32_t rank;
@@ -50,9 +53,13 @@ static int is_state_of(const struct kvpull_blocks *blocks, uint64_t tokens,
 	       blocks->first_index == (end - 1) / tokens;
 }
 
-int kvpull_scheduler_are_computed(const struct kvpull_scheduler *scheduler,
-				  const struct kvpull_scheduler_request *request,
-				  const struct kvpull_finish *finish)
+/*
+ * The blocks of each group reach to the last prompt token that was computed. Full
+ * attention has those of all tokens before it, too.
+ */
+static int are_computed(const struct kvpull_scheduler *scheduler,
+			const struct kvpull_scheduler_request *request,
+			const struct kvpull_finish *finish)
 {
 	const uint64_t end = finish->computed_tokens < request->prompt_tokens ?
 				     finish->computed_tokens :
@@ -97,10 +104,13 @@ static int are_all(const struct kvpull_blocks *blocks, uint64_t tokens,
 	       (first + blocks->block_count) * tokens >= end;
 }
 
-int kvpull_scheduler_are_of_tokens(
-	const struct kvpull_scheduler *scheduler,
-	const struct kvpull_scheduler_request *request,
-	const struct kvpull_allocation *allocation)
+/*
+ * Blocks of the tokens that matched_tokens() offered, and no others: what is
+ * before them is local already, and behind them the engine computes.
+ */
+static int are_of_tokens(const struct kvpull_scheduler *scheduler,
+			 const struct kvpull_scheduler_request *request,
+			 const struct kvpull_allocation *allocation)
 {
 	const uint64_t begin = request->user.local_tokens;
 	const uint64_t end = begin + allocation->external_tokens;
@@ -137,10 +147,10 @@ int kvpull_scheduler_are_of_tokens(
 	return 0;
 }
 
-int kvpull_scheduler_are_of_groups(
-	const struct kvpull_scheduler *scheduler,
-	const struct kvpull_scheduler_request *request,
-	const struct kvpull_allocation *allocation)
+/* As many groups as the engine has. */
+static int are_of_groups(const struct kvpull_scheduler *scheduler,
+			 const struct kvpull_scheduler_request *request,
+			 const struct kvpull_allocation *allocation)
 {
 	if (allocation->group_count == scheduler->group_count)
 		return 1;
@@ -150,6 +160,25 @@ int kvpull_scheduler_are_of_groups(
 		    kvpull_log_label(request->label), request->key,
 		    allocation->group_count, scheduler->group_count);
 	return 0;
+}
+
+int kvpull_scheduler_may_pull(const struct kvpull_scheduler *scheduler,
+			      const struct kvpull_scheduler_request *request,
+			      const struct kvpull_allocation *allocation)
+{
+	return are_of_groups(scheduler, request, allocation) &&
+	       are_of_tokens(scheduler, request, allocation) &&
+	       are_own_ids(scheduler, request, allocation->groups,
+			   allocation->group_count);
+}
+
+int kvpull_scheduler_may_hold(const struct kvpull_scheduler *scheduler,
+			      const struct kvpull_scheduler_request *request,
+			      const struct kvpull_finish *finish)
+{
+	return are_computed(scheduler, request, finish) &&
+	       are_own_ids(scheduler, request, finish->groups,
+			   finish->group_count);
 }
 
 int kvpull_scheduler_has_blocks(const struct kvpull_allocation *allocation)

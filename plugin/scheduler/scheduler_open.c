@@ -62,18 +62,17 @@ static void init_requests(struct kvpull_scheduler *scheduler)
 	const uint32_t count_max = scheduler->config.requests_max;
 	struct kvpull_arena *arena = &scheduler->arena;
 
-	scheduler->requests =
-		(struct kvpull_scheduler_request *)kvpull_arena_take(
-			arena, count_max, sizeof(*scheduler->requests));
+	scheduler->requests = kvpull_arena_take(arena, count_max,
+						sizeof(*scheduler->requests));
 	kvpull_index_pool_init(&scheduler->request_pool, count_max, arena);
 	kvpull_index_list_init(&scheduler->owing, count_max, arena);
 	kvpull_map_init(&scheduler->by_key, count_max, arena);
-	scheduler->ticket = (struct kvpull_ticket *)kvpull_arena_take(
-		arena, 1, sizeof(*scheduler->ticket));
-	scheduler->block_ids = (uint32_t *)kvpull_arena_take(
+	scheduler->ticket =
+		kvpull_arena_take(arena, 1, sizeof(*scheduler->ticket));
+	scheduler->block_ids = kvpull_arena_take(
 		arena, KVPULL_TICKET_BLOCKS_MAX, sizeof(uint32_t));
 	scheduler->ticket_bytes =
-		(uint8_t *)kvpull_arena_take(arena, 1, KVPULL_TICKET_BYTES_MAX);
+		kvpull_arena_take(arena, 1, KVPULL_TICKET_BYTES_MAX);
 }
 
 static void init_compat(struct kvpull_scheduler *scheduler,
@@ -113,8 +112,7 @@ int kvpull_scheduler_create(const struct kvpull_scheduler_setup *setup,
 	kvpull_check(setup->log, setup->incarnation != 0);
 	kvpull_kept_begin(&log, &kept);
 	kvpull_arena_init(&arena, &log);
-	made = (struct kvpull_scheduler *)kvpull_arena_take(&arena, 1,
-							    sizeof(*made));
+	made = kvpull_arena_take(&arena, 1, sizeof(*made));
 	if (!made)
 		return kvpull_kept_end(&log, &kept, KVPULL_ENOMEM,
 				       setup->detail);

@@ -372,7 +372,7 @@ int kvpull_scheduler_has_pending(struct kvpull_scheduler *scheduler,
 	if (kvpull_slots_are_old(&scheduler->slots, silence_ns, now_ns))
 		return KVPULL_ERANK;
 	if (kvpull_outbox_has_unsent(&scheduler->outbox) ||
-	    kvpull_outbox_owes_acks(&scheduler->outbox) ||
+	    scheduler->outbox.acks_wanted ||
 	    (owes(scheduler) && kvpull_outbox_has_room(&scheduler->outbox)))
 		bits |= (int)KVPULL_PENDING_STEP;
 	if (scheduler->slots.live.count)

@@ -253,15 +253,12 @@ static void refusal_log(const struct kvpull_scheduler *scheduler,
 {
 	const struct kvpull_config *config = &scheduler->config;
 	char why[96] = "its ticket lacks the blocks asked for";
-	uint64_t blocks = 0;
-	uint32_t group;
+	const uint32_t blocks = kvpull_kept_wanted(allocation);
 
-	for (group = 0; group < allocation->group_count; group++)
-		blocks += allocation->groups[group].block_count;
 	if (code == KVPULL_EFULL && blocks > config->pull_blocks_max)
 		(void)snprintf(why, sizeof(why),
-			       "%" PRIu64 " blocks, pull_blocks_max is %u",
-			       blocks, config->pull_blocks_max);
+			       "%u blocks, pull_blocks_max is %u", blocks,
+			       config->pull_blocks_max);
 	else if (code == KVPULL_EFULL)
 		(void)snprintf(why, sizeof(why), "step_log_mib %u is reached",
 			       config->step_log_mib);
@@ -314,11 +311,7 @@ int kvpull_scheduler_allocated(struct kvpull_scheduler *scheduler,
 	}
 	/* A second call is a no-op, whatever it names. */
 	if (request->user.state == KVPULL_USER_CHOSEN &&
-	    (!kvpull_scheduler_are_of_groups(scheduler, request, allocation) ||
-	     !kvpull_scheduler_are_of_tokens(scheduler, request, allocation) ||
-	     !kvpull_scheduler_are_own_ids(scheduler, request,
-					   allocation->groups,
-					   allocation->group_count)))
+	    !kvpull_scheduler_may_pull(scheduler, request, allocation))
 		return KVPULL_EINVAL;
 	code = kvpull_demand_pull(&scheduler->demand, &request->user,
 				  allocation);
@@ -345,19 +338,6 @@ static void finish_consumer(struct kvpull_scheduler *scheduler,
 	}
 	request->finished = 1;
 	owe(scheduler, request, KVPULL_OWED_ABORT);
-}
-
-/* Into the caller's buffer, all or nothing. */
-static int give_text(struct kvpull_scheduler *scheduler, uint32_t text,
-		     struct kvpull_finish *finish)
-{
-	const size_t bytes = kvpull_texts_size(&scheduler->texts, text);
-
-	finish->ticket_bytes = bytes;
-	if (bytes > finish->ticket_capacity)
-		return KVPULL_ETOOSMALL;
-	kvpull_texts_get(&scheduler->texts, text, finish->ticket);
-	return 0;
 }
 
 static int fill_groups(const struct kvpull_scheduler *scheduler,
@@ -392,12 +372,7 @@ static int fill_groups(const struct kvpull_scheduler *scheduler,
 		blocks += from->block_count;
 	}
 	ticket->group_count = finish->group_count;
-	return blocks &&
-			       kvpull_scheduler_are_computed(scheduler, request,
-							     finish) &&
-			       kvpull_scheduler_are_own_ids(
-				       scheduler, request, finish->groups,
-				       finish->group_count) ?
+	return blocks && kvpull_scheduler_may_hold(scheduler, request, finish) ?
 		       0 :
 		       KVPULL_EINVAL;
 }
@@ -485,11 +460,9 @@ static int commit_hold(struct kvpull_scheduler *scheduler,
 		.key = take->key,
 		.generation = take->generation,
 		.flags = scheduler->ticket->flags,
+		.blocks = scheduler->ticket->ids.count,
 	};
-	uint32_t group;
 
-	for (group = 0; group < finish->group_count; group++)
-		command.blocks += finish->groups[group].block_count;
 	kvpull_step_label(command.label, take->label);
 	take->text = kvpull_texts_put(&scheduler->texts, finish->ticket,
 				      finish->ticket_bytes);
@@ -598,7 +571,9 @@ static int finish_producer(struct kvpull_scheduler *scheduler,
 		text = kvpull_families_find(&scheduler->families, parent_key,
 					    request->digest);
 	if (text != KVPULL_NONE) {
-		if (give_text(scheduler, text, finish) != 0)
+		if (kvpull_texts_give(&scheduler->texts, text, finish->ticket,
+				      finish->ticket_capacity,
+				      &finish->ticket_bytes))
 			return KVPULL_ETOOSMALL;
 		scheduler->counts.family_members++;
 		return KVPULL_FINISH_FREE;
@@ -674,16 +649,12 @@ int kvpull_scheduler_ticket_get(struct kvpull_scheduler *scheduler,
 				size_t *ticket_bytes)
 {
 	const uint32_t slot = kvpull_slots_find(&scheduler->slots, key);
-	uint32_t text;
 
-	if (slot == KVPULL_NONE)
-		return KVPULL_ENOKEY;
-	text = scheduler->slots.slots[slot].text;
-	*ticket_bytes = kvpull_texts_size(&scheduler->texts, text);
-	if (*ticket_bytes > capacity)
-		return KVPULL_ETOOSMALL;
-	kvpull_texts_get(&scheduler->texts, text, ticket);
-	return 0;
+	return slot == KVPULL_NONE ?
+		       KVPULL_ENOKEY :
+		       kvpull_texts_give(&scheduler->texts,
+					 scheduler->slots.slots[slot].text,
+					 ticket, capacity, ticket_bytes);
 }
 
 int kvpull_scheduler_payload_get(struct kvpull_scheduler *scheduler,

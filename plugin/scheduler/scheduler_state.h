@@ -100,37 +100,13 @@ kvpull_scheduler_find(struct kvpull_scheduler *scheduler, uint64_t key);
 void kvpull_scheduler_pull_ended(struct kvpull_scheduler *scheduler,
 				 struct kvpull_scheduler_request *request);
 
-/*
- * The ids are below the block count of every rank's caches. Ranks that said none,
- * and lists that are too long to be read, are judged by later checks.
- */
-int kvpull_scheduler_are_own_ids(const struct kvpull_scheduler *scheduler,
-				 const struct kvpull_scheduler_request *request,
-				 const struct kvpull_blocks *groups,
-				 uint32_t group_count);
-
-/*
- * Blocks of the tokens that matched_tokens() offered, and no others: what is
- * before them is local already, and behind them the engine computes.
- */
-int kvpull_scheduler_are_of_tokens(
-	const struct kvpull_scheduler *scheduler,
-	const struct kvpull_scheduler_request *request,
-	const struct kvpull_allocation *allocation);
-
-/*
- * The blocks of each group reach to the last prompt token that was computed. Full
- * attention has those of all tokens before it, too.
- */
-int kvpull_scheduler_are_computed(const struct kvpull_scheduler *scheduler,
-				  const struct kvpull_scheduler_request *request,
-				  const struct kvpull_finish *finish);
-
-/* As many groups as the engine has. */
-int kvpull_scheduler_are_of_groups(
-	const struct kvpull_scheduler *scheduler,
-	const struct kvpull_scheduler_request *request,
-	const struct kvpull_allocation *allocation);
+/* The blocks that an allocation, or a finish, names are those that it may name. */
+int kvpull_scheduler_may_pull(const struct kvpull_scheduler *scheduler,
+			      const struct kvpull_scheduler_request *request,
+			      const struct kvpull_allocation *allocation);
+int kvpull_scheduler_may_hold(const struct kvpull_scheduler *scheduler,
+			      const struct kvpull_scheduler_request *request,
+			      const struct kvpull_finish *finish);
 
 /* Are the groups that the allocation needs there? */
 int kvpull_scheduler_has_blocks(const struct kvpull_allocation *allocation);

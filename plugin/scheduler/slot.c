@@ -20,8 +20,8 @@
 void kvpull_slots_init(struct kvpull_slots *slots, uint32_t count_max,
 		       struct kvpull_arena *arena)
 {
-	slots->slots = (struct kvpull_slot *)kvpull_arena_take(
-		arena, count_max, sizeof(*slots->slots));
+	slots->slots =
+		kvpull_arena_take(arena, count_max, sizeof(*slots->slots));
 	kvpull_index_pool_init(&slots->pool, count_max, arena);
 	kvpull_index_list_init(&slots->live, count_max, arena);
 	kvpull_index_list_init(&slots->ending, count_max, arena);

@@ -12,10 +12,10 @@ void kvpull_texts_init(struct kvpull_texts *texts, uint32_t chunk_count,
 		       struct kvpull_arena *arena)
 {
 	kvpull_index_pool_init(&texts->pool, chunk_count, arena);
-	texts->chunks = (struct kvpull_text_chunk *)kvpull_arena_take(
-		arena, chunk_count, sizeof(*texts->chunks));
-	texts->bytes = (uint8_t *)kvpull_arena_take(arena, chunk_count,
-						    KVPULL_TEXT_CHUNK_BYTES);
+	texts->chunks =
+		kvpull_arena_take(arena, chunk_count, sizeof(*texts->chunks));
+	texts->bytes =
+		kvpull_arena_take(arena, chunk_count, KVPULL_TEXT_CHUNK_BYTES);
 }
 
 static size_t piece_bytes(size_t left)
@@ -87,6 +87,16 @@ const uint8_t *kvpull_texts_view(const struct kvpull_texts *texts,
 		return chunk_bytes(texts, index);
 	kvpull_texts_get(texts, index, text);
 	return (const uint8_t *)text;
+}
+
+int kvpull_texts_give(const struct kvpull_texts *texts, uint32_t index,
+		      void *bytes, size_t capacity, size_t *byte_count)
+{
+	*byte_count = texts->chunks[index].byte_count;
+	if (*byte_count > capacity)
+		return KVPULL_ETOOSMALL;
+	kvpull_texts_get(texts, index, bytes);
+	return 0;
 }
 
 int kvpull_texts_are(const struct kvpull_texts *texts, uint32_t index,

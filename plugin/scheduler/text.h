@@ -38,6 +38,11 @@ const uint8_t *kvpull_texts_view(const struct kvpull_texts *texts,
 void kvpull_texts_get(const struct kvpull_texts *texts, uint32_t index,
 		      void *text);
 
+/* 0; KVPULL_ETOOSMALL: *byte_count is what it takes. */
+int KVPULL_MUST_CHECK kvpull_texts_give(const struct kvpull_texts *texts,
+					uint32_t index, void *bytes,
+					size_t capacity, size_t *byte_count);
+
 /* 1: it is these bytes. */
 int kvpull_texts_are(const struct kvpull_texts *texts, uint32_t index,
 		     const void *bytes, size_t byte_count);

@@ -194,20 +194,21 @@ UNIT_TEST(what_is_kept_is_told_from_any_other_body)
 
 	group_add(world, 0, BLOCKS, 1);
 	(void)keep(world);
-	assert_true(kvpull_kept_is(&world->texts, world->index, &world->kept,
-				   world->body));
+	assert_true(kvpull_texts_are(&world->texts, world->index, world->body,
+				     world->kept.body_bytes));
 	for (at = 0; at < world->kept.body_bytes; at++) {
 		world->body[at] ^= 1;
-		assert_false(kvpull_kept_is(&world->texts, world->index,
-					    &world->kept, world->body));
+		assert_false(kvpull_texts_are(&world->texts, world->index,
+					      world->body,
+					      world->kept.body_bytes));
 		world->body[at] ^= 1;
 	}
 	world->kept.body_bytes--;
-	assert_false(kvpull_kept_is(&world->texts, world->index, &world->kept,
-				    world->body));
+	assert_false(kvpull_texts_are(&world->texts, world->index, world->body,
+				      world->kept.body_bytes));
 	world->kept.body_bytes += 2;
-	assert_false(kvpull_kept_is(&world->texts, world->index, &world->kept,
-				    world->body));
+	assert_false(kvpull_texts_are(&world->texts, world->index, world->body,
+				      world->kept.body_bytes));
 	closed(world);
 }
 
