@@ -361,9 +361,9 @@ void kvpull_step_put_header(struct kvpull_wire_writer *writer,
 	put_record(writer, &kvpull_step_table, header);
 }
 
-static int get_header(struct kvpull_wire_reader *reader,
-		      struct kvpull_step_header *header,
-		      char unknown[KVPULL_FIELD_NAME_BYTES_MAX])
+int kvpull_step_get_header(struct kvpull_wire_reader *reader,
+			   struct kvpull_step_header *header,
+			   char unknown[KVPULL_FIELD_NAME_BYTES_MAX])
 {
 	const int code = get_start(reader, STEP_MAGIC, &kvpull_step_table,
 				   header, unknown);
@@ -373,14 +373,6 @@ static int get_header(struct kvpull_wire_reader *reader,
 	return fits(reader, header->record_count, COMMAND_BYTES_MIN) ?
 		       0 :
 		       KVPULL_EINVAL;
-}
-
-int kvpull_step_get_header(struct kvpull_wire_reader *reader,
-			   struct kvpull_step_header *header)
-{
-	char unknown[KVPULL_FIELD_NAME_BYTES_MAX];
-
-	return get_header(reader, header, unknown);
 }
 
 void kvpull_step_put_command(struct kvpull_wire_writer *writer,
@@ -446,30 +438,13 @@ int kvpull_step_peek_again(struct kvpull_wire_reader *reader,
 	return 0;
 }
 
-int kvpull_step_get_command(struct kvpull_wire_reader *reader,
-			    struct kvpull_step_scratch *scratch,
-			    struct kvpull_command *command)
-{
-	const int code = kvpull_step_peek_command(reader, scratch, command);
-
-	if (code)
-		return code;
-	command->remote_ids = scratch->remote_ids;
-	command->local_ids = scratch->local_ids;
-	kvpull_ids_copy(&command->remote, 0, command->remote.count,
-			scratch->remote_ids);
-	kvpull_ids_copy(&command->local, 0, command->local.count,
-			scratch->local_ids);
-	return 0;
-}
-
 int kvpull_step_begin(struct kvpull_wire_reader *reader,
 		      struct kvpull_step_scratch *scratch,
 		      struct kvpull_step_header *header)
 {
 	struct kvpull_wire_reader ahead;
 	struct kvpull_command command;
-	int code = get_header(reader, header, scratch->unknown);
+	int code = kvpull_step_get_header(reader, header, scratch->unknown);
 	uint32_t i;
 
 	ahead = *reader;
@@ -478,15 +453,6 @@ int kvpull_step_begin(struct kvpull_wire_reader *reader,
 	if (code)
 		return code;
 	return kvpull_wire_done(&ahead) ? 0 : KVPULL_EINVAL;
-}
-
-int kvpull_step_check(const void *bytes, size_t byte_count,
-		      struct kvpull_step_scratch *scratch)
-{
-	struct kvpull_wire_reader reader = { bytes, byte_count, 0, 0 };
-	struct kvpull_step_header header = { 0 };
-
-	return kvpull_step_begin(&reader, scratch, &header);
 }
 
 /* ---- results ---- */

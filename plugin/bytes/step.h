@@ -174,7 +174,7 @@ struct kvpull_step_scratch {
 	struct kvpull_ticket_rank ranks[KVPULL_RANKS_MAX];
 	uint32_t *remote_ids; /* [KVPULL_TICKET_BLOCKS_MAX], the caller's */
 	uint32_t *local_ids;  /* likewise */
-	/* Why check() said KVPULL_EVERSION: a field that we do not know. */
+	/* Why begin() said KVPULL_EVERSION: a field that we do not know. */
 	char unknown[KVPULL_FIELD_NAME_BYTES_MAX];
 };
 
@@ -184,12 +184,10 @@ struct kvpull_step_scratch {
  * record carries its own byte count, so that a whole message can be checked
  * before its first record is applied: see kvpull_step_begin().
  */
-int KVPULL_MUST_CHECK kvpull_step_get_header(struct kvpull_wire_reader *reader,
-					     struct kvpull_step_header *header);
 int KVPULL_MUST_CHECK
-kvpull_step_get_command(struct kvpull_wire_reader *reader,
-			struct kvpull_step_scratch *scratch,
-			struct kvpull_command *command);
+kvpull_step_get_header(struct kvpull_wire_reader *reader,
+		       struct kvpull_step_header *header,
+		       char unknown[KVPULL_FIELD_NAME_BYTES_MAX]);
 /*
  * All but the ids of a PULL: kvpull_ids_copy() brings remote and local to where
  * they are wanted, so thousands of them are not copied twice.
@@ -213,9 +211,7 @@ int KVPULL_MUST_CHECK kvpull_step_get_result(struct kvpull_wire_reader *reader,
 int KVPULL_MUST_CHECK kvpull_step_begin(struct kvpull_wire_reader *reader,
 					struct kvpull_step_scratch *scratch,
 					struct kvpull_step_header *header);
-/* The same; 0 or the error. */
-int KVPULL_MUST_CHECK kvpull_step_check(const void *bytes, size_t byte_count,
-					struct kvpull_step_scratch *scratch);
+/* Likewise of results; 0 or the error. */
 int KVPULL_MUST_CHECK kvpull_step_check_result(const void *bytes,
 					       size_t byte_count);
 

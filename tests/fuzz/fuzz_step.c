@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "plugin/bytes/step.h"
+#include "tests/lib/step.h"
 
 #define COPY_BYTES_MAX 65536u
 
@@ -46,13 +47,13 @@ static size_t recode(const void *from, size_t from_bytes, uint8_t *to)
 	struct kvpull_step_header header;
 	uint32_t i;
 
-	expect(!kvpull_step_get_header(&reader, &header));
+	expect(!step_get_header(&reader, &header));
 	kvpull_step_put_header(&writer, &header);
 	for (i = 0; i < header.record_count; i++) {
 		const struct kvpull_wire_reader before = reader;
 		struct kvpull_command command;
 
-		expect(!kvpull_step_get_command(&reader, &scratch, &command));
+		expect(!step_get_command(&reader, &scratch, &command));
 		take_later(before, &command);
 		kvpull_step_put_command(&writer, &command);
 	}
@@ -69,7 +70,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes)
 	scratch.remote_ids = ids[0];
 	scratch.local_ids = ids[1];
 	if (data_bytes > COPY_BYTES_MAX ||
-	    kvpull_step_check(data, data_bytes, &scratch))
+	    step_check(data, data_bytes, &scratch))
 		return 0;
 	first_bytes = recode(data, data_bytes, copies[0]);
 	second_bytes = recode(copies[0], first_bytes, copies[1]);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/lib/step.h"
 #include "tests/sim/device.h"
 #include "tests/sim/state.h"
 
@@ -201,7 +202,7 @@ static void step_tell(struct sim_proc *proc, const struct sim_packet *packet)
 					     .byte_count = packet->byte_count };
 	struct kvpull_step_header header;
 
-	if (!proc->world->verbose || kvpull_step_get_header(&reader, &header))
+	if (!proc->world->verbose || step_get_header(&reader, &header))
 		return;
 	printf("  step for process %u (%llu): %llu + %u names %llu acks %llu\n",
 	       proc->index, (unsigned long long)proc->incarnation,

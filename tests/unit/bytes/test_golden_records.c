@@ -5,6 +5,7 @@
  */
 #include "base/ring.h"
 #include "plugin/bytes/step.h"
+#include "tests/lib/step.h"
 #include "tests/unit/bytes/golden.h"
 #include "verbs/endpoint.h"
 #include "verbs/frame.h"
@@ -104,11 +105,11 @@ static int step_decode(const uint8_t *bytes, size_t byte_count)
 
 	decoded.remote_ids = values->remote_ids;
 	decoded.local_ids = values->local_ids;
-	code = kvpull_step_check(bytes, byte_count, &decoded);
+	code = step_check(bytes, byte_count, &decoded);
 	if (!code)
-		code = kvpull_step_get_header(&reader, &values->header);
+		code = step_get_header(&reader, &values->header);
 	if (!code && values->header.record_count)
-		code = kvpull_step_get_command(&reader, &decoded, command);
+		code = step_get_command(&reader, &decoded, command);
 	if (code)
 		return code;
 	for (i = 0; i < values->header.rank_count; i++)

@@ -4,6 +4,7 @@
 
 #include "plugin/bytes/step.h"
 #include "tests/lib/random.h"
+#include "tests/lib/step.h"
 #include "tests/lib/unit.h"
 
 #define BYTES_MAX (1u << 20)
@@ -168,8 +169,8 @@ TEST(every_command_round_trips)
 	struct kvpull_step_header header;
 	uint32_t kind;
 
-	assert_int_equal(kvpull_step_check(bytes, byte_count, &scratch), 0);
-	assert_int_equal(kvpull_step_get_header(&reader, &header), 0);
+	assert_int_equal(step_check(bytes, byte_count, &scratch), 0);
+	assert_int_equal(step_get_header(&reader, &header), 0);
 	assert_true(header.incarnation == 11);
 	assert_true(header.first_sequence == 1);
 	assert_int_equal(header.rank_count, 2);
@@ -181,8 +182,7 @@ TEST(every_command_round_trips)
 			command_of((enum kvpull_command_kind)kind);
 		struct kvpull_command got;
 
-		assert_int_equal(
-			kvpull_step_get_command(&reader, &scratch, &got), 0);
+		assert_int_equal(step_get_command(&reader, &scratch, &got), 0);
 		assert_command(&got, &wanted);
 	}
 	assert_true(kvpull_wire_done(&reader));
@@ -197,8 +197,8 @@ TEST(command_that_was_good_is_read_again)
 	struct kvpull_step_header header;
 	uint32_t kind;
 
-	assert_int_equal(kvpull_step_get_header(&first, &header), 0);
-	assert_int_equal(kvpull_step_get_header(&again, &header), 0);
+	assert_int_equal(step_get_header(&first, &header), 0);
+	assert_int_equal(step_get_header(&again, &header), 0);
 	for (kind = 1; kind <= COMMANDS; kind++) {
 		struct kvpull_command wanted;
 		struct kvpull_command got;
@@ -227,7 +227,7 @@ static size_t round_trip(const struct kvpull_command *wanted)
 	kvpull_step_put_command(&writer, wanted);
 	assert_true(kvpull_wire_fits(&writer));
 	reader = reader_of(writer.used);
-	assert_int_equal(kvpull_step_get_command(&reader, &scratch, &got), 0);
+	assert_int_equal(step_get_command(&reader, &scratch, &got), 0);
 	assert_true(kvpull_wire_done(&reader));
 	assert_command(&got, wanted);
 	return writer.used;
@@ -285,7 +285,7 @@ TEST(groups_that_are_not_there_are_empty)
 
 	kvpull_step_put_command(&writer, &command);
 	reader = reader_of(writer.used);
-	assert_int_equal(kvpull_step_get_command(&reader, &scratch, &got), 0);
+	assert_int_equal(step_get_command(&reader, &scratch, &got), 0);
 	assert_int_equal(got.group_first[0], 0);
 	for (i = 1; i <= KVPULL_GROUPS_MAX; i++)
 		assert_int_equal(got.group_first[i], 40);
@@ -322,10 +322,10 @@ TEST(every_truncated_step_is_refused)
 	size_t cut;
 
 	for (cut = 0; cut < byte_count; cut++)
-		assert_int_equal(kvpull_step_check(bytes, cut, &scratch),
+		assert_int_equal(step_check(bytes, cut, &scratch),
 				 KVPULL_EINVAL);
 	bytes[byte_count] = 0;
-	assert_int_equal(kvpull_step_check(bytes, byte_count + 1, &scratch),
+	assert_int_equal(step_check(bytes, byte_count + 1, &scratch),
 			 KVPULL_EINVAL);
 }
 
@@ -337,7 +337,7 @@ static int check_with(size_t at, uint64_t value, size_t value_bytes)
 
 	for (i = 0; i < value_bytes; i++)
 		bytes[at + i] = (uint8_t)(value >> 8 * i);
-	return kvpull_step_check(bytes, byte_count, &scratch);
+	return step_check(bytes, byte_count, &scratch);
 }
 
 TEST(broken_step_headers_are_refused)
@@ -368,9 +368,9 @@ TEST(impossible_record_count_is_refused_early)
 
 	kvpull_step_put_header(&writer, &header);
 	reader = reader_of(writer.used + 8);
-	assert_int_equal(kvpull_step_get_header(&reader, &got), KVPULL_EINVAL);
+	assert_int_equal(step_get_header(&reader, &got), KVPULL_EINVAL);
 	reader = reader_of(writer.used + 9);
-	assert_int_equal(kvpull_step_get_header(&reader, &got), 0);
+	assert_int_equal(step_get_header(&reader, &got), 0);
 }
 
 /* A record of the given payload, decoded. */
@@ -383,7 +383,7 @@ static int get_payload(const void *payload, size_t payload_bytes)
 	kvpull_wire_put_u32(&writer, (uint32_t)payload_bytes);
 	kvpull_wire_put(&writer, payload, payload_bytes);
 	reader = reader_of(writer.used);
-	return kvpull_step_get_command(&reader, &scratch, &got);
+	return step_get_command(&reader, &scratch, &got);
 }
 
 /* kind, (slot,) key, (generation,) flags, reason, serial, ... */
@@ -491,13 +491,12 @@ TEST(record_shorter_or_longer_than_it_says_is_refused)
 	for (step = -1; step <= 1; step += 2) {
 		bytes[0] = (uint8_t)((int)used - 4 + step);
 		reader = reader_of(used + 8);
-		assert_int_equal(
-			kvpull_step_get_command(&reader, &scratch, &got),
-			KVPULL_EINVAL);
+		assert_int_equal(step_get_command(&reader, &scratch, &got),
+				 KVPULL_EINVAL);
 	}
 	memset(bytes, 0xff, 4);
 	reader = reader_of(used);
-	assert_int_equal(kvpull_step_get_command(&reader, &scratch, &got),
+	assert_int_equal(step_get_command(&reader, &scratch, &got),
 			 KVPULL_EINVAL);
 }
 
@@ -524,7 +523,7 @@ TEST(random_bytes_are_refused)
 
 		for (at = 0; at < count; at++)
 			bytes[at] = (uint8_t)(random_next(&seed) >> 20);
-		assert_int_equal(kvpull_step_check(bytes, count, &scratch),
+		assert_int_equal(step_check(bytes, count, &scratch),
 				 KVPULL_EINVAL);
 		assert_int_equal(kvpull_step_check_result(bytes, count),
 				 KVPULL_EINVAL);
@@ -544,7 +543,7 @@ TEST(damaged_steps_do_no_harm)
 		const uint64_t random = random_next(&seed);
 
 		bytes[(random >> 32) % byte_count] = (uint8_t)random;
-		refused += kvpull_step_check(bytes, byte_count, &scratch) != 0;
+		refused += step_check(bytes, byte_count, &scratch) != 0;
 	}
 	assert_in_range(refused, 1000, 9500);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "plugin/bytes/step.h"
+#include "tests/lib/step.h"
 #include "tests/lib/unit.h"
 
 #define IDS_MAX 2048u
@@ -217,7 +218,7 @@ TEST(groups_of_each_form_stand_side_by_side)
 		remote_ids[i] = local_ids[i] = i;
 	local_ids[500] = UINT32_MAX;
 	reader.byte_count = peek(&command, &got);
-	assert_int_equal(kvpull_step_get_command(&reader, &scratch, &got), 0);
+	assert_int_equal(step_get_command(&reader, &scratch, &got), 0);
 	assert_memory_equal(got.group_first, first, sizeof(first));
 	assert_ids(1301);
 }

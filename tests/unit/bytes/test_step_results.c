@@ -5,6 +5,7 @@
 
 #include "plugin/bytes/step.h"
 #include "tests/lib/random.h"
+#include "tests/lib/step.h"
 #include "tests/lib/unit.h"
 
 #define BYTES_MAX (1u << 16)
@@ -254,7 +255,7 @@ TEST(results_are_not_taken_for_steps)
 	const size_t byte_count = put_results();
 	struct kvpull_rank_info rank;
 
-	assert_int_equal(kvpull_step_check(bytes, byte_count, &scratch),
+	assert_int_equal(step_check(bytes, byte_count, &scratch),
 			 KVPULL_EINVAL);
 	assert_int_equal(kvpull_step_get_rank_info(bytes, byte_count, &rank),
 			 KVPULL_ENOTMINE);

@@ -282,7 +282,7 @@ UNIT_TEST(half_speaks_each_third_of_a_lease_while_it_has_a_ticket)
 		world->now_ns++;
 		assert_int_not_equal(has_step(world), 0);
 		reader.byte_count = world_build(world);
-		assert_int_equal(kvpull_step_get_header(&reader, &header), 0);
+		assert_int_equal(step_get_header(&reader, &header), 0);
 		assert_int_equal(header.record_count, 0);
 		assert_int_equal(has_step(world), 0);
 		assert_int_equal(world_build(world), 0);

@@ -299,7 +299,7 @@ UNIT_TEST(restarted_worker_is_never_named_in_its_predecessors_steps)
 	 */
 	world->now_ns += WORLD_LEASE_NS;
 	reader.byte_count = world_build(world);
-	assert_int_equal(kvpull_step_get_header(&reader, &header), 0);
+	assert_int_equal(step_get_header(&reader, &header), 0);
 	assert_int_equal(header.first_sequence, 1);
 	assert_int_equal(header.ack_incarnations[0], 700);
 	world_close(world);

@@ -7,6 +7,7 @@
 
 #include "plugin/scheduler/outbox.h"
 #include "tests/lib/random.h"
+#include "tests/lib/step.h"
 #include "tests/lib/unit.h"
 
 #define OURS 7u
@@ -121,18 +122,16 @@ static void says_all_from(struct log *log, uint64_t first)
 					     sizeof(log->message),
 					     &reader.byte_count, NOW_NS),
 			 0);
-	assert_int_equal(kvpull_step_check(log->message, reader.byte_count,
-					   &log->scratch),
-			 0);
-	assert_int_equal(kvpull_step_get_header(&reader, &header), 0);
+	assert_int_equal(
+		step_check(log->message, reader.byte_count, &log->scratch), 0);
+	assert_int_equal(step_get_header(&reader, &header), 0);
 	assert_int_equal(header.first_sequence, first);
 	assert_int_equal(header.record_count, log->next - first);
 	for (sequence = first; sequence < log->next; sequence++) {
 		const struct kvpull_command wanted = command_of(sequence);
 
-		assert_int_equal(kvpull_step_get_command(&reader, &log->scratch,
-							 &command),
-				 0);
+		assert_int_equal(
+			step_get_command(&reader, &log->scratch, &command), 0);
 		assert_int_equal(command.key, wanted.key);
 		assert_int_equal(command.slot, wanted.slot);
 		assert_string_equal(command.label, wanted.label);

@@ -183,9 +183,8 @@ void world_deliver_to(struct world *world, uint32_t index, const uint8_t *bytes,
 	struct kvpull_command command;
 	uint32_t i;
 
-	assert_int_equal(kvpull_step_check(bytes, byte_count, &world->scratch),
-			 0);
-	assert_int_equal(kvpull_step_get_header(&reader, &header), 0);
+	assert_int_equal(step_check(bytes, byte_count, &world->scratch), 0);
+	assert_int_equal(step_get_header(&reader, &header), 0);
 	rank->step_incarnation = header.incarnation;
 	if (header.ack_incarnations[index] == rank->incarnation &&
 	    header.acks[index] >= rank->result_first)
@@ -196,9 +195,9 @@ void world_deliver_to(struct world *world, uint32_t index, const uint8_t *bytes,
 	}
 	rank->gap = 0;
 	for (i = 0; i < header.record_count; i++) {
-		assert_int_equal(kvpull_step_get_command(
-					 &reader, &world->scratch, &command),
-				 0);
+		assert_int_equal(
+			step_get_command(&reader, &world->scratch, &command),
+			0);
 		if (header.first_sequence + i <= rank->applied)
 			continue;
 		rank->applied = header.first_sequence + i;

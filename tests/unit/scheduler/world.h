@@ -13,6 +13,7 @@
 #include "plugin/scheduler/scheduler.h"
 #include "tests/lib/inside.h"
 #include "tests/lib/lines.h"
+#include "tests/lib/step.h"
 #include "tests/lib/unit.h"
 
 #define WORLD_RANKS_MAX 6u
