@@ -123,18 +123,9 @@ static const struct kvpull_field *field_of(const struct kvpull_table *table,
 static void get_name(struct kvpull_wire_reader *reader,
 		     char name[KVPULL_FIELD_NAME_BYTES_MAX])
 {
-	const uint8_t name_bytes = kvpull_wire_get_u8(reader);
-	const uint8_t *bytes = kvpull_wire_get(reader, name_bytes);
-
-	name[0] = '\0';
-	if (!bytes || name_bytes >= KVPULL_FIELD_NAME_BYTES_MAX ||
-	    memchr(bytes, 0, name_bytes)) {
-		reader->bad = 1;
-		return;
-	}
-	memcpy(name, bytes, name_bytes);
-	name[name_bytes] = '\0';
-	if (!name_bytes ||
+	kvpull_wire_get_chars(reader, kvpull_wire_get_u8(reader), name,
+			      KVPULL_FIELD_NAME_BYTES_MAX);
+	if (!name[0] ||
 	    !kvpull_fields_text_is_good(name, KVPULL_FIELD_NAME_BYTES_MAX))
 		reader->bad = 1;
 }

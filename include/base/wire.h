@@ -163,10 +163,10 @@ static inline uint64_t kvpull_wire_get_varint(struct kvpull_wire_reader *reader)
 }
 
 /* Into text[capacity], NUL-terminated; too long or with a NUL inside: bad. */
-static inline void kvpull_wire_get_text(struct kvpull_wire_reader *reader,
-					char *text, size_t capacity)
+static inline void kvpull_wire_get_chars(struct kvpull_wire_reader *reader,
+					 size_t text_bytes, char *text,
+					 size_t capacity)
 {
-	const size_t text_bytes = kvpull_wire_get_u16(reader);
 	const uint8_t *bytes = kvpull_wire_get(reader, text_bytes);
 
 	text[0] = '\0';
@@ -177,6 +177,13 @@ static inline void kvpull_wire_get_text(struct kvpull_wire_reader *reader,
 	}
 	memcpy(text, bytes, text_bytes);
 	text[text_bytes] = '\0';
+}
+
+static inline void kvpull_wire_get_text(struct kvpull_wire_reader *reader,
+					char *text, size_t capacity)
+{
+	kvpull_wire_get_chars(reader, kvpull_wire_get_u16(reader), text,
+			      capacity);
 }
 
 /* All was read, and nothing was left over. */

@@ -125,29 +125,19 @@ int kvpull_share_naming_compare(const struct kvpull_share_naming *ours,
 	return kvpull_refusal_compare(&naming_table, ours, theirs, refusal);
 }
 
-static void hex_put(char *text, uint8_t byte)
-{
-	static const char digits[] = "0123456789abcdef";
-
-	text[0] = digits[byte >> 4];
-	text[1] = digits[byte & 15];
-}
-
 int kvpull_share_namespace_compare(
 	const uint8_t ours[KVPULL_SHARE_NAMESPACE_BYTES],
 	const uint8_t theirs[KVPULL_SHARE_NAMESPACE_BYTES],
 	struct kvpull_refusal *refusal)
 {
-	uint32_t at;
-
 	if (memcmp(ours, theirs, KVPULL_SHARE_NAMESPACE_BYTES) == 0)
 		return 0;
 	*refusal = (struct kvpull_refusal){ .code = KVPULL_EREJECTED,
 					    .field = "namespace" };
-	for (at = 0; at < KVPULL_SHARE_NAMESPACE_BYTES; at++) {
-		hex_put(&refusal->ours[2 * at], ours[at]);
-		hex_put(&refusal->theirs[2 * at], theirs[at]);
-	}
+	(void)sodium_bin2hex(refusal->ours, sizeof(refusal->ours), ours,
+			     KVPULL_SHARE_NAMESPACE_BYTES);
+	(void)sodium_bin2hex(refusal->theirs, sizeof(refusal->theirs), theirs,
+			     KVPULL_SHARE_NAMESPACE_BYTES);
 	return KVPULL_EREJECTED;
 }
 

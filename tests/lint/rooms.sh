@@ -16,7 +16,8 @@ allowed="memcpy memmove memset memcmp memchr strlen strnlen strcmp strncmp strch
 	__popcountdi2 __cpu_model _GLOBAL_OFFSET_TABLE_
 	crypto_generichash_blake2b_init_salt_personal crypto_generichash_blake2b_update
 	crypto_generichash_blake2b_final crypto_generichash_blake2b_salt_personal
-	crypto_shorthash crypto_shorthash_siphashx24 crypto_verify_16 sodium_memzero"
+	crypto_shorthash crypto_shorthash_siphashx24 crypto_verify_16 sodium_bin2hex
+	sodium_memzero"
 
 objects=$(tests/lint/files.sh c | grep -vE '^(tests|tools|build)/' |
 	grep -v '^plugin/vllm/' | sed "s|^|$build/|; s|c\$|o|")
