@@ -34,7 +34,7 @@ static int is_given(const char *text)
 	return text && text[0];
 }
 
-int kvpull_pool_namespace_make(const struct kvpull_pool_naming *naming,
+int kvpull_pool_namespace_make(const struct kvpull_reader_naming *naming,
 			       struct kvpull_pool_namespace *namespace_digest)
 {
 	static const uint8_t use[crypto_generichash_blake2b_PERSONALBYTES + 1] =
@@ -72,9 +72,9 @@ int kvpull_pool_key_make(const struct kvpull_pool_namespace *namespace_digest,
 			 const void *bytes, size_t byte_count,
 			 struct kvpull_pool_key *key)
 {
-	uint8_t whole[KVPULL_POOL_NAMESPACE_BYTES + KVPULL_POOL_KEY_BYTES_MAX];
+	uint8_t whole[KVPULL_POOL_NAMESPACE_BYTES + KVPULL_READER_KEY_BYTES_MAX];
 
-	if (!byte_count || byte_count > KVPULL_POOL_KEY_BYTES_MAX)
+	if (!byte_count || byte_count > KVPULL_READER_KEY_BYTES_MAX)
 		return KVPULL_EINVAL;
 	memcpy(whole, namespace_digest->bytes, KVPULL_POOL_NAMESPACE_BYTES);
 	memcpy(whole + KVPULL_POOL_NAMESPACE_BYTES, bytes, byte_count);

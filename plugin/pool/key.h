@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "kvpull/reader.h"
 
-#define KVPULL_POOL_KEY_BYTES_MAX 224u /* of an engine's own key */
 #define KVPULL_POOL_NAMESPACE_BYTES 32u
 
 struct kvpull_pool_key {
@@ -24,26 +23,16 @@ struct kvpull_pool_namespace {
 	uint8_t bytes[KVPULL_POOL_NAMESPACE_BYTES];
 };
 
-/* Texts as those of the model: NUL-terminated, NULL = "". */
-struct kvpull_pool_naming {
-	const struct kvpull_model *model;
-	const char
-		*hash; /* what the engine's keys are made with, e.g. "sha256" */
-	const char *seed; /* of that hash */
-	uint32_t tp_size;
-	uint32_t reserved;
-};
-
 /*
  * Digests the naming, each text with its length before it. KVPULL_EINVAL:
  * model, weights, dtype, layout or hash is missing. Two engines that both leave
  * one out would take each other's bytes for their own.
  */
 int KVPULL_MUST_CHECK
-kvpull_pool_namespace_make(const struct kvpull_pool_naming *naming,
+kvpull_pool_namespace_make(const struct kvpull_reader_naming *naming,
 			   struct kvpull_pool_namespace *namespace_digest);
 
-/* KVPULL_EINVAL: no bytes, or more than KVPULL_POOL_KEY_BYTES_MAX. */
+/* KVPULL_EINVAL: no bytes, or more than KVPULL_READER_KEY_BYTES_MAX. */
 int KVPULL_MUST_CHECK
 kvpull_pool_key_make(const struct kvpull_pool_namespace *namespace_digest,
 		     const void *bytes, size_t byte_count,

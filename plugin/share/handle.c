@@ -20,19 +20,9 @@
 #define EVENTS_MAX 64u /* of the routes, a poll */
 #define RECORD_BYTES_FIRST 24u
 
-_Static_assert(KVPULL_READER_ITEMS_MAX == KVPULL_SHARE_READER_ITEMS_MAX &&
-		       KVPULL_READER_OPEN_MAX ==
-			       KVPULL_SHARE_READER_READS_MAX &&
-		       KVPULL_READER_KEY_BYTES_MAX == KVPULL_POOL_KEY_BYTES_MAX,
-	       "the public bounds of a probe and a read");
-_Static_assert(KVPULL_READER_PEERS_MAX == KVPULL_SHARE_READER_PEERS_MAX,
-	       "of peers");
-_Static_assert(KVPULL_READER_LOCALS_MAX == KVPULL_SHARE_READER_LOCALS_MAX &&
-		       KVPULL_READER_BLOCKS_MAX ==
-			       KVPULL_SHARE_READER_BLOCKS_MAX &&
-		       KVPULL_READER_CHUNKS_MAX == KVPULL_SHARE_PLACES_MAX &&
+_Static_assert(KVPULL_READER_CHUNKS_MAX == KVPULL_SHARE_PLACES_MAX &&
 		       KVPULL_READER_NONE == KVPULL_NONE,
-	       "of memory");
+	       "a place on the wire is a chunk of the table");
 _Static_assert(sizeof(struct kvpull_reader_record) == RECORD_BYTES_FIRST,
 	       "this is the first version");
 
@@ -103,8 +93,8 @@ static int parts_open(struct kvpull_reader *share,
 		.config = &share->config,
 		.arena = &share->arena,
 		.incarnation = share->incarnation,
-		.reads_max = KVPULL_SHARE_READER_READS_MAX,
-		.slots_max = KVPULL_SHARE_READER_ITEMS_MAX,
+		.reads_max = KVPULL_READER_OPEN_MAX,
+		.slots_max = KVPULL_READER_ITEMS_MAX,
 		.engine_wake_fd = -1,
 		.refused = &share->refused,
 		/* poll() waits for no disk, and an engine may have no io_uring. */

@@ -27,12 +27,6 @@ static int names_set(struct kvpull_reader *share,
 		model->layout, model->attention, model->config,  model->engine,
 		names->hash,   names->seed,
 	};
-	const struct kvpull_pool_naming pool = {
-		.model = model,
-		.hash = names->hash,
-		.seed = names->seed,
-		.tp_size = names->tp_size,
-	};
 	struct kvpull_share_naming naming = {
 		.layer_count = model->layer_count,
 		.head_count = model->head_count,
@@ -43,7 +37,7 @@ static int names_set(struct kvpull_reader *share,
 	int code = kvpull_share_naming_texts(&naming, texts, detail);
 
 	if (!code)
-		code = kvpull_pool_namespace_make(&pool,
+		code = kvpull_pool_namespace_make(names,
 						  &share->namespace_digest);
 	if (!code)
 		share->naming = naming;

@@ -12,8 +12,7 @@
 #include "plugin/reads/judge.h"
 #include "plugin/reads/reads.h"
 
-#define WINDOWS                                                                \
-	((size_t)KVPULL_SHARE_READER_READS_MAX * KVPULL_SHARE_READER_ITEMS_MAX)
+#define WINDOWS ((size_t)KVPULL_READER_OPEN_MAX * KVPULL_READER_ITEMS_MAX)
 
 #define KEYS_AHEAD 4u /* whose windows are on their way while one is judged */
 
@@ -28,15 +27,15 @@ struct read {
 	int32_t code;
 	uint64_t incarnation;
 	uint8_t *windows; /* KVPULL_POOL_WINDOW_BYTES each */
-	uint32_t places[KVPULL_SHARE_READER_ITEMS_MAX]; /* whose guards are read */
-	uint32_t remote_ids[KVPULL_SHARE_READER_ITEMS_MAX];
-	uint32_t local_ids[KVPULL_SHARE_READER_ITEMS_MAX];
-	uint64_t generations[KVPULL_SHARE_READER_ITEMS_MAX];
-	struct kvpull_revocation_value guards[KVPULL_SHARE_READER_ITEMS_MAX];
-	struct kvpull_pool_key keys[KVPULL_SHARE_READER_ITEMS_MAX];
-	struct kvpull_pool_found found[KVPULL_SHARE_READER_ITEMS_MAX];
-	int32_t codes[KVPULL_SHARE_READER_ITEMS_MAX];
-	int32_t block_codes[KVPULL_SHARE_READER_ITEMS_MAX]; /* by the route */
+	uint32_t places[KVPULL_READER_ITEMS_MAX]; /* whose guards are read */
+	uint32_t remote_ids[KVPULL_READER_ITEMS_MAX];
+	uint32_t local_ids[KVPULL_READER_ITEMS_MAX];
+	uint64_t generations[KVPULL_READER_ITEMS_MAX];
+	struct kvpull_revocation_value guards[KVPULL_READER_ITEMS_MAX];
+	struct kvpull_pool_key keys[KVPULL_READER_ITEMS_MAX];
+	struct kvpull_pool_found found[KVPULL_READER_ITEMS_MAX];
+	int32_t codes[KVPULL_READER_ITEMS_MAX];
+	int32_t block_codes[KVPULL_READER_ITEMS_MAX]; /* by the route */
 };
 
 struct peer {
@@ -56,8 +55,8 @@ struct local {
 
 struct kvpull_share_reader {
 	struct kvpull_pool_namespace namespace_digest;
-	struct peer peers[KVPULL_SHARE_READER_PEERS_MAX];
-	struct local locals[KVPULL_SHARE_READER_LOCALS_MAX];
+	struct peer peers[KVPULL_READER_PEERS_MAX];
+	struct local locals[KVPULL_READER_LOCALS_MAX];
 	uint32_t local_count;
 	uint32_t block_count; /* of all locals */
 	uint64_t *taken;      /* a bit a block: a read in flight writes it */
@@ -87,8 +86,8 @@ int kvpull_share_reader_local_add(struct kvpull_share_reader *reader,
 		    other_first < first + block_bytes * block_count)
 			return KVPULL_EINVAL;
 	}
-	if (reader->local_count == KVPULL_SHARE_READER_LOCALS_MAX ||
-	    block_count > KVPULL_SHARE_READER_BLOCKS_MAX - reader->block_count)
+	if (reader->local_count == KVPULL_READER_LOCALS_MAX ||
+	    block_count > KVPULL_READER_BLOCKS_MAX - reader->block_count)
 		return KVPULL_EFULL;
 	reader->locals[reader->local_count] =
 		(struct local){ base, block_bytes, block_count,
@@ -147,9 +146,9 @@ int kvpull_share_reader_peer_add(struct kvpull_share_reader *reader,
 
 	if (!peer_is_sound(params, remote))
 		return KVPULL_EPROTO;
-	while (at < KVPULL_SHARE_READER_PEERS_MAX && reader->peers[at].is_used)
+	while (at < KVPULL_READER_PEERS_MAX && reader->peers[at].is_used)
 		at++;
-	if (at == KVPULL_SHARE_READER_PEERS_MAX)
+	if (at == KVPULL_READER_PEERS_MAX)
 		return KVPULL_EFULL;
 	reader->peers[at] = (struct peer){
 		.is = *params,
@@ -165,8 +164,7 @@ int kvpull_share_reader_peer_add(struct kvpull_share_reader *reader,
 int kvpull_share_reader_peer_remove(struct kvpull_share_reader *reader,
 				    uint32_t peer)
 {
-	if (peer >= KVPULL_SHARE_READER_PEERS_MAX ||
-	    !reader->peers[peer].is_used)
+	if (peer >= KVPULL_READER_PEERS_MAX || !reader->peers[peer].is_used)
 		return KVPULL_EINVAL;
 	if (!reader->peers[peer].is_down || reader->peers[peer].reads)
 		return KVPULL_EAGAIN;
@@ -358,25 +356,22 @@ kvpull_share_reader_open(const struct kvpull_pool_namespace *namespace_digest,
 	if (!reader)
 		return NULL;
 	reader->namespace_digest = *namespace_digest;
-	reader->taken =
-		kvpull_arena_take(arena, KVPULL_SHARE_READER_BLOCKS_MAX / 64,
-				  sizeof(*reader->taken));
-	reader->reads = kvpull_arena_take(arena, KVPULL_SHARE_READER_READS_MAX,
+	reader->taken = kvpull_arena_take(arena, KVPULL_READER_BLOCKS_MAX / 64,
+					  sizeof(*reader->taken));
+	reader->reads = kvpull_arena_take(arena, KVPULL_READER_OPEN_MAX,
 					  sizeof(*reader->reads));
 	windows = kvpull_arena_take(arena, WINDOWS, KVPULL_POOL_WINDOW_BYTES);
-	kvpull_index_pool_init(&reader->free, KVPULL_SHARE_READER_READS_MAX,
-			       arena);
-	kvpull_index_list_init(&reader->ended, KVPULL_SHARE_READER_READS_MAX,
-			       arena);
+	kvpull_index_pool_init(&reader->free, KVPULL_READER_OPEN_MAX, arena);
+	kvpull_index_list_init(&reader->ended, KVPULL_READER_OPEN_MAX, arena);
 	reader->engine.owner = &reader_owner;
 	reader->engine.own = reader;
-	kvpull_reads_init(&reader->engine, KVPULL_SHARE_READER_READS_MAX,
-			  KVPULL_SHARE_READER_READS_MAX, arena);
+	kvpull_reads_init(&reader->engine, KVPULL_READER_OPEN_MAX,
+			  KVPULL_READER_OPEN_MAX, arena);
 	if (!kvpull_arena_ok(arena))
 		return NULL;
-	for (at = 0; at < KVPULL_SHARE_READER_READS_MAX; at++)
+	for (at = 0; at < KVPULL_READER_OPEN_MAX; at++)
 		reader->reads[at].windows =
-			windows + (size_t)at * KVPULL_SHARE_READER_ITEMS_MAX *
+			windows + (size_t)at * KVPULL_READER_ITEMS_MAX *
 					  KVPULL_POOL_WINDOW_BYTES;
 	return reader;
 }
@@ -398,7 +393,7 @@ void kvpull_share_reader_set_namespace(
 
 	reader->namespace_digest = *namespace_digest;
 	/* Not cancelled: that may cut a connection, and others' reads with it. */
-	for (at = 0; at < KVPULL_SHARE_READER_READS_MAX; at++)
+	for (at = 0; at < KVPULL_READER_OPEN_MAX; at++)
 		read_unwant(reader, at, KVPULL_ESTALE);
 }
 
@@ -406,8 +401,7 @@ void kvpull_share_reader_set_namespace(
 
 static int peer_code(const struct kvpull_share_reader *reader, uint32_t peer)
 {
-	if (peer >= KVPULL_SHARE_READER_PEERS_MAX ||
-	    !reader->peers[peer].is_used)
+	if (peer >= KVPULL_READER_PEERS_MAX || !reader->peers[peer].is_used)
 		return KVPULL_EINVAL;
 	if (reader->peers[peer].is_down)
 		return KVPULL_EPEER;
@@ -476,8 +470,7 @@ int kvpull_share_reader_probe(struct kvpull_share_reader *reader,
 
 	if (code)
 		return code;
-	if (!probe->key_count ||
-	    probe->key_count > KVPULL_SHARE_READER_ITEMS_MAX)
+	if (!probe->key_count || probe->key_count > KVPULL_READER_ITEMS_MAX)
 		return KVPULL_EINVAL;
 	read = read_take(reader, probe->peer, probe->key_count);
 	if (!read)
@@ -542,7 +535,7 @@ int kvpull_share_reader_read(struct kvpull_share_reader *reader,
 	if (code)
 		return code;
 	if (!params->piece_count ||
-	    params->piece_count > KVPULL_SHARE_READER_ITEMS_MAX ||
+	    params->piece_count > KVPULL_READER_ITEMS_MAX ||
 	    params->local >= reader->local_count)
 		return KVPULL_EINVAL;
 	peer = &reader->peers[params->peer].is;
@@ -574,7 +567,7 @@ int kvpull_share_reader_cancel(struct kvpull_share_reader *reader, uint64_t id)
 {
 	const uint32_t index = (uint32_t)id;
 
-	if (index >= KVPULL_SHARE_READER_READS_MAX ||
+	if (index >= KVPULL_READER_OPEN_MAX ||
 	    reader->reads[index].serial != id >> 32 ||
 	    !reader->engine.requests[index].state)
 		return KVPULL_EINVAL;
@@ -595,7 +588,7 @@ void kvpull_share_reader_take(struct kvpull_share_reader *reader,
 		kvpull_reads_event(&reader->engine, event);
 	if (event->kind != KVPULL_EVENT_PEER_DOWN)
 		return;
-	for (at = 0; at < KVPULL_SHARE_READER_PEERS_MAX; at++)
+	for (at = 0; at < KVPULL_READER_PEERS_MAX; at++)
 		if (reader->peers[at].is_used &&
 		    reader->peers[at].is.transport == transport &&
 		    reader->peers[at].is.handle == event->index)

@@ -19,15 +19,12 @@
 #include "kvpull/reader.h"
 #include "plugin/pool/entry.h"
 
-#define KVPULL_SHARE_READER_PEERS_MAX 64u
-/* Probes and reads in flight: a route is opened for so many. */
-#define KVPULL_SHARE_READER_READS_MAX 64u
-/* Keys of a probe, pieces of a read: a route checks so many guards at once. */
-#define KVPULL_SHARE_READER_ITEMS_MAX 256u
-#define KVPULL_SHARE_READER_LOCALS_MAX 8u
-#define KVPULL_SHARE_READER_BLOCKS_MAX (1u << 22) /* of all own memory */
-
-/* Regions that an owner serves; its guards are served as revocation entries. */
+/*
+ * Bounds are the table's: a route is opened for KVPULL_READER_OPEN_MAX reads, and
+ * checks KVPULL_READER_ITEMS_MAX guards at once.
+ *
+ * Regions that an owner serves; its guards are served as revocation entries.
+ */
 #define KVPULL_SHARE_REGION_DIRECTORY 0u
 #define KVPULL_SHARE_REGION_CHUNKS 1u
 #define KVPULL_SHARE_REGION_COUNT 2u
@@ -47,7 +44,7 @@ struct kvpull_share_reader_peer {
 
 struct kvpull_share_reader_probe {
 	uint32_t peer;
-	uint32_t key_count; /* 1 .. KVPULL_SHARE_READER_ITEMS_MAX */
+	uint32_t key_count;                 /* 1 .. KVPULL_READER_ITEMS_MAX */
 	const struct kvpull_pool_key *keys; /* copied; of the own namespace */
 	uint64_t deadline_ns;               /* 0: none */
 };
@@ -117,7 +114,7 @@ kvpull_share_reader_peer_remove(struct kvpull_share_reader *reader,
 
 /*
  * Return: 0: an end with this id will come; nothing was begun:
- *   KVPULL_EFULL   KVPULL_SHARE_READER_READS_MAX are in flight: take their ends
+ *   KVPULL_EFULL   KVPULL_READER_OPEN_MAX are in flight: take their ends
  *   KVPULL_EPEER   the peer is lost
  *   KVPULL_ESTALE  its namespace is not ours, or the incarnation not its own
  *   KVPULL_EINVAL  no such peer, local, place or block; the local's blocks are

@@ -93,7 +93,7 @@ struct kvpull_reader {
 	uint32_t reserved;
 	struct kvpull_peers peers;
 	uint64_t links_due_ns; /* they have something due by themselves */
-	struct kvpull_share_ask asks[KVPULL_SHARE_READER_READS_MAX];
+	struct kvpull_share_ask asks[KVPULL_READER_OPEN_MAX];
 
 	/* An engine that sleeps. */
 	struct kvpull_wakeup wakeup;

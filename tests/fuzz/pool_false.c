@@ -117,10 +117,10 @@ static void naming_draw(struct kvpull_share_naming *naming,
 	const uint32_t weights = (uint32_t)api_below(POOL_WEIGHTS);
 	struct kvpull_model model;
 	const struct kvpull_reader_naming own = pool_naming_of(&model, weights);
-	const struct kvpull_pool_naming pool = { .model = &model,
-						 .hash = own.hash,
-						 .seed = own.seed,
-						 .tp_size = own.tp_size };
+	const struct kvpull_reader_naming pool = { .model = &model,
+						   .hash = own.hash,
+						   .seed = own.seed,
+						   .tp_size = own.tp_size };
 	const char *const texts[KVPULL_SHARE_TEXTS] = {
 		model.model,  model.revision,  model.weights, model.dtype,
 		model.layout, model.attention, model.config,  model.engine,

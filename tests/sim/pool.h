@@ -164,7 +164,7 @@ struct pool_task {
 	uint64_t deadline_ns;
 	uint64_t incarnation;
 	uint64_t due;
-	uint32_t keys[KVPULL_SHARE_READER_ITEMS_MAX];
+	uint32_t keys[KVPULL_READER_ITEMS_MAX];
 	struct pool_piece pieces[POOL_PIECES];
 };
 
@@ -185,9 +185,9 @@ struct pool_proc {
 	uint32_t locals[2];  /* blocks, own chunks */
 	uint32_t *owners[2]; /* of each block: task + 1 */
 	struct pool_conn conns[POOL_CONNS];
-	struct pool_read reads[KVPULL_SHARE_READER_READS_MAX];
-	struct pool_mark marks[POOL_TASKS + 1];           /* by the task, + 1 */
-	uint32_t tasks_of[KVPULL_SHARE_READER_READS_MAX]; /* + 1, by read */
+	struct pool_read reads[KVPULL_READER_OPEN_MAX];
+	struct pool_mark marks[POOL_TASKS + 1];    /* by the task, + 1 */
+	uint32_t tasks_of[KVPULL_READER_OPEN_MAX]; /* + 1, by read */
 	struct pool_task tasks[POOL_TASKS];
 };
 

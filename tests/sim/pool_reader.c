@@ -265,7 +265,7 @@ static void peer_refusals(const struct pool_proc *proc,
 {
 	refusal_add(refusals, conn->state == POOL_CONN_DOWN, KVPULL_EPEER);
 	refusal_add(refusals, conn->weights != proc->weights, KVPULL_ESTALE);
-	refusal_add(refusals, open_count(proc) == KVPULL_SHARE_READER_READS_MAX,
+	refusal_add(refusals, open_count(proc) == KVPULL_READER_OPEN_MAX,
 		    KVPULL_EFULL);
 }
 
@@ -300,7 +300,7 @@ static int probe_begin(struct pool_proc *proc, struct pool_task *task,
 		       struct pool_conn *conn)
 {
 	struct pool_world *world = proc->world;
-	struct kvpull_pool_key keys[KVPULL_SHARE_READER_ITEMS_MAX];
+	struct kvpull_pool_key keys[KVPULL_READER_ITEMS_MAX];
 	struct kvpull_share_reader_probe probe = {
 		.peer = conn->peer,
 		.key_count = 1 + sim_pool_pick(world, 8),
@@ -312,7 +312,7 @@ static int probe_begin(struct pool_proc *proc, struct pool_task *task,
 
 	probe.deadline_ns = deadline(world);
 	if (sim_pool_chance(world, world->big ? 500 : 10))
-		probe.key_count = KVPULL_SHARE_READER_ITEMS_MAX;
+		probe.key_count = KVPULL_READER_ITEMS_MAX;
 	for (at = 0; at < probe.key_count; at++) {
 		task->keys[at] = sim_pool_pick(world, world->keys);
 		keys[at] = *sim_pool_key(world, proc->weights, task->keys[at]);
@@ -320,10 +320,9 @@ static int probe_begin(struct pool_proc *proc, struct pool_task *task,
 	if (sim_pool_chance(world, world->careless))
 		probe.key_count = sim_pool_chance(world, 500) ?
 					  0 :
-					  KVPULL_SHARE_READER_ITEMS_MAX + 1;
+					  KVPULL_READER_ITEMS_MAX + 1;
 	peer_refusals(proc, conn, &refusals);
-	refusal_add(&refusals,
-		    probe.key_count - 1 >= KVPULL_SHARE_READER_ITEMS_MAX,
+	refusal_add(&refusals, probe.key_count - 1 >= KVPULL_READER_ITEMS_MAX,
 		    KVPULL_EINVAL);
 	task->weights = proc->weights;
 	task->conn = conn;
@@ -456,7 +455,7 @@ static void ask_carelessly(struct pool_proc *proc, struct pool_task *task,
 		pieces[at].block = POOL_BLOCKS + world->chunks;
 		break;
 	case 2:
-		read->local = KVPULL_SHARE_READER_LOCALS_MAX;
+		read->local = KVPULL_READER_LOCALS_MAX;
 		break;
 	case 3:
 		read->piece_count = 0;
@@ -466,7 +465,7 @@ static void ask_carelessly(struct pool_proc *proc, struct pool_task *task,
 		refusal_add(refusals, 1, KVPULL_ESTALE);
 		return;
 	case 5:
-		read->peer = KVPULL_SHARE_READER_PEERS_MAX - 1;
+		read->peer = KVPULL_READER_PEERS_MAX - 1;
 		break;
 	default:
 		pieces[at].generation +=
@@ -683,7 +682,7 @@ void sim_pool_reader_is_empty(struct pool_proc *proc)
 				 "process %u: task %u has no end", proc->index,
 				 at);
 	proc->conns[0] = nobody;
-	for (at = 0; at < KVPULL_SHARE_READER_PEERS_MAX; at++)
+	for (at = 0; at < KVPULL_READER_PEERS_MAX; at++)
 		sim_pool_code_is(proc->world, "the last peer_add",
 				 peer_add(proc, &proc->conns[0], &peer), 0);
 	sim_pool_code_is(proc->world, "a peer_add too many",

@@ -263,7 +263,7 @@ void sim_pool_route_run(struct pool_proc *proc)
 {
 	uint32_t at;
 
-	for (at = 0; at < KVPULL_SHARE_READER_READS_MAX; at++) {
+	for (at = 0; at < KVPULL_READER_OPEN_MAX; at++) {
 		struct pool_read *mine = &proc->reads[at];
 
 		if (mine->read && !mine->is_done &&
@@ -276,7 +276,7 @@ static int has_reads(const struct pool_proc *proc, const struct pool_conn *conn)
 {
 	uint32_t at;
 
-	for (at = 0; at < KVPULL_SHARE_READER_READS_MAX; at++)
+	for (at = 0; at < KVPULL_READER_OPEN_MAX; at++)
 		if (proc->reads[at].read && proc->reads[at].conn == conn)
 			return 1;
 	return 0;
@@ -298,13 +298,12 @@ static void down_tell(struct pool_proc *proc, struct pool_conn *conn)
 void sim_pool_route_poll(struct pool_proc *proc)
 {
 	const uint32_t first =
-		sim_pool_pick(proc->world, KVPULL_SHARE_READER_READS_MAX);
+		sim_pool_pick(proc->world, KVPULL_READER_OPEN_MAX);
 	uint32_t at;
 
-	for (at = 0; at < KVPULL_SHARE_READER_READS_MAX; at++) {
+	for (at = 0; at < KVPULL_READER_OPEN_MAX; at++) {
 		struct pool_read *mine =
-			&proc->reads[(first + at) %
-				     KVPULL_SHARE_READER_READS_MAX];
+			&proc->reads[(first + at) % KVPULL_READER_OPEN_MAX];
 		const struct kvpull_event event = {
 			.kind = mine->is_check ? KVPULL_EVENT_CHECK_DONE :
 						 KVPULL_EVENT_READ_DONE,

@@ -61,8 +61,8 @@ static void names_make(struct pool_world *world)
 		.dtype = "float16",
 		.layout = "LBHNC",
 	};
-	const struct kvpull_pool_naming naming = { .model = &model,
-						   .hash = "sha256" };
+	const struct kvpull_reader_naming naming = { .model = &model,
+						     .hash = "sha256" };
 	const uint32_t namespaces = world->big ? 1 : POOL_WEIGHTS;
 	uint32_t weights;
 	uint32_t key;

@@ -197,7 +197,7 @@ UNIT_TEST(the_whole_key_is_what_is_looked_for)
 	struct kvpull_pool_namespace namespaces[2] = { { { 1 } }, { { 2 } } };
 	struct kvpull_pool_key key;
 	struct kvpull_pool_key other;
-	uint8_t bytes[KVPULL_POOL_KEY_BYTES_MAX + 1] = { 0 };
+	uint8_t bytes[KVPULL_READER_KEY_BYTES_MAX + 1] = { 0 };
 	uint8_t whole[32 + 36];
 	uint8_t digest[32];
 
@@ -226,7 +226,7 @@ UNIT_TEST(the_whole_key_is_what_is_looked_for)
 			 0);
 }
 
-static void differ(const struct kvpull_pool_naming *naming, size_t *count,
+static void differ(const struct kvpull_reader_naming *naming, size_t *count,
 		   struct kvpull_pool_namespace seen[32])
 {
 	size_t at;
@@ -241,7 +241,7 @@ static void differ(const struct kvpull_pool_naming *naming, size_t *count,
 UNIT_TEST(all_that_decides_the_bytes_is_in_the_namespace)
 {
 	struct kvpull_pool_namespace seen[32];
-	struct kvpull_pool_naming naming = pool_naming();
+	struct kvpull_reader_naming naming = pool_naming();
 	struct kvpull_model model = *naming.model;
 	const char **needed[] = { &model.model, &model.weights, &model.dtype,
 				  &model.layout, &naming.hash };

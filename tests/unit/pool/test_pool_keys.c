@@ -13,7 +13,7 @@
 UNIT_TEST(digests_of_many_keys_are_those_of_each)
 {
 	struct kvpull_pool_namespace namespace_digest;
-	static uint8_t bytes[KEYS][KVPULL_POOL_KEY_BYTES_MAX];
+	static uint8_t bytes[KEYS][KVPULL_READER_KEY_BYTES_MAX];
 	struct kvpull_reader_key own[KEYS];
 	struct kvpull_pool_key keys[KEYS];
 	struct kvpull_pool_key one;
@@ -25,7 +25,7 @@ UNIT_TEST(digests_of_many_keys_are_those_of_each)
 	for (tries = 0; tries < TRIES; tries++) {
 		/* Mostly such as lie in one block with the namespace. */
 		const uint32_t most =
-			tries % 4 ? 97 : KVPULL_POOL_KEY_BYTES_MAX;
+			tries % 4 ? 97 : KVPULL_READER_KEY_BYTES_MAX;
 		const uint32_t count = tries % (KEYS + 1);
 
 		random_fill(&random, namespace_digest.bytes,
@@ -53,8 +53,8 @@ UNIT_TEST(digests_of_many_keys_are_those_of_each)
 UNIT_TEST(one_that_is_no_key_is_refused_wherever_it_stands)
 {
 	const struct kvpull_pool_namespace namespace_digest = { { 1 } };
-	const uint8_t bytes[KVPULL_POOL_KEY_BYTES_MAX + 1] = { 0 };
-	static const size_t bad[] = { 0, KVPULL_POOL_KEY_BYTES_MAX + 1,
+	const uint8_t bytes[KVPULL_READER_KEY_BYTES_MAX + 1] = { 0 };
+	static const size_t bad[] = { 0, KVPULL_READER_KEY_BYTES_MAX + 1,
 				      SIZE_MAX };
 	struct kvpull_pool_key keys[8];
 	size_t kind;

@@ -3,7 +3,7 @@
 
 #include "plugin/reads/judge.h"
 
-struct kvpull_pool_naming pool_naming(void)
+struct kvpull_reader_naming pool_naming(void)
 {
 	static const struct kvpull_model model = {
 		.struct_size = sizeof(model),
@@ -20,7 +20,7 @@ struct kvpull_pool_naming pool_naming(void)
 		.engine = "vllm 0.32",
 	};
 
-	return (struct kvpull_pool_naming){
+	return (struct kvpull_reader_naming){
 		.model = &model, .hash = "sha256", .seed = "0", .tp_size = 1
 	};
 }
@@ -29,7 +29,7 @@ void pool_world_open(struct pool_world *world, uint32_t chunk_count,
 		     uint32_t slot_count, uint32_t entry_count)
 {
 	static const struct kvpull_log silent;
-	const struct kvpull_pool_naming naming = pool_naming();
+	const struct kvpull_reader_naming naming = pool_naming();
 	struct kvpull_pool_params *params = &world->params;
 
 	memset(world, 0, sizeof(*world));

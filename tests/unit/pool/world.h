@@ -21,7 +21,7 @@ struct pool_world {
 	struct kvpull_pool *pool;
 };
 
-struct kvpull_pool_naming pool_naming(void);
+struct kvpull_reader_naming pool_naming(void);
 void pool_world_open(struct pool_world *world, uint32_t chunk_count,
 		     uint32_t slot_count, uint32_t entry_count);
 void pool_world_close(struct pool_world *world);

@@ -48,7 +48,7 @@ void handle_end(struct handle_world *world)
 struct kvpull_reader_naming handle_naming(struct kvpull_model *model,
 					  const char *weights)
 {
-	const struct kvpull_pool_naming pool = pool_naming();
+	const struct kvpull_reader_naming pool = pool_naming();
 
 	*model = *pool.model;
 	model->struct_size = sizeof(*model);
@@ -330,7 +330,7 @@ static void false_memory(struct handle_world *world)
 
 void false_owner(struct handle_world *world)
 {
-	const struct kvpull_pool_naming naming = pool_naming();
+	const struct kvpull_reader_naming naming = pool_naming();
 	struct pool_world *pool = &world->pool;
 
 	_Static_assert(HANDLE_CHUNKS == WORLD_SLOTS &&

@@ -153,15 +153,14 @@ UNIT_TEST(no_more_blocks_are_added_than_blocks_max)
 	uint8_t *base = &shares->blocks[0][0] + sizeof(shares->blocks);
 	uint32_t local;
 
-	assert_int_equal(
-		kvpull_share_reader_local_add(shares->reader, base, 1,
-					      KVPULL_SHARE_READER_BLOCKS_MAX -
-						      SHARE_BLOCKS + 1,
-					      &local),
-		KVPULL_EFULL);
 	assert_int_equal(kvpull_share_reader_local_add(
 				 shares->reader, base, 1,
-				 KVPULL_SHARE_READER_BLOCKS_MAX - SHARE_BLOCKS,
+				 KVPULL_READER_BLOCKS_MAX - SHARE_BLOCKS + 1,
+				 &local),
+			 KVPULL_EFULL);
+	assert_int_equal(kvpull_share_reader_local_add(
+				 shares->reader, base, 1,
+				 KVPULL_READER_BLOCKS_MAX - SHARE_BLOCKS,
 				 &local),
 			 0);
 	assert_int_equal(kvpull_share_reader_local_add(shares->reader,
@@ -180,9 +179,8 @@ UNIT_TEST(no_more_blocks_are_added_than_blocks_max)
 
 UNIT_TEST(peer_that_is_none_is_neither_asked_nor_removed)
 {
-	static const uint32_t none[] = { KVPULL_SHARE_READER_PEERS_MAX - 1,
-					 KVPULL_SHARE_READER_PEERS_MAX,
-					 UINT32_MAX };
+	static const uint32_t none[] = { KVPULL_READER_PEERS_MAX - 1,
+					 KVPULL_READER_PEERS_MAX, UINT32_MAX };
 	struct share_world *shares = share_open(1);
 	struct kvpull_pool_key key = pool_key(&shares->owner, 1);
 	struct kvpull_share_reader_probe probe = { .key_count = 1,
@@ -203,12 +201,11 @@ UNIT_TEST(peer_that_is_none_is_neither_asked_nor_removed)
 		kvpull_share_reader_peer_remove(shares->reader, shares->peer),
 		KVPULL_EAGAIN); /* connected */
 	for (at = 0; at < 3; at++)
-		assert_int_equal(
-			kvpull_share_reader_cancel(
-				shares->reader,
-				UINT64_C(1) << 32 |
-					(KVPULL_SHARE_READER_READS_MAX + at)),
-			KVPULL_EINVAL);
+		assert_int_equal(kvpull_share_reader_cancel(
+					 shares->reader,
+					 UINT64_C(1) << 32 |
+						 (KVPULL_READER_OPEN_MAX + at)),
+				 KVPULL_EINVAL);
 	share_close(shares);
 }
 

@@ -398,7 +398,7 @@ UNIT_TEST(what_is_out_of_bounds_is_not_begun)
 	assert_int_equal(kvpull_share_reader_read(world->reader, &read, &id),
 			 KVPULL_ESTALE);
 	read = good;
-	read.piece_count = KVPULL_SHARE_READER_ITEMS_MAX + 1;
+	read.piece_count = KVPULL_READER_ITEMS_MAX + 1;
 	assert_int_equal(kvpull_share_reader_read(world->reader, &read, &id),
 			 KVPULL_EINVAL);
 	piece.chunk = SHARE_CHUNKS; /* of the file */
@@ -436,7 +436,7 @@ UNIT_TEST(own_memory_overlaps_no_other)
 			 KVPULL_EINVAL);
 	assert_int_equal(kvpull_share_reader_local_add(
 				 world->reader, base + sizeof(world->blocks), 1,
-				 KVPULL_SHARE_READER_BLOCKS_MAX, &local),
+				 KVPULL_READER_BLOCKS_MAX, &local),
 			 KVPULL_EFULL);
 	assert_int_equal(kvpull_share_reader_local_add(world->reader, base - 1,
 						       1, 1, &local),
@@ -490,7 +490,7 @@ UNIT_TEST(a_share_that_is_larger_than_what_is_served_is_refused)
 	assert_int_equal(kvpull_share_reader_peer_add(world->reader, &peer,
 						      &serve, &index),
 			 KVPULL_EPROTO);
-	for (at = 1; at < KVPULL_SHARE_READER_PEERS_MAX; at++)
+	for (at = 1; at < KVPULL_READER_PEERS_MAX; at++)
 		assert_int_equal(kvpull_share_reader_peer_add(
 					 world->reader, &world->params,
 					 &world->serve, &index),
@@ -516,7 +516,7 @@ UNIT_TEST(more_than_reads_max_are_refused_until_an_end_is_told)
 
 	share_put(world, 1, 1);
 	assert_int_equal(share_probe(world, 1, &found), 1);
-	for (at = 0; at < KVPULL_SHARE_READER_READS_MAX; at++)
+	for (at = 0; at < KVPULL_READER_OPEN_MAX; at++)
 		assert_int_equal(
 			kvpull_share_reader_probe(world->reader, &probe, &id),
 			0);
@@ -525,7 +525,7 @@ UNIT_TEST(more_than_reads_max_are_refused_until_an_end_is_told)
 	assert_int_equal(share_read(world, &found, 1, 0, &id), KVPULL_EFULL);
 	share_wait(world, &end);
 	assert_int_equal(share_read(world, &found, 1, 0, &id), 0);
-	for (at = 0; at < KVPULL_SHARE_READER_READS_MAX; at++)
+	for (at = 0; at < KVPULL_READER_OPEN_MAX; at++)
 		share_wait(world, &end);
 	share_close(world);
 }

@@ -40,25 +40,25 @@ UNIT_TEST(keys_are_found_and_their_bytes_read)
 UNIT_TEST(a_probe_says_which_of_many_keys_are_missing)
 {
 	struct share_world *world = share_open(1);
-	struct kvpull_pool_key keys[KVPULL_SHARE_READER_ITEMS_MAX];
+	struct kvpull_pool_key keys[KVPULL_READER_ITEMS_MAX];
 	const struct kvpull_share_reader_probe probe = {
 		.peer = world->peer,
-		.key_count = KVPULL_SHARE_READER_ITEMS_MAX,
+		.key_count = KVPULL_READER_ITEMS_MAX,
 		.keys = keys,
 	};
 	struct kvpull_share_reader_end end;
 	uint64_t id;
 	uint32_t at;
 
-	for (at = 0; at < KVPULL_SHARE_READER_ITEMS_MAX; at++)
+	for (at = 0; at < KVPULL_READER_ITEMS_MAX; at++)
 		keys[at] = pool_key(&world->owner, at);
 	for (at = 0; at < SHARE_CHUNKS; at++)
 		share_put(world, at * 16, at);
 	assert_int_equal(kvpull_share_reader_probe(world->reader, &probe, &id),
 			 0);
 	share_wait(world, &end);
-	assert_int_equal(end.count, KVPULL_SHARE_READER_ITEMS_MAX);
-	for (at = 0; at < KVPULL_SHARE_READER_ITEMS_MAX; at++)
+	assert_int_equal(end.count, KVPULL_READER_ITEMS_MAX);
+	for (at = 0; at < KVPULL_READER_ITEMS_MAX; at++)
 		assert_int_equal(end.found[at].memory.index,
 				 at % 16 ? KVPULL_NONE : at / 16);
 	share_close(world);

@@ -28,7 +28,7 @@ static void put(uint64_t key, uint32_t place)
 /* As pool_world_open(), in memory that is handed over. */
 static void owner_open(void)
 {
-	const struct kvpull_pool_naming naming = pool_naming();
+	const struct kvpull_reader_naming naming = pool_naming();
 
 	assert_int_equal(
 		kvpull_segment_make(&directory, "test-directory",
@@ -71,7 +71,7 @@ static int setup(void **state)
 	owner_open();
 	world_serve(&world, "p");
 	params = world_params(&world, "d");
-	params.reads_max = KVPULL_SHARE_READER_READS_MAX;
+	params.reads_max = KVPULL_READER_OPEN_MAX;
 	params.inline_bytes = WORLD_BLOCK_BYTES; /* more: by the thread */
 	side_open(&world.d, &params);
 	world_connect(&world);
