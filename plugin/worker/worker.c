@@ -87,10 +87,7 @@ static int tables_take(struct kvpull_worker *worker)
 	worker->refused = kvpull_arena_take(arena, config->requests_max,
 					    sizeof(*worker->refused));
 	kvpull_marks_init(&worker->marks, config->pulls_max, arena);
-	worker->result_count_max = config->max_holds + 2 * config->pulls_max +
-				   config->requests_max + 1; /* RANK */
-	worker->results = kvpull_arena_take(arena, worker->result_count_max,
-					    sizeof(*worker->results));
+	kvpull_results_init(&worker->results, &worker->facts, arena);
 	pulls_take(worker);
 	return kvpull_arena_ok(arena) && kvpull_arena_ok(&worker->hot) ?
 		       0 :
@@ -327,7 +324,6 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 	worker->entries.fd = worker->wakeup.fd = worker->wakeup.timer_fd = -1;
 	worker->handover.engine_wake_fd = -1;
 	worker->handover.progress_wake_fd = -1;
-	worker->result_first = worker->result_next = 1;
 	kvpull_kept_begin(&worker->facts.log, &kept);
 	code = identity_take(worker, setup);
 	if (!code)

@@ -278,7 +278,7 @@ static int serve_start(struct kvpull_worker *worker,
 		return code;
 	worker->registered = 1;
 	kvpull_worker_devices_adopt(worker);
-	kvpull_worker_rank_tell(worker);
+	kvpull_results_add_rank(&worker->results, &worker->handover);
 	if (worker->facts.config.progress != KVPULL_PROGRESS_THREAD)
 		return 0;
 	code = kvpull_progress_start(worker->progress);

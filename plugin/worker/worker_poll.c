@@ -350,7 +350,7 @@ static void room_make(struct kvpull_worker *worker, uint64_t now_ns)
 			worker->facts.config.consumers_max);
 }
 
-static void pull_end_result(struct kvpull_worker *worker, uint64_t key,
+static void pull_end_result(struct kvpull_worker_results *results, uint64_t key,
 			    int32_t reason, uint64_t bytes)
 {
 	const struct kvpull_worker_result outcome = {
@@ -360,7 +360,7 @@ static void pull_end_result(struct kvpull_worker *worker, uint64_t key,
 		.reason = reason,
 	};
 
-	kvpull_worker_result_add(worker, &outcome);
+	kvpull_results_add(results, &outcome);
 }
 
 /* Where a poll tells: the caller's array, of elements of its own size. */
@@ -414,7 +414,8 @@ static void pull_report(struct kvpull_worker *worker, uint32_t index,
 	KVPULL_PROBE5(pull_end, record.key, record.reason, record.bytes,
 		      record.took_ns, record.asked_ns);
 	record_put(sink, &record);
-	pull_end_result(worker, order->key, outcome->code, record.bytes);
+	pull_end_result(&worker->results, order->key, outcome->code,
+			record.bytes);
 	kvpull_map_remove(&worker->pull_map, order->key);
 	if (!outcome->code) {
 		worker->counts.pulls_done++;
@@ -431,12 +432,12 @@ static void pull_report(struct kvpull_worker *worker, uint32_t index,
 static void pulls_report(struct kvpull_worker *worker, struct record_sink *sink)
 {
 	while (worker->pulls_ended.first != KVPULL_NONE && sink->room &&
-	       kvpull_worker_result_room(worker))
+	       kvpull_results_room(&worker->results))
 		pull_report(worker,
 			    kvpull_pulls_take(worker, &worker->pulls_ended),
 			    sink);
 	while (worker->refused_count && sink->room &&
-	       kvpull_worker_result_room(worker)) {
+	       kvpull_results_room(&worker->results)) {
 		const struct kvpull_refused *refused =
 			&worker->refused[worker->refused_first];
 		const struct kvpull_poll_record record = {
@@ -446,7 +447,8 @@ static void pulls_report(struct kvpull_worker *worker, struct record_sink *sink)
 		};
 
 		record_put(sink, &record);
-		pull_end_result(worker, refused->key, refused->reason, 0);
+		pull_end_result(&worker->results, refused->key, refused->reason,
+				0);
 		worker->refused_first = (worker->refused_first + 1) %
 					worker->facts.config.requests_max;
 		worker->refused_count--;
@@ -455,7 +457,7 @@ static void pulls_report(struct kvpull_worker *worker, struct record_sink *sink)
 
 static void holds_report(struct kvpull_worker *worker, struct record_sink *sink)
 {
-	const uint32_t room = kvpull_worker_result_room(worker);
+	const uint32_t room = kvpull_results_room(&worker->results);
 	struct kvpull_hold_end ends[ENDS_MAX];
 	uint32_t count = sink->room < ENDS_MAX ? sink->room : ENDS_MAX;
 	uint32_t index;
@@ -477,7 +479,7 @@ static void holds_report(struct kvpull_worker *worker, struct record_sink *sink)
 		};
 
 		record_put(sink, &record);
-		kvpull_worker_result_add(worker, &outcome);
+		kvpull_results_add(&worker->results, &outcome);
 		if (ends[index].reason == KVPULL_END_EXPIRED)
 			kvpull_worker_show_expired(worker, &ends[index]);
 		if (ends[index].reason == KVPULL_END_GIVEN_BACK)

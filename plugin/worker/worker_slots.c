@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Worker half, engine's thread: what steps and polls share, slots to hand over
- * and results to keep.
+ * Worker half, engine's thread: what steps and polls share, slots to hand over.
  */
 #include "plugin/worker/worker_state.h"
 
@@ -135,21 +134,6 @@ void kvpull_worker_claim_release(struct kvpull_worker *worker, uint32_t index)
 		pulls_hand_over(worker, KVPULL_NONE, index);
 	kvpull_worker_tell(worker, KVPULL_TO_RELEASE, index,
 			   worker->handover.claims[index].serial);
-}
-
-uint32_t kvpull_worker_result_room(const struct kvpull_worker *worker)
-{
-	return worker->result_count_max -
-	       (uint32_t)(worker->result_next - worker->result_first);
-}
-
-void kvpull_worker_result_add(struct kvpull_worker *worker,
-			      const struct kvpull_worker_result *result)
-{
-	kvpull_check(&worker->facts.log, kvpull_worker_result_room(worker) > 0);
-	worker->results[worker->result_next % worker->result_count_max] =
-		*result;
-	worker->result_next++;
 }
 
 /* Slots of the last poll's failures: their blocks need not be told any more. */

@@ -9,7 +9,8 @@
  * worker_device.c memory of the device
  * worker_marks.c marks of what the engine has queued on it
  * worker_step.c  step and result bytes
- * worker_slots.c slots to hand over, results to keep
+ * worker_slots.c slots to hand over
+ * worker_results results to keep
  * worker_small.c pulls that this thread copies itself
  * worker_poll.c  rings, sweep, reports
  * worker_sleep.c the descriptor on which an engine sleeps
@@ -30,6 +31,7 @@
 #include "plugin/progress/cache_facts.h"
 #include "plugin/progress/progress.h"
 #include "plugin/worker/worker_crowd.h"
+#include "plugin/worker/worker_results.h"
 #include "shm/segment.h"
 
 #define KVPULL_RESULTS_A_BUILD 1024u /* results in one message */
@@ -91,16 +93,6 @@ struct kvpull_worker_memory {
 	struct kvpull_device_memory device; /* address 0: of the host */
 };
 
-struct kvpull_worker_result {
-	uint64_t key;
-	uint64_t generation;
-	uint64_t bytes;
-	uint32_t kind; /* enum kvpull_result_kind */
-	uint32_t slot;
-	int32_t reason;
-	uint32_t reserved;
-};
-
 struct kvpull_worker {
 	struct kvpull_facts facts;
 	struct kvpull_handover handover;
@@ -154,13 +146,8 @@ struct kvpull_worker {
 	uint32_t retired; /* nothing new, for good */
 	uint32_t step_gap_told;
 	struct kvpull_status status;
-	uint64_t full_say_ns;                 /* next line on a full table */
-	struct kvpull_worker_result *results; /* [result_count_max] circular */
-	uint64_t result_first;                /* sequence of the oldest kept */
-	uint64_t result_next;                 /* sequence of the next new one */
-	uint64_t rank_sequence; /* of the last RANK; 0: none was said */
-	uint32_t address_told;  /* the handover's count, with that RANK */
-	uint32_t result_count_max;
+	uint64_t full_say_ns; /* next line on a full table */
+	struct kvpull_worker_results results;
 	union kvpull_worker_counts counts; /* the engine side's own counters */
 	struct kvpull_wakeup wakeup;
 	uint64_t broken_say_ns; /* next line on a broken ring */
@@ -252,15 +239,6 @@ void kvpull_pull_hand_over(struct kvpull_worker *worker, uint32_t index);
 void kvpull_worker_pull_abort(struct kvpull_worker *worker, uint32_t index);
 /* The claim's pulls are handed over before. */
 void kvpull_worker_claim_release(struct kvpull_worker *worker, uint32_t index);
-/* Keep a result for the scheduler half; room was checked by the caller. */
-/*
- * Say who we are, where what the tickets to come need is not what was said last:
- * at first, and when an own address has changed.
- */
-void kvpull_worker_rank_tell(struct kvpull_worker *worker);
-void kvpull_worker_result_add(struct kvpull_worker *worker,
-			      const struct kvpull_worker_result *result);
-uint32_t kvpull_worker_result_room(const struct kvpull_worker *worker);
 /* Pulls that were reported FAILED: their places are free, their blocks gone. */
 void kvpull_worker_failed_free(struct kvpull_worker *worker);
 

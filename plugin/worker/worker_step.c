@@ -295,13 +295,10 @@ static int names_us(const struct kvpull_worker *worker,
 static void take_acks(struct kvpull_worker *worker,
 		      const struct kvpull_step_header *header)
 {
-	const uint32_t rank = worker->facts.stage.rank;
-
-	if (!names_us(worker, header))
-		return;
-	if (header->acks[rank] >= worker->result_first &&
-	    header->acks[rank] < worker->result_next)
-		worker->result_first = header->acks[rank] + 1;
+	if (names_us(worker, header))
+		kvpull_results_acknowledge(
+			&worker->results,
+			header->acks[worker->facts.stage.rank]);
 }
 
 static int knows_us(const struct kvpull_worker *worker,
@@ -501,7 +498,7 @@ static void result_put(struct kvpull_worker *worker,
 		       struct kvpull_wire_writer *writer, uint64_t sequence)
 {
 	const struct kvpull_worker_result *outcome =
-		&worker->results[sequence % worker->result_count_max];
+		kvpull_result_at(&worker->results, sequence);
 	struct kvpull_result result = {
 		.kind = (enum kvpull_result_kind)outcome->kind,
 		.slot = outcome->slot,
@@ -516,33 +513,19 @@ static void result_put(struct kvpull_worker *worker,
 	kvpull_step_put_result(writer, &result);
 }
 
-void kvpull_worker_rank_tell(struct kvpull_worker *worker)
-{
-	const struct kvpull_worker_result rank = { .kind = KVPULL_RESULT_RANK };
-	const uint32_t count = atomic_load_explicit(
-		&worker->handover.address_count, memory_order_relaxed);
-
-	/* There is room for one. */
-	if (count == worker->address_told ||
-	    worker->rank_sequence >= worker->result_first)
-		return;
-	worker->address_told = count;
-	worker->rank_sequence = worker->result_next;
-	kvpull_worker_result_add(worker, &rank);
-}
-
 int kvpull_worker_result_build(struct kvpull_worker *worker, void *bytes,
 			       size_t capacity, size_t *byte_count)
 {
 	struct kvpull_wire_writer writer = { .data = bytes,
 					     .capacity = capacity };
+	struct kvpull_worker_results *results = &worker->results;
 	struct kvpull_result_header header;
 	uint64_t open;
 	uint32_t index;
 
 	kvpull_worker_wake_all(worker);
-	kvpull_worker_rank_tell(worker);
-	open = worker->result_next - worker->result_first;
+	kvpull_results_add_rank(results, &worker->handover);
+	open = results->next - results->first;
 	if (!open && worker->step_told == worker->step_sequence &&
 	    worker->step_gap_told == worker->step_gap) {
 		*byte_count = 0;
@@ -550,7 +533,7 @@ int kvpull_worker_result_build(struct kvpull_worker *worker, void *bytes,
 	}
 	header = (struct kvpull_result_header){
 		.incarnation = worker->facts.incarnation,
-		.first_sequence = worker->result_first,
+		.first_sequence = results->first,
 		.record_count = open < KVPULL_RESULTS_A_BUILD ?
 					(uint32_t)open :
 					KVPULL_RESULTS_A_BUILD,
@@ -561,7 +544,7 @@ int kvpull_worker_result_build(struct kvpull_worker *worker, void *bytes,
 	};
 	kvpull_step_put_result_header(&writer, &header);
 	for (index = 0; index < header.record_count; index++)
-		result_put(worker, &writer, worker->result_first + index);
+		result_put(worker, &writer, results->first + index);
 	*byte_count = writer.used;
 	if (!kvpull_wire_fits(&writer))
 		return KVPULL_ETOOSMALL;

@@ -146,7 +146,7 @@ static int poll_all(struct core *core, struct kvpull_poll_record *records)
 					     sizeof(*records));
 
 	/* As if the scheduler half had acknowledged them. */
-	core->worker->result_first = core->worker->result_next;
+	core->worker->results.first = core->worker->results.next;
 	return count;
 }
 

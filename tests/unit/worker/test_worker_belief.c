@@ -281,7 +281,7 @@ WORLD_TEST(acks_for_a_predecessor_take_no_result_away)
 	assert_int_equal(result_of(world).first_sequence, first);
 	world->ack_incarnation = world->worker->facts.incarnation;
 	world_send(world, NULL, 0);
-	assert_int_equal(world->worker->result_first, first + 1);
+	assert_int_equal(world->worker->results.first, first + 1);
 }
 
 /* A consumer connects, claims the hold, and its connection is lost. */

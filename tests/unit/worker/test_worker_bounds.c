@@ -429,17 +429,17 @@ WORLD_TEST(ack_of_a_result_that_is_not_there_takes_none_away)
 
 	world_send(world, &command, commands_make(&command, 1, 999));
 	world_poll(world, 1);
-	assert_true(worker->result_next > worker->result_first);
-	world->ack = worker->result_next;
+	assert_true(worker->results.next > worker->results.first);
+	world->ack = worker->results.next;
 	world_send(world, NULL, 0);
-	assert_true(worker->result_next > worker->result_first);
-	world->ack = worker->result_next - 1;
+	assert_true(worker->results.next > worker->results.first);
+	world->ack = worker->results.next - 1;
 	world_send(world, NULL, 0);
-	assert_int_equal(worker->result_first, worker->result_next);
+	assert_int_equal(worker->results.first, worker->results.next);
 	/* And one that was taken before gives none back. */
 	world->ack = 1;
 	world_send(world, NULL, 0);
-	assert_int_equal(worker->result_first, worker->result_next);
+	assert_int_equal(worker->results.first, worker->results.next);
 }
 
 /* A refused consumer is not joined again, also as its connection ends. */

@@ -221,7 +221,7 @@ TEST(storm_of_aborts_leaves_nothing_behind)
 		 * Without this acknowledgement the worker keeps its results,
 		 * and reports no more.
 		 */
-		world->ack = world->worker->result_next - 1;
+		world->ack = world->worker->results.next - 1;
 		world_send(world, NULL, 0);
 	}
 	assert_int_equal(progress->reads.live.count, 0);
