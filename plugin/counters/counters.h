@@ -52,7 +52,7 @@
 	X(pulls_done, TOTAL, OWN(pulls_done), "Pulls that succeeded") \
 	X(pulls_failed, TOTAL, OWN(pulls_failed), "Pulls started that failed") \
 	X(pulls_expired, TOTAL, OWN(pulls_expired), "Pulls that failed since the hold ended first") \
-	X(pulls_live, LIVE, WORKER(pull_map.count), "Pulls now") \
+	X(pulls_live, LIVE, WORKER(pulls.map.count), "Pulls now") \
 	X(bytes_pulled, TOTAL, OWN(bytes_pulled), "Bytes read from peers") \
 	X(peers_live, LIVE, PROGRESS(peers_live), "Producer ranks connected now") \
 	X(peer_connects, TOTAL, PROGRESS(peer_connects), "Connections made to producer ranks") \
@@ -64,7 +64,7 @@
 	X(poll_ns_max, PEAK, OWN(poll_ns_max), "Longest poll since open, nanoseconds") \
 	X(log_suppressed, TOTAL, LOG(suppressed), "Log lines suppressed") \
 	X(arena_bytes, LIVE, OWN(arena_bytes), "Memory taken at open") \
-	X(claims_live, LIVE, WORKER(claim_map.count), "Tickets claimed now, as a consumer") \
+	X(claims_live, LIVE, WORKER(claims.map.count), "Tickets claimed now, as a consumer") \
 	X(holds_given_back, TOTAL, HOLDS(given_back), "Holds ended since a consumer that was not let in gave them back") \
 	X(gives, TOTAL, PROGRESS(gives), "Tickets given back by consumers that were not let in") \
 	X(gives_old, TOTAL, PROGRESS(gives_old), "Tickets given back that had been given back before") \

@@ -34,49 +34,16 @@ static uint64_t clock_now(void *context)
 	return kvpull_clock_ns();
 }
 
-/*
- * Memory that an engine's step with a pull touches. The pulls that are used first
- * are used most: the last one that was freed is the next.
- */
-static void pulls_take(struct kvpull_worker *worker)
-{
-	const struct kvpull_config *config = &worker->facts.config;
-	const uint32_t hot_count = config->pulls_max < KVPULL_PULLS_HOT ?
-					   config->pulls_max :
-					   KVPULL_PULLS_HOT;
-	const size_t ids_bytes =
-		2 * (size_t)config->pull_blocks_max * sizeof(uint32_t);
-	struct kvpull_arena *hot = &worker->hot;
-
-	kvpull_index_pool_init(&worker->pull_pool, config->pulls_max, hot);
-	worker->handover.pulls = kvpull_arena_take(
-		hot, config->pulls_max, sizeof(*worker->handover.pulls));
-	worker->pull_notes = kvpull_arena_take(hot, config->pulls_max,
-					       sizeof(*worker->pull_notes));
-	kvpull_map_init(&worker->pull_map, config->pulls_max, hot);
-	kvpull_map_init(&worker->claim_map, kvpull_config_claims_max(config),
-			hot);
-	worker->ids_few = kvpull_arena_take(hot, config->pulls_max,
-					    2 * KVPULL_PAIRS_FEW *
-						    sizeof(*worker->ids_few));
-	worker->ids_hot = kvpull_arena_take(hot, hot_count, ids_bytes);
-	worker->ids = kvpull_arena_take(
-		&worker->arena, config->pulls_max - hot_count, ids_bytes);
-	kvpull_turns_init(&worker->pulls_small, config->pulls_max, hot);
-	worker->pulls_start.first = worker->pulls_ended.first = KVPULL_NONE;
-	worker->pull_failed = KVPULL_NONE;
-}
-
 static int tables_take(struct kvpull_worker *worker)
 {
 	const struct kvpull_config *config = &worker->facts.config;
+	const uint32_t claims_max = kvpull_config_claims_max(config);
 	struct kvpull_arena *arena = &worker->arena;
+	struct kvpull_arena *hot = &worker->hot;
 
-	kvpull_index_pool_init(&worker->claim_pool,
-			       kvpull_config_claims_max(config), arena);
-	worker->claim_notes =
-		kvpull_arena_take(arena, kvpull_config_claims_max(config),
-				  sizeof(*worker->claim_notes));
+	kvpull_index_pool_init(&worker->claims.pool, claims_max, arena);
+	worker->claims.notes = kvpull_arena_take(arena, claims_max,
+						 sizeof(*worker->claims.notes));
 	worker->consumer_notes =
 		kvpull_arena_take(arena, worker->facts.caller_count_max,
 				  sizeof(*worker->consumer_notes));
@@ -84,14 +51,15 @@ static int tables_take(struct kvpull_worker *worker)
 					   sizeof(*worker->active));
 	worker->facts.caches = kvpull_arena_take(arena, KVPULL_CACHES_MAX,
 						 sizeof(*worker->facts.caches));
-	worker->refused = kvpull_arena_take(arena, config->requests_max,
-					    sizeof(*worker->refused));
 	kvpull_marks_init(&worker->marks, config->pulls_max, arena);
 	kvpull_results_init(&worker->results, &worker->facts, arena);
-	pulls_take(worker);
-	return kvpull_arena_ok(arena) && kvpull_arena_ok(&worker->hot) ?
-		       0 :
-		       KVPULL_ENOMEM;
+	worker->handover.pulls = kvpull_arena_take(
+		hot, config->pulls_max, sizeof(*worker->handover.pulls));
+	kvpull_pulls_init(&worker->pulls, config, arena, hot);
+	kvpull_map_init(&worker->claims.map, claims_max, hot);
+	kvpull_turns_init(&worker->small.turns, config->pulls_max, hot);
+	return kvpull_arena_ok(arena) && kvpull_arena_ok(hot) ? 0 :
+								KVPULL_ENOMEM;
 }
 
 static int holds_take(struct kvpull_worker *worker)
@@ -357,7 +325,7 @@ static void wind_down(struct kvpull_worker *worker)
 			      memory_order_relaxed);
 	kvpull_worker_retire(worker);
 	while (worker->registered &&
-	       (worker->pull_map.count || worker->claim_map.count) &&
+	       (worker->pulls.map.count || worker->claims.map.count) &&
 	       kvpull_facts_now(&worker->facts) < until) {
 		/* A test's own clock goes on by looks at it. */
 		if (!kvpull_worker_poll(worker, records, 64,

@@ -116,7 +116,7 @@ void kvpull_worker_pull_mark(struct kvpull_worker *worker, uint32_t index)
 		return;
 	if (has_mark(marks)) {
 		order->after = marks->after;
-		worker->pull_notes[index].mark = marks->newest;
+		worker->pulls.notes[index].mark = marks->newest;
 		if (marks->newest != KVPULL_NONE)
 			marks->users[marks->newest]++;
 	} else if (kvpull_worker_may_say(worker)) {
@@ -129,7 +129,7 @@ void kvpull_worker_pull_mark(struct kvpull_worker *worker, uint32_t index)
 
 void kvpull_worker_pull_unmark(struct kvpull_worker *worker, uint32_t index)
 {
-	struct kvpull_pull_note *const note = &worker->pull_notes[index];
+	struct kvpull_pull_note *const note = &worker->pulls.notes[index];
 
 	if (note->mark != KVPULL_NONE)
 		worker->marks.users[note->mark]--;

@@ -234,10 +234,10 @@ static void consumer_down(struct kvpull_worker *worker, uint32_t index,
 
 static void claim_free(struct kvpull_worker *worker, uint32_t index)
 {
-	kvpull_map_remove(&worker->claim_map,
+	kvpull_map_remove(&worker->claims.map,
 			  worker->handover.claims[index].serial);
 	worker->handover.claims[index].serial = 0;
-	kvpull_index_pool_give(&worker->claim_pool, index);
+	kvpull_index_pool_give(&worker->claims.pool, index);
 }
 
 /*
@@ -272,7 +272,7 @@ static uint32_t progress_drain(struct kvpull_worker *worker, uint64_t now_ns)
 			consumer_down(worker, record.slot, now_ns);
 			break;
 		case KVPULL_FROM_PULL:
-			kvpull_pulls_add(worker, &worker->pulls_ended,
+			kvpull_pulls_add(&worker->pulls, &worker->pulls.ended,
 					 record.slot);
 			break;
 		case KVPULL_FROM_CLAIM:
@@ -394,6 +394,7 @@ static uint64_t after(uint64_t at_ns, uint64_t started_ns)
 static void pull_report(struct kvpull_worker *worker, uint32_t index,
 			struct record_sink *sink)
 {
+	struct kvpull_worker_pulls *pulls = &worker->pulls;
 	const struct kvpull_pull_order *order = &worker->handover.pulls[index];
 	const struct kvpull_pull_outcome *outcome =
 		&worker->handover.outcomes[index];
@@ -416,30 +417,32 @@ static void pull_report(struct kvpull_worker *worker, uint32_t index,
 	record_put(sink, &record);
 	pull_end_result(&worker->results, order->key, outcome->code,
 			record.bytes);
-	kvpull_map_remove(&worker->pull_map, order->key);
+	kvpull_map_remove(&pulls->map, order->key);
 	if (!outcome->code) {
 		worker->counts.pulls_done++;
 		worker->counts.bytes_pulled += outcome->bytes;
-		kvpull_index_pool_give(&worker->pull_pool, index);
+		kvpull_index_pool_give(&pulls->pool, index);
 		return;
 	}
 	worker->counts.pulls_failed++;
 	worker->counts.pulls_expired += outcome->code == KVPULL_EEXPIRED;
-	worker->pull_notes[index].next = worker->pull_failed;
-	worker->pull_failed = index;
+	pulls->notes[index].next = pulls->failed;
+	pulls->failed = index;
 }
 
 static void pulls_report(struct kvpull_worker *worker, struct record_sink *sink)
 {
-	while (worker->pulls_ended.first != KVPULL_NONE && sink->room &&
-	       kvpull_results_room(&worker->results))
-		pull_report(worker,
-			    kvpull_pulls_take(worker, &worker->pulls_ended),
+	struct kvpull_worker_results *results = &worker->results;
+	struct kvpull_worker_pulls *pulls = &worker->pulls;
+
+	while (pulls->ended.first != KVPULL_NONE && sink->room &&
+	       kvpull_results_room(results))
+		pull_report(worker, kvpull_pulls_take(pulls, &pulls->ended),
 			    sink);
-	while (worker->refused_count && sink->room &&
-	       kvpull_results_room(&worker->results)) {
+	while (pulls->refused_count && sink->room &&
+	       kvpull_results_room(results)) {
 		const struct kvpull_refused *refused =
-			&worker->refused[worker->refused_first];
+			&pulls->refused[pulls->refused_first];
 		const struct kvpull_poll_record record = {
 			.key = refused->key,
 			.kind = KVPULL_POLL_FAILED,
@@ -447,11 +450,10 @@ static void pulls_report(struct kvpull_worker *worker, struct record_sink *sink)
 		};
 
 		record_put(sink, &record);
-		pull_end_result(&worker->results, refused->key, refused->reason,
-				0);
-		worker->refused_first = (worker->refused_first + 1) %
-					worker->facts.config.requests_max;
-		worker->refused_count--;
+		pull_end_result(results, refused->key, refused->reason, 0);
+		pulls->refused_first =
+			(pulls->refused_first + 1) % pulls->refused_max;
+		pulls->refused_count--;
 	}
 }
 
@@ -491,13 +493,14 @@ static void holds_report(struct kvpull_worker *worker, struct record_sink *sink)
 /* The engine forgot start_loads(): what is too late is begun to be ended. */
 static void pulls_expire(struct kvpull_worker *worker, uint64_t now_ns)
 {
-	while (worker->pulls_start.first != KVPULL_NONE &&
-	       now_ns >= worker->handover.pulls[worker->pulls_start.first]
-				 .deadline_ns) {
-		const uint32_t index =
-			kvpull_pulls_take(worker, &worker->pulls_start);
+	struct kvpull_pull_order *orders = worker->handover.pulls;
+	struct kvpull_worker_pulls *pulls = &worker->pulls;
 
-		worker->handover.pulls[index].unstarted = 1;
+	while (pulls->start.first != KVPULL_NONE &&
+	       now_ns >= orders[pulls->start.first].deadline_ns) {
+		const uint32_t index = kvpull_pulls_take(pulls, &pulls->start);
+
+		orders[index].unstarted = 1;
 		kvpull_pull_hand_over(worker, index);
 	}
 }
@@ -533,7 +536,7 @@ static uint32_t more_is_due(const struct kvpull_worker *worker,
 			    const struct record_sink *sink)
 {
 	return !sink->room || sink->count >= ENDS_MAX ||
-	       worker->pulls_small.arrival.count || worker->wake_due;
+	       worker->small.turns.arrival.count || worker->wake_due;
 }
 
 /*
@@ -542,7 +545,7 @@ static uint32_t more_is_due(const struct kvpull_worker *worker,
  */
 static uint32_t pulls_help(const struct kvpull_worker *worker)
 {
-	return worker->pull_map.count && worker->wakeup.fd < 0 &&
+	return worker->pulls.map.count && worker->wakeup.fd < 0 &&
 	       worker->facts.config.inline_bytes &&
 	       worker->facts.config.progress == KVPULL_PROGRESS_THREAD &&
 	       kvpull_progress_help(worker->progress) > 0;
@@ -560,7 +563,7 @@ int kvpull_worker_poll(struct kvpull_worker *worker,
 	uint64_t took_ns;
 
 	kvpull_status_ran(&worker->status.engine, now_ns);
-	kvpull_worker_failed_free(worker);
+	kvpull_pulls_free_failed(&worker->pulls);
 	small = poll_once(worker, now_ns, &sink, &worked);
 	/* Records are returned first; the next poll does the rest. */
 	if (worker->wakeup.fd >= 0 && (sink.count || !capacity)) {
@@ -604,19 +607,19 @@ int kvpull_worker_failed_blocks(struct kvpull_worker *worker, uint64_t key,
 				uint32_t *blocks, uint32_t capacity,
 				uint32_t *block_count)
 {
-	uint32_t index = worker->pull_failed;
+	const struct kvpull_pull_order *orders = worker->handover.pulls;
+	uint32_t index = worker->pulls.failed;
 	uint32_t count;
 
-	while (index != KVPULL_NONE && worker->handover.pulls[index].key != key)
-		index = worker->pull_notes[index].next;
+	while (index != KVPULL_NONE && orders[index].key != key)
+		index = worker->pulls.notes[index].next;
 	if (index == KVPULL_NONE)
 		return KVPULL_ENOKEY;
-	count = worker->handover.pulls[index].group_first[KVPULL_GROUPS_MAX];
+	count = orders[index].group_first[KVPULL_GROUPS_MAX];
 	*block_count = count;
 	if (count > capacity)
 		return KVPULL_ETOOSMALL;
-	memcpy(blocks, worker->handover.pulls[index].local_ids,
-	       count * sizeof(*blocks));
+	memcpy(blocks, orders[index].local_ids, count * sizeof(*blocks));
 	return 0;
 }
 

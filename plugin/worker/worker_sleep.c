@@ -34,7 +34,7 @@ static int bells_arm(struct kvpull_worker *worker)
 
 static void events_timer(struct kvpull_worker *worker)
 {
-	const uint32_t waiting = worker->pulls_start.first;
+	const uint32_t waiting = worker->pulls.start.first;
 	uint64_t at_ns = kvpull_holds_deadline(worker->holds);
 
 	/*

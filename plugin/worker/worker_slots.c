@@ -44,31 +44,11 @@ void kvpull_worker_wake(struct kvpull_worker *worker)
 		kvpull_worker_wake_all(worker);
 }
 
-void kvpull_pulls_add(struct kvpull_worker *worker,
-		      struct kvpull_pull_list *list, uint32_t index)
-{
-	worker->pull_notes[index].next = KVPULL_NONE;
-	if (list->first == KVPULL_NONE)
-		list->first = index;
-	else
-		worker->pull_notes[list->last].next = index;
-	list->last = index;
-}
-
-uint32_t kvpull_pulls_take(struct kvpull_worker *worker,
-			   struct kvpull_pull_list *list)
-{
-	const uint32_t index = list->first;
-
-	list->first = worker->pull_notes[index].next;
-	return index;
-}
-
 void kvpull_pull_hand_over(struct kvpull_worker *worker, uint32_t index)
 {
-	worker->claim_notes[worker->handover.pulls[index].claim].waiting--;
+	worker->claims.notes[worker->handover.pulls[index].claim].waiting--;
 	kvpull_worker_tell(worker, KVPULL_TO_PULL, index,
-			   worker->pull_notes[index].serial);
+			   worker->pulls.notes[index].serial);
 }
 
 /* KVPULL_NONE: any pull, of any claim. */
@@ -88,18 +68,19 @@ static void pulls_hand_over(struct kvpull_worker *worker, uint32_t only,
 			    uint32_t claim)
 {
 	struct kvpull_pull_list stay = { KVPULL_NONE, KVPULL_NONE };
-	struct kvpull_turns *small = &worker->pulls_small;
+	struct kvpull_worker_pulls *pulls = &worker->pulls;
+	struct kvpull_turns *small = &worker->small.turns;
 	uint32_t index;
 	uint32_t next;
 
-	while (worker->pulls_start.first != KVPULL_NONE) {
-		index = kvpull_pulls_take(worker, &worker->pulls_start);
+	while (pulls->start.first != KVPULL_NONE) {
+		index = kvpull_pulls_take(pulls, &pulls->start);
 		if (is_meant(worker, index, only, claim))
 			kvpull_pull_hand_over(worker, index);
 		else
-			kvpull_pulls_add(worker, &stay, index);
+			kvpull_pulls_add(pulls, &stay, index);
 	}
-	worker->pulls_start = stay;
+	pulls->start = stay;
 	for (index = small->arrival.first; index != KVPULL_NONE; index = next) {
 		next = small->arrival.links[index].next;
 		if (!is_meant(worker, index, only, claim))
@@ -111,7 +92,7 @@ static void pulls_hand_over(struct kvpull_worker *worker, uint32_t only,
 
 void kvpull_worker_pull_abort(struct kvpull_worker *worker, uint32_t index)
 {
-	struct kvpull_pull_note *note = &worker->pull_notes[index];
+	struct kvpull_pull_note *note = &worker->pulls.notes[index];
 
 	if (note->abort_told)
 		return;
@@ -126,23 +107,14 @@ void kvpull_worker_pull_abort(struct kvpull_worker *worker, uint32_t index)
 
 void kvpull_worker_claim_release(struct kvpull_worker *worker, uint32_t index)
 {
-	if (worker->claim_notes[index].release_told)
+	struct kvpull_claim_note *note = &worker->claims.notes[index];
+
+	if (note->release_told)
 		return;
-	worker->claim_notes[index].release_told = 1;
+	note->release_told = 1;
 	/* Many pulls may wait, and hardly ever one of this claim. */
-	if (worker->claim_notes[index].waiting)
+	if (note->waiting)
 		pulls_hand_over(worker, KVPULL_NONE, index);
 	kvpull_worker_tell(worker, KVPULL_TO_RELEASE, index,
 			   worker->handover.claims[index].serial);
-}
-
-/* Slots of the last poll's failures: their blocks need not be told any more. */
-void kvpull_worker_failed_free(struct kvpull_worker *worker)
-{
-	while (worker->pull_failed != KVPULL_NONE) {
-		const uint32_t index = worker->pull_failed;
-
-		worker->pull_failed = worker->pull_notes[index].next;
-		kvpull_index_pool_give(&worker->pull_pool, index);
-	}
 }

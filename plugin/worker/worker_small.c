@@ -28,7 +28,7 @@ void kvpull_small_init(struct kvpull_worker *worker)
 	for (at = 0; at < worker->facts.cache_count; at++) {
 		const struct kvpull_cache *cache = &worker->facts.caches[at];
 
-		worker->block_bytes[cache->group_index] +=
+		worker->small.block_bytes[cache->group_index] +=
 			(uint64_t)cache->layer_count * cache->row_count *
 			cache->head_count * cache->head_bytes;
 	}
@@ -44,7 +44,7 @@ static uint64_t pull_bytes(const struct kvpull_worker *worker,
 	for (group = 0; group < worker->facts.compat.group_count; group++)
 		bytes += (order->group_first[group + 1] -
 			  order->group_first[group]) *
-			 worker->block_bytes[group];
+			 worker->small.block_bytes[group];
 	return bytes;
 }
 
@@ -55,7 +55,7 @@ static struct kvpull_lent *lent_find(struct kvpull_worker *worker,
 	const uint32_t end = atomic_load_explicit(&worker->handover.lent_end,
 						  memory_order_relaxed);
 	uint32_t left = end;
-	uint32_t at = worker->lent_last;
+	uint32_t at = worker->small.lent_last;
 
 	for (; left; left--) {
 		struct kvpull_lent *lent = &worker->handover.lent[at];
@@ -63,7 +63,7 @@ static struct kvpull_lent *lent_find(struct kvpull_worker *worker,
 		/* A hint; it is judged under the pin. */
 		if (atomic_load_explicit(&lent->incarnation,
 					 memory_order_relaxed) == incarnation) {
-			worker->lent_last = at;
+			worker->small.lent_last = at;
 			return lent;
 		}
 		if (++at == end)
@@ -93,7 +93,7 @@ int kvpull_small_fits(struct kvpull_worker *worker, uint32_t index)
 
 	return pull_bytes(worker, order) <= worker->facts.config.inline_bytes &&
 	       !(order->flags & KVPULL_FLAG_READY) &&
-	       !worker->claim_notes[order->claim].release_told &&
+	       !worker->claims.notes[order->claim].release_told &&
 	       kvpull_small_knows(worker,
 				  &worker->handover.claims[order->claim]);
 }
@@ -239,30 +239,31 @@ static void pull_turn(struct kvpull_worker *worker, uint32_t index,
 		kvpull_pull_hand_over(worker, index);
 		return;
 	}
-	worker->claim_notes[order->claim].waiting--;
+	worker->claims.notes[order->claim].waiting--;
 	outcome.ended_ns = kvpull_facts_now(&worker->facts);
 	worker->handover.outcomes[index] = outcome;
 	kvpull_worker_show_small(worker, index);
-	kvpull_pulls_add(worker, &worker->pulls_ended, index);
+	kvpull_pulls_add(&worker->pulls, &worker->pulls.ended, index);
 	if (order->flags & KVPULL_FLAG_RELEASE)
 		kvpull_worker_claim_release(worker, order->claim);
 }
 
 uint32_t kvpull_small_run(struct kvpull_worker *worker, uint64_t now_ns)
 {
+	struct kvpull_turns *turns = &worker->small.turns;
 	uint64_t left = SMALL_BYTES;
 	uint32_t count = 0;
 
-	while (worker->pulls_small.arrival.count) {
-		const uint32_t index = kvpull_turns_next(&worker->pulls_small);
+	while (turns->arrival.count) {
+		const uint32_t index = kvpull_turns_next(turns);
 		const uint64_t bytes =
 			pull_bytes(worker, &worker->handover.pulls[index]);
 
 		if (bytes > left)
 			break;
 		left -= bytes;
-		kvpull_turns_remove(&worker->pulls_small, index);
-		kvpull_turns_give(&worker->pulls_small);
+		kvpull_turns_remove(turns, index);
+		kvpull_turns_give(turns);
 		pull_turn(worker, index, now_ns);
 		count++;
 	}

@@ -9,6 +9,7 @@
  * worker_device.c memory of the device
  * worker_marks.c marks of what the engine has queued on it
  * worker_step.c  step and result bytes
+ * worker_pulls   notes on pulls, and their lists
  * worker_slots.c slots to hand over
  * worker_results results to keep
  * worker_small.c pulls that this thread copies itself
@@ -31,20 +32,11 @@
 #include "plugin/progress/cache_facts.h"
 #include "plugin/progress/progress.h"
 #include "plugin/worker/worker_crowd.h"
+#include "plugin/worker/worker_pulls.h"
 #include "plugin/worker/worker_results.h"
 #include "shm/segment.h"
 
 #define KVPULL_RESULTS_A_BUILD 1024u /* results in one message */
-#define KVPULL_PULLS_HOT 8u          /* with ids in huge pages */
-#define KVPULL_PAIRS_FEW 16u         /* of pulls whose ids lie close together */
-
-/* The engine's own note on each slot of the handover. */
-struct kvpull_pull_note {
-	uint32_t next;       /* in one of the lists of pulls */
-	uint32_t serial;     /* counts the slot's uses, never 0 */
-	uint32_t abort_told; /* TO_ABORT was pushed */
-	uint32_t mark;       /* that it waits for; KVPULL_NONE: for none */
-};
 
 /* A hold that is ready once its mark was reached. */
 struct kvpull_marked_hold {
@@ -69,20 +61,23 @@ struct kvpull_marks {
 	uint32_t is_capturing; /* the newest could not be taken: loads wait */
 };
 
-struct kvpull_pull_list {
-	uint32_t first; /* KVPULL_NONE: empty */
-	uint32_t last;
-};
-
 struct kvpull_claim_note {
 	uint32_t release_told; /* TO_RELEASE was pushed */
-	uint32_t waiting;      /* its pulls in pulls_start and pulls_small */
+	uint32_t waiting;      /* its pulls in pulls.start and small.turns */
 };
 
-/* A pull that never got a slot: reported FAILED all the same. */
-struct kvpull_refused {
-	uint64_t key;
-	int32_t reason;
+/* Tickets that are claimed; worker_slots.c. */
+struct kvpull_worker_claims {
+	struct kvpull_claim_note *notes; /* [claims_max] */
+	struct kvpull_map map;           /* ticket serial -> claim */
+	struct kvpull_index_pool pool;
+};
+
+/* Pulls that this thread copies in polls; worker_small.c. */
+struct kvpull_worker_small {
+	struct kvpull_turns turns;
+	uint64_t block_bytes[KVPULL_GROUPS_MAX]; /* of this rank, a block */
+	uint32_t lent_last; /* of the handover's, which was used last */
 	uint32_t reserved;
 };
 
@@ -113,8 +108,9 @@ struct kvpull_worker {
 	uint32_t registered;
 	struct kvpull_marks marks;
 
-	struct kvpull_pull_note *pull_notes;         /* [pulls_max] */
-	struct kvpull_claim_note *claim_notes;       /* [claims_max] */
+	struct kvpull_worker_pulls pulls;
+	struct kvpull_worker_claims claims;
+	struct kvpull_worker_small small;
 	struct kvpull_consumer_note *consumer_notes; /* [caller_count_max] */
 	struct kvpull_holds *holds;
 	uint32_t *active; /* [consumers_max] in the hold table or joining */
@@ -122,22 +118,6 @@ struct kvpull_worker {
 	uint32_t leaving_count; /* of the active: make room */
 	uint32_t room_wanted;   /* places that a new consumer lacks */
 	uint64_t room_say_ns;   /* last line on a consumer that makes room */
-	struct kvpull_index_pool pull_pool;
-	struct kvpull_index_pool claim_pool;
-	uint32_t *ids_hot; /* [KVPULL_PULLS_HOT][2][pull_blocks_max] */
-	uint32_t *ids;     /* of the other pulls, likewise */
-	uint32_t *ids_few; /* [pulls_max][2][KVPULL_PAIRS_FEW] */
-	struct kvpull_pull_list pulls_start; /* wait for start_loads */
-	struct kvpull_turns pulls_small;     /* this thread's, in polls */
-	struct kvpull_pull_list pulls_ended; /* to be reported */
-	uint32_t pull_failed; /* reported FAILED in the last poll: list head */
-	uint32_t lent_last;   /* of the handover's, which was used last */
-	uint64_t block_bytes[KVPULL_GROUPS_MAX]; /* of this rank, a block */
-	struct kvpull_refused *refused;          /* [requests_max] circular */
-	uint32_t refused_first;
-	uint32_t refused_count;
-	struct kvpull_map pull_map;         /* key -> pull */
-	struct kvpull_map claim_map;        /* ticket serial -> claim */
 	struct kvpull_step_scratch scratch; /* without ids */
 	uint64_t step_incarnation;
 	uint64_t step_sequence; /* last applied */
@@ -228,20 +208,12 @@ void kvpull_worker_tell_later(struct kvpull_worker *worker, uint32_t kind,
 void kvpull_worker_wake(struct kvpull_worker *worker);
 /* Wakes also for work that can wait. */
 void kvpull_worker_wake_all(struct kvpull_worker *worker);
-void kvpull_pulls_add(struct kvpull_worker *worker,
-		      struct kvpull_pull_list *list, uint32_t index);
-/* The first of a list that is not empty. */
-uint32_t kvpull_pulls_take(struct kvpull_worker *worker,
-			   struct kvpull_pull_list *list);
 /* To the progress thread, for good. */
 void kvpull_pull_hand_over(struct kvpull_worker *worker, uint32_t index);
 /* Told at most once a pull and a ticket: the ring has room for that. */
 void kvpull_worker_pull_abort(struct kvpull_worker *worker, uint32_t index);
 /* The claim's pulls are handed over before. */
 void kvpull_worker_claim_release(struct kvpull_worker *worker, uint32_t index);
-/* Pulls that were reported FAILED: their places are free, their blocks gone. */
-void kvpull_worker_failed_free(struct kvpull_worker *worker);
-
 /* worker_status.c: what the engine's thread shows of itself; as the ABI's */
 void kvpull_worker_counts(struct kvpull_worker *worker,
 			  union kvpull_worker_counts *counts);

@@ -30,25 +30,23 @@
 static void pull_refuse(struct kvpull_worker *worker,
 			const struct kvpull_command *command, int32_t reason)
 {
-	const uint32_t refused_max = worker->facts.config.requests_max;
-	struct kvpull_refused *refused;
+	struct kvpull_worker_pulls *pulls = &worker->pulls;
+	uint32_t at;
 
-	if (worker->refused_count == refused_max) {
+	if (pulls->refused_count == pulls->refused_max) {
 		kvpull_error(
 			&worker->facts.log,
 			"more than %u pulls refused in one poll: request %" PRIu64
 			" is not reported; raise requests_max",
-			refused_max, command->key);
+			pulls->refused_max, command->key);
 		worker->counts.step_bad++;
 		return;
 	}
-	refused =
-		&worker->refused[(worker->refused_first + worker->refused_count) %
-				 refused_max];
-	worker->refused_count++;
+	at = (pulls->refused_first + pulls->refused_count++) %
+	     pulls->refused_max;
+	pulls->refused[at] = (struct kvpull_refused){ .key = command->key,
+						      .reason = reason };
 	kvpull_status_failed(&worker->status.engine, reason);
-	*refused = (struct kvpull_refused){ .key = command->key,
-					    .reason = reason };
 	kvpull_warn(&worker->facts.log,
 		    "pull of request %s key %" PRIu64 " refused: %s: %s",
 		    kvpull_log_label(command->label), command->key,
@@ -106,14 +104,15 @@ static struct kvpull_ticket_rank *ranks_of(const struct kvpull_worker *worker,
 static void apply_claim(struct kvpull_worker *worker,
 			const struct kvpull_command *command)
 {
-	const uint32_t index = kvpull_index_pool_peek(&worker->claim_pool);
+	const uint32_t index = kvpull_index_pool_peek(&worker->claims.pool);
 	struct kvpull_claim_order *claim;
 
-	if (kvpull_map_get(&worker->claim_map, command->ticket_serial) !=
+	if (kvpull_map_get(&worker->claims.map, command->ticket_serial) !=
 	    KVPULL_NONE)
 		return;
 	if (index == KVPULL_NONE ||
-	    kvpull_map_set(&worker->claim_map, command->ticket_serial, index)) {
+	    kvpull_map_set(&worker->claims.map, command->ticket_serial,
+			   index)) {
 		if (!kvpull_worker_may_say(worker))
 			return;
 		kvpull_warn(
@@ -123,8 +122,8 @@ static void apply_claim(struct kvpull_worker *worker,
 		return;
 	}
 	claim = &worker->handover.claims[index];
-	(void)kvpull_index_pool_take(&worker->claim_pool);
-	worker->claim_notes[index].release_told = 0;
+	(void)kvpull_index_pool_take(&worker->claims.pool);
+	worker->claims.notes[index].release_told = 0;
 	claim->serial = command->ticket_serial;
 	claim->instance_id = worker->step_incarnation;
 	claim->generation = command->generation;
@@ -144,27 +143,11 @@ static void apply_claim(struct kvpull_worker *worker,
 				   claim->serial);
 }
 
-/*
- * Ids of a pull. Pulls of few pairs share pages: a page and a cache set each
- * would cost more than their ids.
- */
-static uint32_t *ids_of(const struct kvpull_worker *worker, uint32_t index,
-			uint32_t pairs)
-{
-	const size_t step = 2 * (size_t)worker->facts.config.pull_blocks_max;
-
-	if (pairs <= KVPULL_PAIRS_FEW)
-		return worker->ids_few + index * (size_t)KVPULL_PAIRS_FEW * 2;
-	return index < KVPULL_PULLS_HOT ?
-		       worker->ids_hot + index * step :
-		       worker->ids + (index - KVPULL_PULLS_HOT) * step;
-}
-
 static void pull_fill(struct kvpull_worker *worker, uint32_t index,
 		      const struct kvpull_command *command)
 {
 	struct kvpull_pull_order *pull = &worker->handover.pulls[index];
-	struct kvpull_pull_note *note = &worker->pull_notes[index];
+	struct kvpull_pull_note *note = &worker->pulls.notes[index];
 	const uint64_t now_ns = kvpull_facts_now(&worker->facts);
 	const uint64_t limit_ms = worker->facts.config.deadline_ms ?
 					  worker->facts.config.deadline_ms :
@@ -191,7 +174,7 @@ static void pull_fill(struct kvpull_worker *worker, uint32_t index,
 						   command->group_first[group] :
 						   pairs;
 	memcpy(pull->label, command->label, sizeof(pull->label));
-	pull->remote_ids = ids_of(worker, index, pairs);
+	pull->remote_ids = kvpull_pulls_ids(&worker->pulls, index, pairs);
 	pull->local_ids = pull->remote_ids + pairs;
 	kvpull_ids_copy(&command->remote, 0, pairs, pull->remote_ids);
 	kvpull_ids_copy(&command->local, 0, pairs, pull->local_ids);
@@ -201,37 +184,29 @@ static void apply_pull(struct kvpull_worker *worker,
 		       const struct kvpull_command *command)
 {
 	const uint32_t claim =
-		kvpull_map_get(&worker->claim_map, command->ticket_serial);
+		kvpull_map_get(&worker->claims.map, command->ticket_serial);
 	const uint32_t pairs = command->group_first[command->group_count];
+	struct kvpull_worker_pulls *pulls = &worker->pulls;
 	int32_t refusal = command->reason;
 	uint32_t index;
 
 	/* Said twice: its one report is on its way. */
-	if (kvpull_map_get(&worker->pull_map, command->key) != KVPULL_NONE) {
+	if (kvpull_map_get(&pulls->map, command->key) != KVPULL_NONE) {
 		worker->counts.step_bad++;
 		return;
 	}
 	if (!refusal && claim == KVPULL_NONE)
 		refusal = KVPULL_EEXPIRED;
-	index = kvpull_index_pool_peek(&worker->pull_pool);
-	if (!refusal && index == KVPULL_NONE) {
-		kvpull_worker_failed_free(worker);
-		index = kvpull_index_pool_peek(&worker->pull_pool);
-	}
-	if (!refusal && (index == KVPULL_NONE ||
-			 pairs > worker->facts.config.pull_blocks_max))
-		refusal = KVPULL_EFULL;
-	if (!refusal && kvpull_map_set(&worker->pull_map, command->key, index))
-		refusal = KVPULL_EFULL;
+	if (!refusal)
+		refusal = kvpull_pulls_slot(pulls, command->key, pairs, &index);
 	if (refusal) {
 		pull_refuse(worker, command, refusal);
 		return;
 	}
-	(void)kvpull_index_pool_take(&worker->pull_pool);
 	worker->handover.pulls[index].claim = claim;
-	worker->claim_notes[claim].waiting++;
+	worker->claims.notes[claim].waiting++;
 	pull_fill(worker, index, command);
-	kvpull_pulls_add(worker, &worker->pulls_start, index);
+	kvpull_pulls_add(pulls, &pulls->start, index);
 	worker->counts.pulls_started++;
 	KVPULL_PROBE5(
 		pull_start, command->key, worker->handover.claims[claim].slot,
@@ -242,7 +217,7 @@ static void apply_pull(struct kvpull_worker *worker,
 static void apply_abort(struct kvpull_worker *worker,
 			const struct kvpull_command *command)
 {
-	const uint32_t index = kvpull_map_get(&worker->pull_map, command->key);
+	const uint32_t index = kvpull_map_get(&worker->pulls.map, command->key);
 
 	if (index != KVPULL_NONE)
 		kvpull_worker_pull_abort(worker, index);
@@ -252,7 +227,7 @@ static void apply_release(struct kvpull_worker *worker,
 			  const struct kvpull_command *command)
 {
 	const uint32_t index =
-		kvpull_map_get(&worker->claim_map, command->ticket_serial);
+		kvpull_map_get(&worker->claims.map, command->ticket_serial);
 
 	if (index != KVPULL_NONE)
 		kvpull_worker_claim_release(worker, index);
@@ -316,12 +291,12 @@ void kvpull_worker_retire(struct kvpull_worker *worker)
 	(void)kvpull_holds_revoke_full(worker->holds, KVPULL_END_REVOKED);
 	(void)kvpull_worker_start_loads(worker);
 	for (index = 0; index < worker->facts.config.pulls_max; index++)
-		if (kvpull_map_get(&worker->pull_map,
+		if (kvpull_map_get(&worker->pulls.map,
 				   worker->handover.pulls[index].key) == index)
 			kvpull_worker_pull_abort(worker, index);
-	for (index = 0; index <= worker->claim_map.mask; index++) {
+	for (index = 0; index <= worker->claims.map.mask; index++) {
 		const struct kvpull_map_entry *entry =
-			&worker->claim_map.entries[index];
+			&worker->claims.map.entries[index];
 
 		if (entry->key)
 			kvpull_worker_claim_release(worker, entry->value);
@@ -433,17 +408,18 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 
 int kvpull_worker_start_loads(struct kvpull_worker *worker)
 {
+	struct kvpull_worker_pulls *pulls = &worker->pulls;
+
 	if (kvpull_worker_marks_wait(worker))
 		return 0;
-	while (worker->pulls_start.first != KVPULL_NONE) {
-		const uint32_t index =
-			kvpull_pulls_take(worker, &worker->pulls_start);
+	while (pulls->start.first != KVPULL_NONE) {
+		const uint32_t index = kvpull_pulls_take(pulls, &pulls->start);
 		const int is_small = kvpull_small_fits(worker, index);
 
 		kvpull_worker_pull_mark(worker, index);
 		if (is_small)
 			kvpull_turns_push(
-				&worker->pulls_small, index,
+				&worker->small.turns, index,
 				worker->handover.pulls[index].priority);
 		else
 			kvpull_pull_hand_over(worker, index);

@@ -10,12 +10,12 @@ static void proc_end(const struct sim_proc *proc)
 	const uint32_t running = kvpull_progress_pulls(worker->progress);
 	uint32_t at;
 
-	if (worker->pull_map.count || worker->claim_map.count || running)
+	if (worker->pulls.map.count || worker->claims.map.count || running)
 		sim_fail(
 			world,
 			"process %u has %u pulls, %u claims, %u running pulls left",
-			proc->index, worker->pull_map.count,
-			worker->claim_map.count, running);
+			proc->index, worker->pulls.map.count,
+			worker->claims.map.count, running);
 	for (at = 0; at < SIM_READS; at++)
 		if (proc->transport.reads[at].active)
 			sim_fail(world, "process %u has a read left",

@@ -76,7 +76,7 @@ static int is_pulling(const struct sim_proc *proc,
 		      const struct sim_request *request)
 {
 	return request->state == SIM_PULLING &&
-	       kvpull_map_get(&proc->worker->pull_map, request->key) !=
+	       kvpull_map_get(&proc->worker->pulls.map, request->key) !=
 		       KVPULL_NONE;
 }
 

@@ -52,7 +52,7 @@ static void pull_is_gone(const struct world *world)
 	uint32_t at;
 
 	assert_int_equal(progress->reads.live.count, 0);
-	assert_int_equal(world->worker->pull_map.count, 0);
+	assert_int_equal(world->worker->pulls.map.count, 0);
 	assert_int_equal(kvpull_index_pool_used(&progress->reads.part_pool), 0);
 	for (at = 0;
 	     at < kvpull_config_claims_max(&world->worker->facts.config); at++)
@@ -71,7 +71,7 @@ WORLD_TEST(pull_that_reads_live_blocks_is_loaded)
 	world_poll(world, 2);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 2);
 	pull_is_gone(world);
-	assert_int_equal(world->worker->claim_map.count, 0);
+	assert_int_equal(world->worker->claims.map.count, 0);
 }
 
 WORLD_TEST(pull_of_a_revoked_hold_expires)
@@ -184,7 +184,7 @@ WORLD_TEST(abort_of_the_last_use_of_a_slot_is_ignored)
 	uint32_t serial;
 
 	pull_to(world, KVPULL_READS_CONNECT);
-	serial = world->worker->pull_notes[0].serial;
+	serial = world->worker->pulls.notes[0].serial;
 	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
 	world_poll(world, 2);
 	world_pull(world, KEY + 1, SERIAL, 0);

@@ -104,7 +104,7 @@ WORLD_TEST(poll_tells_as_many_ended_pulls_as_it_has_room_for)
 		assert_int_equal(record.kind, KVPULL_POLL_LOADED);
 	}
 	assert_int_equal(poll_one(world, &record), 0);
-	assert_int_equal(kvpull_index_pool_used(&world->worker->pull_pool), 0);
+	assert_int_equal(kvpull_index_pool_used(&world->worker->pulls.pool), 0);
 }
 
 static void pull_of(struct world *world, uint64_t key,
@@ -145,8 +145,8 @@ UNIT_TEST_OF(each_pull_keeps_as_many_ids_as_pull_blocks_max, struct world,
 	}
 	for (key = 1; key <= MANY; key++) {
 		const struct kvpull_pull_order *pull =
-			&worker->handover
-				 .pulls[kvpull_map_get(&worker->pull_map, key)];
+			&worker->handover.pulls[kvpull_map_get(
+				&worker->pulls.map, key)];
 		const uint32_t pairs = key % 2 ? PAIRS_MAX : KVPULL_PAIRS_FEW;
 
 		assert_int_equal(pull->group_first[1], pairs);
@@ -173,21 +173,21 @@ UNIT_TEST_OF(each_pull_keeps_as_many_ids_as_pull_blocks_max, struct world,
 /* 0 is the serial of a pull that never was. */
 WORLD_TEST(serial_of_a_pull_goes_from_the_last_to_1)
 {
-	struct kvpull_pull_note *notes = world->worker->pull_notes;
+	struct kvpull_pull_note *notes = world->worker->pulls.notes;
 	uint32_t index;
 
 	world_claim(world, 101, 1);
 	for (index = 0; index < 4; index++)
 		notes[index].serial = UINT32_MAX - 1;
 	world_pull_command(world, 1, 101, 0);
-	index = kvpull_map_get(&world->worker->pull_map, 1);
+	index = kvpull_map_get(&world->worker->pulls.map, 1);
 	assert_int_equal(notes[index].serial, UINT32_MAX);
 	world_command(world, KVPULL_COMMAND_ABORT, 1, 0);
 	world_poll(world, 2);
 	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EABORTED);
 	notes[index].serial = UINT32_MAX;
 	world_pull_command(world, 2, 101, 0);
-	assert_int_equal(kvpull_map_get(&world->worker->pull_map, 2), index);
+	assert_int_equal(kvpull_map_get(&world->worker->pulls.map, 2), index);
 	assert_int_equal(notes[index].serial, 1);
 	world_command(world, KVPULL_COMMAND_ABORT, 2, 0);
 	world_poll(world, 2);
@@ -239,12 +239,12 @@ WORLD_TEST(each_of_several_failed_pulls_tells_its_own_blocks)
 						     1, &count),
 			 KVPULL_ETOOSMALL);
 	assert_int_equal(count, 2);
-	assert_int_equal(kvpull_index_pool_used(&world->worker->pull_pool), 3);
+	assert_int_equal(kvpull_index_pool_used(&world->worker->pulls.pool), 3);
 	world_poll(world, 1);
 	assert_int_equal(kvpull_worker_failed_blocks(world->worker, 2, blocks,
 						     2, &count),
 			 KVPULL_ENOKEY);
-	assert_int_equal(kvpull_index_pool_used(&world->worker->pull_pool), 0);
+	assert_int_equal(kvpull_index_pool_used(&world->worker->pulls.pool), 0);
 }
 
 WORLD_TEST(hold_that_does_not_fit_the_table_is_refused_and_said)
@@ -289,18 +289,18 @@ static uint64_t serial_at(const struct kvpull_map *map, uint32_t place)
 WORLD_TEST(another_half_ends_the_claims_at_both_ends_of_the_map)
 {
 	const struct kvpull_worker *worker = world->worker;
-	const struct kvpull_map *map = &worker->claim_map;
+	const struct kvpull_map *map = &worker->claims.map;
 	uint32_t at;
 
 	world_claim(world, serial_at(map, 0), 1);
 	world_claim(world, serial_at(map, map->mask), 1);
 	assert_true(map->entries[0].key && map->entries[map->mask].key);
 	for (at = 0; at < 2; at++)
-		assert_int_equal(worker->claim_notes[at].release_told, 0);
+		assert_int_equal(worker->claims.notes[at].release_told, 0);
 	world->incarnation++;
 	assert_int_equal(world_send_code(world, NULL, 0), KVPULL_ECLOSED);
 	for (at = 0; at < 2; at++)
-		assert_int_equal(worker->claim_notes[at].release_told, 1);
+		assert_int_equal(worker->claims.notes[at].release_told, 1);
 }
 
 /* Slot and generation are a consumer's words: maybe of no slot at all. */

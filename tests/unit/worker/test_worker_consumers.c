@@ -603,10 +603,10 @@ WORLD_TEST(engine_that_sleeps_wakes_up_for_a_pull_that_it_did_not_start)
 	world_claim(world, 101, 1);
 	world_pull_command(world, KEY, 101, 0);
 	world_poll(world, 2);
-	assert_true(worker->pulls_start.first != KVPULL_NONE);
+	assert_true(worker->pulls.start.first != KVPULL_NONE);
 	assert_int_equal(
 		worker->wakeup.timer_ns,
-		worker->handover.pulls[worker->pulls_start.first].deadline_ns);
+		worker->handover.pulls[worker->pulls.start.first].deadline_ns);
 	worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 }
 

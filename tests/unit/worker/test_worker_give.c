@@ -267,7 +267,7 @@ WORLD_TEST(refused_consumer_gives_its_ticket_back_at_once)
 	gave(world, 0, 101, 0);
 	heard(world, "1-0", 0);
 	assert_int_equal(counted(world, "gives_said"), 1);
-	assert_int_equal(world->worker->claim_map.count, 1);
+	assert_int_equal(world->worker->claims.map.count, 1);
 	assert_non_null(
 		strstr(world->lines.of[KVPULL_LOG_WARN], "were given back"));
 	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN], "cmpl-7"));
@@ -277,7 +277,7 @@ WORLD_TEST(refused_consumer_gives_its_ticket_back_at_once)
 	world_reported(world, 10, KVPULL_POLL_FAILED, KVPULL_EREJECTED);
 	released(world, 101);
 	assert_int_equal(world->gives, 1);
-	assert_int_equal(world->worker->claim_map.count, 0);
+	assert_int_equal(world->worker->claims.map.count, 0);
 	assert_int_equal(counted(world, "releases_queued"), 0);
 }
 
@@ -322,7 +322,7 @@ WORLD_TEST(each_rank_that_refuses_gets_its_own_word)
 	assert_int_equal(world->gives, 1);
 	gave(world, 0, 101, 1);
 	heard(world, "1-1", 0);
-	assert_int_equal(world->worker->claim_map.count, 0);
+	assert_int_equal(world->worker->claims.map.count, 0);
 }
 
 WORLD_TEST(more_tickets_than_a_call_takes_go_by_the_next_one)
@@ -345,7 +345,7 @@ WORLD_TEST(more_tickets_than_a_call_takes_go_by_the_next_one)
 	gave(world, 0, 104, 0);
 	gave(world, 1, 105, 0);
 	heard(world, "1-0", 0);
-	assert_int_equal(world->worker->claim_map.count, 0);
+	assert_int_equal(world->worker->claims.map.count, 0);
 	assert_int_equal(counted(world, "gives_said"), 5);
 }
 
@@ -363,12 +363,12 @@ WORLD_TEST(call_that_was_not_heard_is_made_again)
 	give_begin(world);
 	assert_int_equal(world->gives, 1);
 	heard(world, "1-0", KVPULL_EAGAIN);
-	assert_int_equal(world->worker->claim_map.count, 1);
+	assert_int_equal(world->worker->claims.map.count, 1);
 	world_pass(world, 20 * WORLD_MS);
 	assert_int_equal(world->gives, 2);
 	gave(world, 0, 101, 0);
 	heard(world, "1-0", 0);
-	assert_int_equal(world->worker->claim_map.count, 0);
+	assert_int_equal(world->worker->claims.map.count, 0);
 }
 
 /* A call of ours that ends at its deadline: the route says that of any peer. */
@@ -385,12 +385,12 @@ WORLD_TEST(call_that_is_answered_too_late_is_made_again)
 {
 	give_begin(world);
 	late(world);
-	assert_int_equal(world->worker->claim_map.count, 1);
+	assert_int_equal(world->worker->claims.map.count, 1);
 	world_pass(world, 20 * WORLD_MS);
 	assert_int_equal(world->gives, 2);
 	gave(world, 0, 101, 0);
 	heard(world, "1-0", 0);
-	assert_int_equal(world->worker->claim_map.count, 0);
+	assert_int_equal(world->worker->claims.map.count, 0);
 	assert_int_equal(counted(world, "gives_said"), 1);
 }
 
@@ -400,7 +400,7 @@ WORLD_TEST(call_that_is_never_answered_is_given_up_with_the_ticket)
 	uint32_t times = 0;
 
 	give_begin(world);
-	while (world->worker->claim_map.count) {
+	while (world->worker->claims.map.count) {
 		const uint32_t gives = world->gives;
 
 		assert_true(times < 100);
@@ -408,7 +408,7 @@ WORLD_TEST(call_that_is_never_answered_is_given_up_with_the_ticket)
 		times++;
 		world_pass(world, 200 * WORLD_MS);
 		assert_int_equal(world->gives - gives,
-				 world->worker->claim_map.count);
+				 world->worker->claims.map.count);
 	}
 	assert_true(times > 1);
 	assert_int_equal(counted(world, "gives_said"), 0);
@@ -418,7 +418,7 @@ WORLD_TEST(call_to_a_producer_that_is_not_there_is_given_up)
 {
 	give_begin(world);
 	heard(world, "1-0", KVPULL_EPEER);
-	assert_int_equal(world->worker->claim_map.count, 0);
+	assert_int_equal(world->worker->claims.map.count, 0);
 	assert_int_equal(counted(world, "gives_said"), 0);
 }
 
@@ -440,7 +440,7 @@ WORLD_TEST(claim_that_comes_during_a_call_that_gives_back_is_said_after_it)
 	assert_int_equal(world->gives, 2);
 	gave(world, 0, 102, 0);
 	heard(world, "1-0", 0);
-	assert_int_equal(world->worker->claim_map.count, 0);
+	assert_int_equal(world->worker->claims.map.count, 0);
 }
 
 WORLD_TEST(another_incarnation_is_given_nothing_back)
@@ -449,7 +449,7 @@ WORLD_TEST(another_incarnation_is_given_nothing_back)
 	world_poll(world, 1);
 	refused(world, "1-0", KVPULL_EPEER);
 	released(world, 101);
-	assert_int_equal(world->worker->claim_map.count, 0);
+	assert_int_equal(world->worker->claims.map.count, 0);
 	assert_int_equal(world->gives, 0);
 }
 
@@ -473,7 +473,7 @@ WORLD_TEST(consumer_that_refuses_a_welcome_says_why_and_gives_its_ticket_back)
 	assert_int_equal(world->gives, 1);
 	gave(world, 0, 101, 0);
 	heard(world, "1-0", 0);
-	assert_int_equal(world->worker->claim_map.count, 0);
+	assert_int_equal(world->worker->claims.map.count, 0);
 }
 
 /* The producer answers each call that it is full, until the waits are longest. */
@@ -511,7 +511,7 @@ WORLD_TEST(ticket_of_a_producer_that_stays_full_is_given_back)
 	world_pass(world, 200 * WORLD_MS);
 	assert_int_equal(world->connects, connects);
 	heard(world, "1-0", 0);
-	assert_int_equal(world->worker->claim_map.count, 0);
+	assert_int_equal(world->worker->claims.map.count, 0);
 }
 
 WORLD_TEST(ticket_of_a_full_producer_is_kept_while_its_request_waits)
@@ -550,5 +550,5 @@ WORLD_TEST(claim_that_a_full_producer_has_heard_is_released_not_given_back)
 	(void)world_up(world, "1-0", 0, 1);
 	world_poll(world, 1);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
-	assert_int_equal(world->worker->claim_map.count, 0);
+	assert_int_equal(world->worker->claims.map.count, 0);
 }

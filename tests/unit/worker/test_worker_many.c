@@ -226,7 +226,7 @@ TEST(storm_of_aborts_leaves_nothing_behind)
 	}
 	assert_int_equal(progress->reads.live.count, 0);
 	assert_int_equal(progress->reads.parts_waits.arrival.count, 0);
-	assert_int_equal(world->worker->pull_map.count, 0);
+	assert_int_equal(world->worker->pulls.map.count, 0);
 	assert_int_equal(steps_of_a_pull(world, 2), calm);
 }
 
@@ -257,18 +257,18 @@ TEST(releases_not_taken_cost_one_look)
 	for (run = 0; run < 10; run++)
 		world_pass(world, 20 * WORLD_MS);
 	assert_in_range(looks, 1, 10);
-	assert_int_equal(world->worker->claim_map.count, 1 + MANY);
+	assert_int_equal(world->worker->claims.map.count, 1 + MANY);
 	/* Half are taken, then all. */
 	world->notes_open = MANY / 2;
 	looks = 0;
 	world_pass(world, 20 * WORLD_MS);
 	world_poll(world, 1);
-	assert_int_equal(world->worker->claim_map.count, 1 + MANY / 2);
+	assert_int_equal(world->worker->claims.map.count, 1 + MANY / 2);
 	assert_in_range(looks, 1, MANY / 2 + 1);
 	world->notes_open = 0;
 	world_pass(world, 20 * WORLD_MS);
 	world_poll(world, 1);
-	assert_int_equal(world->worker->claim_map.count, 1);
+	assert_int_equal(world->worker->claims.map.count, 1);
 	assert_int_equal(world->worker->progress->listed_count, 0);
 }
 
@@ -315,7 +315,7 @@ TEST(lists_end_with_their_connection)
 	(void)world_up(world, "1-0", 0, 1);
 	world_poll(world, 2);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 2 * MANY);
-	assert_int_equal(world->worker->claim_map.count, 1);
+	assert_int_equal(world->worker->claims.map.count, 1);
 }
 
 static int wide_setup(void **state)

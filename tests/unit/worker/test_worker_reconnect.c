@@ -325,7 +325,7 @@ WORLD_TEST(release_at_a_busy_peer_ends_at_its_lease)
 	world_poll(world, 1);
 	busy_round(world);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
-	while (world->worker->claim_map.count) {
+	while (world->worker->claims.map.count) {
 		busy_round(world);
 		/* Each round takes 200 ms, and a lease is 3 s. */
 		assert_in_range(++rounds, 1, 32);

@@ -35,12 +35,12 @@ WORLD_TEST(lost_release_is_said_again)
 	world->notes_open = 2;
 	again(world);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 2);
-	assert_int_equal(world->worker->claim_map.count, 2);
+	assert_int_equal(world->worker->claims.map.count, 2);
 	world->notes_open = 0;
 	world_pass(world, 20 * WORLD_MS);
 	world_poll(world, 1);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 2);
-	assert_int_equal(world->worker->claim_map.count, 1);
+	assert_int_equal(world->worker->claims.map.count, 1);
 }
 
 /* The engine has not read yet that its claim is over when it begins a pull. */
@@ -69,7 +69,7 @@ WORLD_TEST(taken_release_is_not_said_again)
 	world_poll(world, 1);
 	again(world);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
-	assert_int_equal(world->worker->claim_map.count, 1);
+	assert_int_equal(world->worker->claims.map.count, 1);
 }
 
 /* With steady traffic something is always on its way. */
@@ -79,7 +79,7 @@ WORLD_TEST(release_is_taken_when_later_notes_are_not)
 	world_claim(world, SECOND + 1, 1);
 	world_pass(world, 20 * WORLD_MS);
 	world_poll(world, 1);
-	assert_int_equal(world->worker->claim_map.count, 2);
+	assert_int_equal(world->worker->claims.map.count, 2);
 }
 
 WORLD_TEST(untaken_release_ends_at_hold_max)
@@ -89,7 +89,7 @@ WORLD_TEST(untaken_release_ends_at_hold_max)
 				  WORLD_MS);
 	world_poll(world, 1);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
-	assert_int_equal(world->worker->claim_map.count, 1);
+	assert_int_equal(world->worker->claims.map.count, 1);
 }
 
 /* Was the engine woken before the release was said? */
@@ -169,11 +169,11 @@ WORLD_TEST(untaken_releases_leave_room_for_tickets)
 	for (at = 0; at < tickets; at++)
 		world_command(world, KVPULL_COMMAND_RELEASE, 0, FIRST + at);
 	world_poll(world, 2);
-	assert_int_equal(world->worker->claim_map.count, tickets);
+	assert_int_equal(world->worker->claims.map.count, tickets);
 	for (at = 0; at < tickets; at++)
 		world_claim(world, FIRST + tickets + at, 1);
 	world_poll(world, 1);
-	assert_int_equal(world->worker->claim_map.count, 2 * tickets);
+	assert_int_equal(world->worker->claims.map.count, 2 * tickets);
 	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], "");
 }
 

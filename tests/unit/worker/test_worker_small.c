@@ -106,12 +106,12 @@ WORLD_TEST(pull_of_a_peer_that_was_lost_waits_for_no_poll)
 	const uint32_t peer = one_up(world);
 
 	world_pull(world, KEY, SERIAL, 0);
-	assert_int_not_equal(worker->pulls_small.arrival.first, KVPULL_NONE);
+	assert_int_not_equal(worker->small.turns.arrival.first, KVPULL_NONE);
 	world_poll(world, 1);
 	assert_int_equal(copies, 1);
 	kvpull_mapping_close(lent[peer]);
 	world_pull(world, KEY + 1, SERIAL, 0);
-	assert_int_equal(worker->pulls_small.arrival.first, KVPULL_NONE);
+	assert_int_equal(worker->small.turns.arrival.first, KVPULL_NONE);
 	world_poll(world, 1);
 	assert_int_equal(copies, 1);
 	assert_int_equal(world->read_starts, 1);
@@ -124,7 +124,7 @@ WORLD_TEST(pull_of_a_peer_that_is_lost_before_its_turn_is_handed_over)
 	const uint32_t peer = one_up(world);
 
 	world_pull(world, KEY, SERIAL, 0);
-	assert_int_not_equal(world->worker->pulls_small.arrival.first,
+	assert_int_not_equal(world->worker->small.turns.arrival.first,
 			     KVPULL_NONE);
 	kvpull_mapping_close(lent[peer]);
 	world_poll(world, 1);

@@ -75,7 +75,7 @@ UNIT_TEST(every_claim_may_come_and_go_before_progress_looks)
 	world_open(world, ",\"pulls_max\":4,\"tickets_max\":80");
 	for (serial = 101; serial < 101 + 160; serial++)
 		world_claim(world, serial, 1);
-	assert_int_equal(world->worker->claim_map.count, 160);
+	assert_int_equal(world->worker->claims.map.count, 160);
 	for (serial = 101; serial < 101 + 160; serial++)
 		world_command(world, KVPULL_COMMAND_RELEASE, 0, serial);
 	world_poll(world, 1);
