@@ -44,7 +44,7 @@
 	X(unknown, TOTAL, HOLDS(unknown), "Notifications for no hold, dropped") \
 	X(bad_tag, TOTAL, HOLDS(bad_tag), "Notifications with a wrong tag, dropped") \
 	X(claims_over, TOTAL, HOLDS(claims_over), "Claims of an instance too many, not counted on") \
-	X(consumers_live, LIVE, WORKER(active_count), "Consumer ranks connected now") \
+	X(consumers_live, LIVE, WORKER(crowd.active_count), "Consumer ranks connected now") \
 	X(consumers_died, TOTAL, HOLDS(consumers_died), "Consumer ranks that died") \
 	X(consumers_refused, TOTAL, PROGRESS(consumers_refused), "Consumer ranks refused at the handshake") \
 	X(rings_broken, TOTAL, OWN(rings_broken), "Consumer rings with an impossible tail") \

@@ -44,11 +44,11 @@ static int tables_take(struct kvpull_worker *worker)
 	kvpull_index_pool_init(&worker->claims.pool, claims_max, arena);
 	worker->claims.notes = kvpull_arena_take(arena, claims_max,
 						 sizeof(*worker->claims.notes));
-	worker->consumer_notes =
+	worker->crowd.notes =
 		kvpull_arena_take(arena, worker->facts.caller_count_max,
-				  sizeof(*worker->consumer_notes));
-	worker->active = kvpull_arena_take(arena, config->consumers_max,
-					   sizeof(*worker->active));
+				  sizeof(*worker->crowd.notes));
+	worker->crowd.active = kvpull_arena_take(arena, config->consumers_max,
+						 sizeof(*worker->crowd.active));
 	worker->facts.caches = kvpull_arena_take(arena, KVPULL_CACHES_MAX,
 						 sizeof(*worker->facts.caches));
 	kvpull_marks_init(&worker->marks, config->pulls_max, arena);
@@ -94,6 +94,7 @@ static int holds_take(struct kvpull_worker *worker)
 	worker->holds = kvpull_holds_open(&params, &worker->arena);
 	if (!worker->holds)
 		return KVPULL_ENOMEM;
+	worker->crowd.holds = worker->holds;
 	worker->facts.serve.entries = params.entries;
 	worker->facts.serve.entries_fd = worker->entries.fd;
 	worker->facts.serve.slot_count = config->max_holds;
@@ -249,6 +250,7 @@ static int parts_open(struct kvpull_worker *worker,
 		code = kvpull_handover_open(&worker->handover, &worker->facts,
 					    &worker->end, &progress.end,
 					    &worker->arena);
+	worker->crowd.consumers = worker->handover.consumers;
 	if (!code)
 		code = holds_take(worker);
 	if (!code)

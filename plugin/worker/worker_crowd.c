@@ -10,7 +10,7 @@ static int is_idle(const struct kvpull_crowd *crowd, uint32_t index,
 {
 	const struct kvpull_consumer_note *note = &crowd->notes[index];
 
-	return note->joined && !note->dropped && !note->leaves &&
+	return kvpull_crowd_is_in(crowd, index) && !note->leaves &&
 	       now_ns - note->joined_ns >= ROOM_AGE_NS &&
 	       !kvpull_holds_is_claimed(crowd->holds, note->instance) &&
 	       !kvpull_ring_ready(crowd->consumers[index].ring);
@@ -74,12 +74,33 @@ static uint32_t instance_leaves(const struct kvpull_crowd *crowd,
 	return count;
 }
 
-uint32_t kvpull_crowd_choose(const struct kvpull_crowd *crowd, uint32_t wanted,
-			     uint64_t now_ns)
+void kvpull_crowd_add(struct kvpull_crowd *crowd, uint32_t index)
 {
-	uint32_t count = 0;
+	struct kvpull_consumer_note *note = &crowd->notes[index];
+
+	note->joined = note->dropped = note->leaves = 0;
+	note->active_at = crowd->active_count;
+	crowd->active[crowd->active_count++] = index;
+}
+
+void kvpull_crowd_remove(struct kvpull_crowd *crowd, uint32_t index)
+{
+	const struct kvpull_consumer_note *note = &crowd->notes[index];
+	const uint32_t last = crowd->active[--crowd->active_count];
+
+	crowd->leaving_count -= note->leaves;
+	crowd->active[note->active_at] = last;
+	crowd->notes[last].active_at = note->active_at;
+}
+
+uint32_t kvpull_crowd_choose(struct kvpull_crowd *crowd, uint64_t now_ns)
+{
+	uint32_t wanted = crowd->wanted;
 	uint32_t turn;
 
+	crowd->wanted = 0;
+	if (!wanted || crowd->leaving_count)
+		return 0;
 	for (turn = 0; wanted && turn < ROOM_INSTANCES_MAX; turn++) {
 		const uint32_t index = silent_longest(crowd, now_ns);
 		uint32_t places;
@@ -88,7 +109,7 @@ uint32_t kvpull_crowd_choose(const struct kvpull_crowd *crowd, uint32_t wanted,
 			break;
 		places = crowd->consumers[index].rank_count;
 		wanted -= places < wanted ? places : wanted;
-		count += instance_leaves(crowd, index);
+		crowd->leaving_count += instance_leaves(crowd, index);
 	}
-	return count;
+	return crowd->leaving_count;
 }

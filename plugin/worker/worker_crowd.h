@@ -36,17 +36,29 @@ struct kvpull_consumer_note {
 struct kvpull_crowd {
 	const struct kvpull_consumer *consumers; /* by caller's index */
 	struct kvpull_consumer_note *notes;      /* likewise */
-	const uint32_t *active;                  /* [active_count] indices */
-	uint32_t active_count;
 	const struct kvpull_holds *holds;
+	uint32_t *active; /* [consumers_max] in the hold table or joining */
+	uint32_t active_count;
+	uint32_t leaving_count; /* of the active: make room */
+	uint32_t wanted;        /* places that a new consumer lacks */
+	uint32_t reserved;
 };
 
+void kvpull_crowd_add(struct kvpull_crowd *crowd, uint32_t index);
+void kvpull_crowd_remove(struct kvpull_crowd *crowd, uint32_t index);
 /*
- * Choose consumers that make room for so many, after the rings were drained: all
- * ranks of an instance, or none. Each has notes[].leaves set. Return: how many
- * ranks leave, fewer places than wanted where others have claims or are new.
+ * Choose consumers that make room for the places that are wanted, after the rings
+ * were drained: all ranks of an instance, or none. Each has notes[].leaves set.
+ * Return: how many ranks leave, fewer places than wanted where others have claims
+ * or are new; 0 also while others leave, since their places come free soon.
  */
-uint32_t kvpull_crowd_choose(const struct kvpull_crowd *crowd, uint32_t wanted,
-			     uint64_t now_ns);
+uint32_t kvpull_crowd_choose(struct kvpull_crowd *crowd, uint64_t now_ns);
+
+/* Joined and not dropped: polls drain this consumer's ring. */
+static inline int kvpull_crowd_is_in(const struct kvpull_crowd *crowd,
+				     uint32_t index)
+{
+	return crowd->notes[index].joined && !crowd->notes[index].dropped;
+}
 
 #endif /* KVPULL_PLUGIN_WORKER_CROWD_H */

@@ -23,10 +23,8 @@
 
 static void consumer_drop(struct kvpull_worker *worker, uint32_t index)
 {
-	struct kvpull_consumer_note *note = &worker->consumer_notes[index];
-
-	note->dropped = 1;
-	if (!note->leaves)
+	worker->crowd.notes[index].dropped = 1;
+	if (!worker->crowd.notes[index].leaves)
 		kvpull_worker_tell(worker, KVPULL_TO_DROP, index, 0);
 }
 
@@ -43,8 +41,8 @@ static void consumer_join(struct kvpull_worker *worker, uint32_t index,
 			  uint64_t now_ns)
 {
 	const struct kvpull_consumer *consumer =
-		&worker->handover.consumers[index];
-	struct kvpull_consumer_note *note = &worker->consumer_notes[index];
+		&worker->crowd.consumers[index];
+	struct kvpull_consumer_note *note = &worker->crowd.notes[index];
 	struct kvpull_join join = join_of(consumer);
 	int code;
 
@@ -71,8 +69,7 @@ static void notes_take(struct kvpull_worker *worker, uint32_t index,
 		       uint32_t count, uint64_t now_ns)
 {
 	const struct kvpull_consumer *consumer =
-		&worker->handover.consumers[index];
-	const uint32_t instance = worker->consumer_notes[index].instance;
+		&worker->crowd.consumers[index];
 	struct kvpull_ring *ring = consumer->ring;
 	struct kvpull_record record;
 	uint32_t claims = 0;
@@ -89,19 +86,23 @@ static void notes_take(struct kvpull_worker *worker, uint32_t index,
 				worker->holds,
 				kvpull_ring_peek_slot(ring, FETCH_REST));
 		kvpull_ring_pop(ring, &record);
-		claims += record.kind == KVPULL_NOTE_CLAIM;
-		releases += record.kind == KVPULL_NOTE_RELEASE;
-		kvpull_worker_log_claim(worker, consumer, &record);
-		if (record.kind == KVPULL_NOTE_CLAIM)
+		if (record.kind == KVPULL_NOTE_CLAIM) {
+			claims++;
+			if (worker->facts.log.level >= KVPULL_LOG_DEBUG)
+				kvpull_worker_say_claim(worker, consumer,
+							&record);
 			KVPULL_PROBE5(claim, record.slot, record.generation,
 				      consumer->instance_id, consumer->rank,
 				      consumer->pid);
-		else if (record.kind == KVPULL_NOTE_RELEASE)
+		} else if (record.kind == KVPULL_NOTE_RELEASE) {
+			releases++;
 			KVPULL_PROBE5(release, record.slot, record.generation,
 				      consumer->instance_id, consumer->rank,
 				      consumer->pid);
-		kvpull_holds_note(worker->holds, instance, consumer->rank,
-				  &record, now_ns);
+		}
+		kvpull_holds_note(worker->holds,
+				  worker->crowd.notes[index].instance,
+				  consumer->rank, &record, now_ns);
 	}
 	kvpull_worker_show_notes(worker, index, claims, releases);
 }
@@ -133,7 +134,8 @@ static uint32_t consumer_drain(struct kvpull_worker *worker, uint32_t index,
 			       uint64_t now_ns)
 {
 	const struct kvpull_consumer *consumer =
-		&worker->handover.consumers[index];
+		&worker->crowd.consumers[index];
+	struct kvpull_consumer_note *note = &worker->crowd.notes[index];
 	const int ready = kvpull_ring_ready(consumer->ring);
 	int beat;
 
@@ -149,11 +151,10 @@ static uint32_t consumer_drain(struct kvpull_worker *worker, uint32_t index,
 				   kvpull_worker_stopped(worker, now_ns));
 	}
 	if (beat)
-		kvpull_holds_beat(worker->holds,
-				  worker->consumer_notes[index].instance,
-				  consumer->rank, now_ns);
+		kvpull_holds_beat(worker->holds, note->instance, consumer->rank,
+				  now_ns);
 	if (beat || ready) {
-		worker->consumer_notes[index].heard_ns = now_ns;
+		note->heard_ns = now_ns;
 		kvpull_worker_show_heard(worker, index, now_ns);
 	}
 	if (!ready)
@@ -171,22 +172,16 @@ static uint32_t consumer_drain(struct kvpull_worker *worker, uint32_t index,
 static uint32_t consumer_enter(struct kvpull_worker *worker, uint32_t index,
 			       uint64_t now_ns)
 {
-	const struct kvpull_consumer_note *note =
-		&worker->consumer_notes[index];
-
 	consumer_join(worker, index, now_ns);
-	return note->joined ? consumer_drain(worker, index, now_ns) :
-			      !note->dropped;
+	return worker->crowd.notes[index].joined ?
+		       consumer_drain(worker, index, now_ns) :
+		       !worker->crowd.notes[index].dropped;
 }
 
 static void consumer_up(struct kvpull_worker *worker, uint32_t index,
 			uint64_t now_ns)
 {
-	struct kvpull_consumer_note *note = &worker->consumer_notes[index];
-
-	note->joined = note->dropped = note->leaves = 0;
-	note->active_at = worker->active_count;
-	worker->active[worker->active_count++] = index;
+	kvpull_crowd_add(&worker->crowd, index);
 	(void)consumer_enter(worker, index, now_ns);
 }
 
@@ -194,9 +189,8 @@ static void consumer_lost(struct kvpull_worker *worker, uint32_t index,
 			  uint64_t now_ns)
 {
 	const struct kvpull_consumer *consumer =
-		&worker->handover.consumers[index];
-	const struct kvpull_consumer_note *note =
-		&worker->consumer_notes[index];
+		&worker->crowd.consumers[index];
+	const struct kvpull_consumer_note *note = &worker->crowd.notes[index];
 	const struct kvpull_join join = join_of(consumer);
 	/* A consumer that makes room did not say so itself, and lives. */
 	const struct kvpull_record away = { .kind = KVPULL_NOTE_AWAY };
@@ -217,18 +211,14 @@ static void consumer_lost(struct kvpull_worker *worker, uint32_t index,
 static void consumer_down(struct kvpull_worker *worker, uint32_t index,
 			  uint64_t now_ns)
 {
-	struct kvpull_consumer_note *note = &worker->consumer_notes[index];
-	uint32_t last;
+	const struct kvpull_consumer_note *note = &worker->crowd.notes[index];
 
 	if (!note->joined && !note->dropped)
 		consumer_join(worker, index, now_ns);
-	if (note->joined && !note->dropped)
+	if (kvpull_crowd_is_in(&worker->crowd, index))
 		(void)consumer_drain(worker, index, now_ns);
 	consumer_lost(worker, index, now_ns);
-	worker->leaving_count -= note->leaves;
-	last = worker->active[--worker->active_count];
-	worker->active[note->active_at] = last;
-	worker->consumer_notes[last].active_at = note->active_at;
+	kvpull_crowd_remove(&worker->crowd, index);
 	kvpull_worker_tell(worker, KVPULL_TO_FORGET, index, 0);
 }
 
@@ -281,7 +271,7 @@ static uint32_t progress_drain(struct kvpull_worker *worker, uint64_t now_ns)
 		case KVPULL_FROM_ROOM:
 			atomic_store_explicit(&worker->handover.room_asked, 0,
 					      memory_order_relaxed);
-			worker->room_wanted = record.slot;
+			worker->crowd.wanted = record.slot;
 			break;
 		case KVPULL_FROM_GIVEN:
 			given_take(worker);
@@ -297,57 +287,39 @@ static uint32_t progress_drain(struct kvpull_worker *worker, uint64_t now_ns)
 
 static uint32_t consumers_drain(struct kvpull_worker *worker, uint64_t now_ns)
 {
+	const struct kvpull_crowd *crowd = &worker->crowd;
 	uint32_t drained = 0;
 	uint32_t at;
 
-	for (at = 0; at < worker->active_count; at++) {
-		const uint32_t index = worker->active[at];
-		const struct kvpull_consumer_note *note =
-			&worker->consumer_notes[index];
+	for (at = 0; at < crowd->active_count; at++) {
+		const uint32_t index = crowd->active[at];
 
-		if (!note->joined && !note->dropped)
+		if (!crowd->notes[index].joined && !crowd->notes[index].dropped)
 			drained += consumer_enter(worker, index, now_ns);
 	}
-	for (at = 0; at < worker->active_count; at++) {
-		const uint32_t index = worker->active[at];
-		const struct kvpull_consumer_note *note =
-			&worker->consumer_notes[index];
-
-		if (note->joined && !note->dropped)
-			drained += consumer_drain(worker, index, now_ns);
-	}
+	for (at = 0; at < crowd->active_count; at++)
+		if (kvpull_crowd_is_in(crowd, crowd->active[at]))
+			drained += consumer_drain(worker, crowd->active[at],
+						  now_ns);
 	return drained;
 }
 
 /* A new consumer lacks places: those without a claim are closed for it. */
 static void room_make(struct kvpull_worker *worker, uint64_t now_ns)
 {
-	const struct kvpull_crowd crowd = {
-		.consumers = worker->handover.consumers,
-		.notes = worker->consumer_notes,
-		.active = worker->active,
-		.active_count = worker->active_count,
-		.holds = worker->holds,
-	};
-	const uint32_t wanted = worker->room_wanted;
+	struct kvpull_crowd *crowd = &worker->crowd;
+	const uint32_t leaving = kvpull_crowd_choose(crowd, now_ns);
 	uint32_t at;
 
-	worker->room_wanted = 0;
-	/* The places of those that leave come free soon. */
-	if (!wanted || worker->leaving_count)
-		return;
-	worker->leaving_count = kvpull_crowd_choose(&crowd, wanted, now_ns);
-	for (at = 0; worker->leaving_count && at < worker->active_count; at++)
-		if (worker->consumer_notes[worker->active[at]].leaves)
+	for (at = 0; leaving && at < crowd->active_count; at++)
+		if (crowd->notes[crowd->active[at]].leaves)
 			kvpull_worker_tell(worker, KVPULL_TO_DROP,
-					   worker->active[at], 0);
-	if (worker->leaving_count &&
-	    kvpull_second_passed(&worker->room_say_ns, now_ns))
+					   crowd->active[at], 0);
+	if (leaving && kvpull_second_passed(&worker->room_say_ns, now_ns))
 		kvpull_warn(
 			&worker->facts.log,
 			"%u consumer ranks without a claim make room for a new one: raise consumers_max (%u)",
-			worker->leaving_count,
-			worker->facts.config.consumers_max);
+			leaving, worker->facts.config.consumers_max);
 }
 
 static void pull_end_result(struct kvpull_worker_results *results, uint64_t key,

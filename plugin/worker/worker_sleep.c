@@ -13,6 +13,7 @@
 /* An engine that sleeps: ask everybody for a doorbell, then look once more. */
 static int bells_arm(struct kvpull_worker *worker)
 {
+	const struct kvpull_crowd *crowd = &worker->crowd;
 	int more = kvpull_ring_arm(&worker->end.reader);
 	uint32_t at;
 
@@ -20,15 +21,10 @@ static int bells_arm(struct kvpull_worker *worker)
 	if (worker->facts.config.progress == KVPULL_PROGRESS_CALLER)
 		more |= kvpull_progress_arm(worker->progress);
 
-	for (at = 0; at < worker->active_count; at++) {
-		const uint32_t index = worker->active[at];
-		const struct kvpull_consumer_note *note =
-			&worker->consumer_notes[index];
-
-		if (note->joined && !note->dropped)
+	for (at = 0; at < crowd->active_count; at++)
+		if (kvpull_crowd_is_in(crowd, crowd->active[at]))
 			more |= kvpull_ring_arm(
-				worker->handover.consumers[index].ring);
-	}
+				crowd->consumers[crowd->active[at]].ring);
 	return more;
 }
 

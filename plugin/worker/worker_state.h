@@ -111,13 +111,9 @@ struct kvpull_worker {
 	struct kvpull_worker_pulls pulls;
 	struct kvpull_worker_claims claims;
 	struct kvpull_worker_small small;
-	struct kvpull_consumer_note *consumer_notes; /* [caller_count_max] */
+	struct kvpull_crowd crowd;
 	struct kvpull_holds *holds;
-	uint32_t *active; /* [consumers_max] in the hold table or joining */
-	uint32_t active_count;
-	uint32_t leaving_count; /* of the active: make room */
-	uint32_t room_wanted;   /* places that a new consumer lacks */
-	uint64_t room_say_ns;   /* last line on a consumer that makes room */
+	uint64_t room_say_ns; /* last line on a consumer that makes room */
 	struct kvpull_step_scratch scratch; /* without ids */
 	uint64_t step_incarnation;
 	uint64_t step_sequence; /* last applied */
@@ -232,15 +228,6 @@ void kvpull_worker_show_joined(struct kvpull_worker *worker, uint32_t index);
 void kvpull_worker_say_claim(struct kvpull_worker *worker,
 			     const struct kvpull_consumer *consumer,
 			     const struct kvpull_record *record);
-static inline void
-kvpull_worker_log_claim(struct kvpull_worker *worker,
-			const struct kvpull_consumer *consumer,
-			const struct kvpull_record *record)
-{
-	if (worker->facts.log.level >= KVPULL_LOG_DEBUG &&
-	    record->kind == KVPULL_NOTE_CLAIM)
-		kvpull_worker_say_claim(worker, consumer, record);
-}
 /* A poll that did something; sent: SENT records in it. */
 void kvpull_worker_show_poll(struct kvpull_worker *worker, uint64_t took_ns,
 			     uint32_t sent);

@@ -152,7 +152,7 @@ consumer_of(const struct kvpull_worker *worker, uint32_t joined, uint32_t *at)
 		if (kvpull_status_get(&worker->status.words[index].joined) ==
 		    joined) {
 			*at = index;
-			return &worker->consumer_notes[index];
+			return &worker->crowd.notes[index];
 		}
 	return NULL;
 }
@@ -161,7 +161,7 @@ void kvpull_worker_show_joined(struct kvpull_worker *worker, uint32_t index)
 {
 	const struct kvpull_consumer *consumer =
 		&worker->handover.consumers[index];
-	struct kvpull_consumer_note *notes = worker->consumer_notes;
+	struct kvpull_consumer_note *notes = worker->crowd.notes;
 	struct kvpull_status_words *words = worker->status.words;
 	const uint64_t joined = notes[index].instance + 1u;
 	uint32_t at;

@@ -191,7 +191,7 @@ static int ring_add(struct core *core)
 	kvpull_progress_tell(core->worker->progress, KVPULL_FROM_CONSUMER_UP,
 			     index);
 	polls(core, 1);
-	return core->worker->consumer_notes[index].joined ? 0 : KVPULL_EFULL;
+	return core->worker->crowd.notes[index].joined ? 0 : KVPULL_EFULL;
 }
 
 static int rings_add(struct core *core, uint32_t count)

@@ -32,7 +32,7 @@ static int is_in(const struct sim_proc *proc, const struct sim_conn *conn)
 {
 	return conn->ring_memory && conn->joined_ns && !conn->server_done &&
 	       !conn->drained && !conn->server_down &&
-	       !proc->worker->consumer_notes[conn->caller].dropped;
+	       !proc->worker->crowd.notes[conn->caller].dropped;
 }
 
 /* Does a rank owe a word, for what it claimed itself by then? */
@@ -158,7 +158,7 @@ void sim_oracle_crowd(struct sim_proc *proc)
 	/* First all of them: they are chosen together. */
 	for (conn = proc->transport.conns; conn; conn = conn->next)
 		if (is_in(proc, conn) && !conn->sent_away &&
-		    proc->worker->consumer_notes[conn->caller].leaves)
+		    proc->worker->crowd.notes[conn->caller].leaves)
 			conn->sent_away = AWAY_CHOSEN;
 	for (conn = proc->transport.conns; conn; conn = conn->next) {
 		if (conn->sent_away != AWAY_CHOSEN)

@@ -338,7 +338,7 @@ static uint32_t conn_turn(const struct sim_proc *proc,
 			  const struct sim_conn *conn)
 {
 	const struct kvpull_consumer_note *note =
-		&proc->worker->consumer_notes[conn->caller];
+		&proc->worker->crowd.notes[conn->caller];
 
 	if (conn->joined_ns)
 		return CONN_OLD;

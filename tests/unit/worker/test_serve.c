@@ -228,10 +228,10 @@ TEST(refusal_for_want_of_a_welcome_says_why_it_did_not_come)
 	assert_string_equal(world->lines.of[KVPULL_LOG_WARN],
 			    refused_line(uid, "welcome is ENOMEM here and not "
 					      "come there (ENOMEM)"));
-	assert_int_equal(world->worker->active_count, 0);
+	assert_int_equal(world->worker->crowd.active_count, 0);
 	world->callers[0].admit_code = 0;
 	assert_int_equal(hello_say(world, 0, 5, uid)->state, 2);
-	assert_int_equal(world->worker->active_count, 1);
+	assert_int_equal(world->worker->crowd.active_count, 1);
 }
 
 /* A place is used again; its next caller has no name before its hello is read. */

@@ -451,12 +451,12 @@ static void closed_caller_goes(struct world *world,
 
 	world_poll(world, 3);
 	assert_int_equal(world->lines.counts[KVPULL_LOG_WARN], warnings);
-	assert_int_equal(world->worker->active_count, 1);
+	assert_int_equal(world->worker->crowd.active_count, 1);
 	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
 	world_poll(world, 3);
 	assert_int_equal(world->lines.counts[KVPULL_LOG_WARN], warnings);
 	assert_int_equal(caller->forgotten, forgotten + 1);
-	assert_int_equal(world->worker->active_count, 0);
+	assert_int_equal(world->worker->crowd.active_count, 0);
 }
 
 /*

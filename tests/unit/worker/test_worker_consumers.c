@@ -489,7 +489,7 @@ WORLD_TEST(consumer_that_waits_to_be_let_in_is_not_slept_over)
 	sleep_well(world);
 	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
 	(void)consumer(world, 1, 0x11);
-	while (!worker->consumer_notes[1].joined) {
+	while (!worker->crowd.notes[1].joined) {
 		assert_in_range(polls++, 0, 9);
 		assert_true(is_due(worker));
 		world_poll(world, 1);

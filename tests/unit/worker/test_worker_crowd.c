@@ -203,7 +203,7 @@ WORLD_TEST(consumer_that_makes_room_did_not_die)
 	crowd(world);
 	one_more(world, 1);
 	instance = &world->worker->holds->instances
-			    .all[world->worker->consumer_notes[0].instance];
+			    .all[world->worker->crowd.notes[0].instance];
 	assert_int_equal(instance->id, 0x11);
 	leave(world, 0);
 	assert_int_equal(instance->rank_count, 0);

@@ -171,7 +171,7 @@ UNIT_TEST_OF(restarted_worker_does_not_keep_its_predecessors_claims,
 	beat(world, consumer(world, 1, SUCCESSOR), 1);
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
 	beat(world, &world->callers[1], 1);
-	assert_int_equal(world->worker->consumer_notes[1].joined, 1);
+	assert_int_equal(world->worker->crowd.notes[1].joined, 1);
 }
 
 /*
