@@ -110,7 +110,8 @@ void kvpull_worker_device_look(struct kvpull_worker *worker)
 {
 	const struct kvpull_device_thread *thread;
 
-	if (worker->retired || !kvpull_serve_has_devices(&worker->facts.serve))
+	if (worker->stream.retired ||
+	    !kvpull_serve_has_devices(&worker->facts.serve))
 		return;
 	thread = kvpull_progress_device(worker->progress);
 	if (!kvpull_device_thread_is_lost(thread))

@@ -61,6 +61,18 @@ struct kvpull_marks {
 	uint32_t is_capturing; /* the newest could not be taken: loads wait */
 };
 
+/* The commands that are followed; worker_step.c. */
+struct kvpull_worker_stream {
+	struct kvpull_step_scratch scratch; /* without ids */
+	uint64_t incarnation; /* of the scheduler half; 0: none was heard */
+	uint64_t sequence;    /* last applied */
+	uint64_t told;        /* last told in a result header */
+	uint32_t gap;
+	uint32_t gap_told;
+	uint32_t retired; /* nothing new, for good */
+	uint32_t reserved;
+};
+
 struct kvpull_claim_note {
 	uint32_t release_told; /* TO_RELEASE was pushed */
 	uint32_t waiting;      /* its pulls in pulls.start and small.turns */
@@ -114,13 +126,7 @@ struct kvpull_worker {
 	struct kvpull_crowd crowd;
 	struct kvpull_holds *holds;
 	uint64_t room_say_ns; /* last line on a consumer that makes room */
-	struct kvpull_step_scratch scratch; /* without ids */
-	uint64_t step_incarnation;
-	uint64_t step_sequence; /* last applied */
-	uint64_t step_told;     /* last told in a result header */
-	uint32_t step_gap;
-	uint32_t retired; /* nothing new, for good */
-	uint32_t step_gap_told;
+	struct kvpull_worker_stream stream;
 	struct kvpull_status status;
 	uint64_t full_say_ns; /* next line on a full table */
 	struct kvpull_worker_results results;

@@ -63,7 +63,7 @@ void kvpull_worker_show_step(struct kvpull_worker *worker, uint64_t begun_ns)
 		return;
 	kvpull_status_took(side, KVPULL_TIMES_STEP,
 			   kvpull_facts_now(&worker->facts) - begun_ns, 1);
-	kvpull_status_set(&side->thread->instance, worker->step_incarnation);
+	kvpull_status_set(&side->thread->instance, worker->stream.incarnation);
 	show_counters(worker);
 }
 

@@ -125,7 +125,7 @@ static void apply_claim(struct kvpull_worker *worker,
 	(void)kvpull_index_pool_take(&worker->claims.pool);
 	worker->claims.notes[index].release_told = 0;
 	claim->serial = command->ticket_serial;
-	claim->instance_id = worker->step_incarnation;
+	claim->instance_id = worker->stream.incarnation;
 	claim->generation = command->generation;
 	claim->slot = command->slot;
 	claim->rank_count = command->rank_count;
@@ -258,36 +258,29 @@ static void apply(struct kvpull_worker *worker,
 	}
 }
 
-static int names_us(const struct kvpull_worker *worker,
+static int names_us(const struct kvpull_facts *facts,
 		    const struct kvpull_step_header *header)
 {
-	return worker->facts.stage.rank < header->rank_count &&
-	       header->ack_incarnations[worker->facts.stage.rank] ==
-		       worker->facts.incarnation;
+	return facts->stage.rank < header->rank_count &&
+	       header->ack_incarnations[facts->stage.rank] ==
+		       facts->incarnation;
 }
 
 /* The scheduler half has these: they need not be said again. */
 static void take_acks(struct kvpull_worker *worker,
 		      const struct kvpull_step_header *header)
 {
-	if (names_us(worker, header))
+	if (names_us(&worker->facts, header))
 		kvpull_results_acknowledge(
 			&worker->results,
 			header->acks[worker->facts.stage.rank]);
-}
-
-static int knows_us(const struct kvpull_worker *worker,
-		    const struct kvpull_step_header *header)
-{
-	return names_us(worker, header) &&
-	       header->acks[worker->facts.stage.rank] > 0;
 }
 
 void kvpull_worker_retire(struct kvpull_worker *worker)
 {
 	uint32_t index;
 
-	worker->retired = 1;
+	worker->stream.retired = 1;
 	(void)kvpull_holds_revoke_full(worker->holds, KVPULL_END_REVOKED);
 	(void)kvpull_worker_start_loads(worker);
 	for (index = 0; index < worker->facts.config.pulls_max; index++)
@@ -307,7 +300,7 @@ void kvpull_worker_retire(struct kvpull_worker *worker)
 /* The step's bytes are of another scheduler half than before. */
 static int retire(struct kvpull_worker *worker)
 {
-	if (!worker->retired) {
+	if (!worker->stream.retired) {
 		kvpull_error(
 			&worker->facts.log,
 			"the scheduler half was restarted: all holds and pulls end, and no ticket of this worker is live; close it and open another");
@@ -321,24 +314,27 @@ static int retire(struct kvpull_worker *worker)
 static int follow(struct kvpull_worker *worker,
 		  const struct kvpull_step_header *header)
 {
-	if (!worker->step_incarnation) {
-		worker->step_incarnation = header->incarnation;
+	struct kvpull_worker_stream *stream = &worker->stream;
+
+	if (!stream->incarnation) {
+		stream->incarnation = header->incarnation;
 		kvpull_holds_begin(worker->holds,
 				   kvpull_half_floor(header->incarnation));
 		/*
 		 * The half must get a result that names this worker as its
 		 * follower.
 		 */
-		worker->step_told = UINT64_MAX;
+		stream->told = UINT64_MAX;
 	}
 	/* Meant for our predecessor: the blocks that it names may be in use. */
-	if (!worker->step_sequence && !names_us(worker, header))
+	if (!stream->sequence && !names_us(&worker->facts, header))
 		return 1;
-	if (header->first_sequence <= worker->step_sequence + 1)
+	if (header->first_sequence <= stream->sequence + 1)
 		return 0;
-	if (!worker->step_sequence && worker->step_gap &&
-	    knows_us(worker, header)) {
-		worker->step_sequence = header->first_sequence - 1;
+	/* The half has acknowledged a result of ours, so it goes on for us. */
+	if (!stream->sequence && stream->gap &&
+	    header->acks[worker->facts.stage.rank] > 0) {
+		stream->sequence = header->first_sequence - 1;
 		return 0;
 	}
 	return 1;
@@ -349,6 +345,7 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 {
 	struct kvpull_wire_reader reader = { .data = bytes,
 					     .byte_count = byte_count };
+	struct kvpull_worker_stream *stream = &worker->stream;
 	struct kvpull_step_header header;
 	struct kvpull_command command;
 	uint64_t now_ns;
@@ -361,7 +358,7 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 	if (!byte_count)
 		return 0;
 	now_ns = kvpull_facts_now(&worker->facts);
-	code = kvpull_step_begin(&reader, &worker->scratch, &header);
+	code = kvpull_step_begin(&reader, &stream->scratch, &header);
 	if (code) {
 		worker->counts.step_bad++;
 		kvpull_error(
@@ -369,34 +366,34 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 			code == KVPULL_EVERSION ?
 				"step of %zu bytes refused: the scheduler half is newer, we lack %s" :
 				"step of %zu bytes refused: damaged%s",
-			byte_count, worker->scratch.unknown);
+			byte_count, stream->scratch.unknown);
 		return code;
 	}
-	if (worker->retired || (worker->step_incarnation &&
-				worker->step_incarnation != header.incarnation))
+	if (stream->retired ||
+	    (stream->incarnation && stream->incarnation != header.incarnation))
 		return retire(worker);
 	atomic_store_explicit(&worker->handover.step_ns, now_ns,
 			      memory_order_relaxed);
 	kvpull_status_set(&worker->status.engine.thread->step_ns, now_ns);
 	take_acks(worker, &header);
 	if (follow(worker, &header)) {
-		worker->step_gap = 1;
-		worker->step_gap_told = 0; /* the last word may be lost */
+		stream->gap = 1;
+		stream->gap_told = 0; /* the last word may be lost */
 		worker->counts.step_gaps++;
 		return 0;
 	}
-	worker->step_gap = 0;
+	stream->gap = 0;
 	/* Holds are taken now, not at the last poll. */
 	kvpull_holds_stamp(worker->holds, now_ns,
 			   kvpull_worker_stopped(worker, now_ns));
 	for (index = 0; index < header.record_count; index++) {
-		if (kvpull_step_peek_again(&reader, &worker->scratch, &command))
+		if (kvpull_step_peek_again(&reader, &stream->scratch, &command))
 			return KVPULL_EINVAL;
-		if (header.first_sequence + index <= worker->step_sequence) {
+		if (header.first_sequence + index <= stream->sequence) {
 			worker->counts.step_replayed++;
 			continue;
 		}
-		worker->step_sequence = header.first_sequence + index;
+		stream->sequence = header.first_sequence + index;
 		apply(worker, &command);
 	}
 	if (header.record_count)
@@ -495,6 +492,7 @@ int kvpull_worker_result_build(struct kvpull_worker *worker, void *bytes,
 	struct kvpull_wire_writer writer = { .data = bytes,
 					     .capacity = capacity };
 	struct kvpull_worker_results *results = &worker->results;
+	struct kvpull_worker_stream *stream = &worker->stream;
 	struct kvpull_result_header header;
 	uint64_t open;
 	uint32_t index;
@@ -502,8 +500,8 @@ int kvpull_worker_result_build(struct kvpull_worker *worker, void *bytes,
 	kvpull_worker_wake_all(worker);
 	kvpull_results_add_rank(results, &worker->handover);
 	open = results->next - results->first;
-	if (!open && worker->step_told == worker->step_sequence &&
-	    worker->step_gap_told == worker->step_gap) {
+	if (!open && stream->told == stream->sequence &&
+	    stream->gap_told == stream->gap) {
 		*byte_count = 0;
 		return 0;
 	}
@@ -514,9 +512,9 @@ int kvpull_worker_result_build(struct kvpull_worker *worker, void *bytes,
 					(uint32_t)open :
 					KVPULL_RESULTS_A_BUILD,
 		.rank = worker->facts.stage.rank,
-		.step_incarnation = worker->step_incarnation,
-		.step_sequence = worker->step_sequence,
-		.gap = worker->step_gap,
+		.step_incarnation = stream->incarnation,
+		.step_sequence = stream->sequence,
+		.gap = stream->gap,
 	};
 	kvpull_step_put_result_header(&writer, &header);
 	for (index = 0; index < header.record_count; index++)
@@ -524,7 +522,7 @@ int kvpull_worker_result_build(struct kvpull_worker *worker, void *bytes,
 	*byte_count = writer.used;
 	if (!kvpull_wire_fits(&writer))
 		return KVPULL_ETOOSMALL;
-	worker->step_told = worker->step_sequence;
-	worker->step_gap_told = worker->step_gap;
+	stream->told = stream->sequence;
+	stream->gap_told = stream->gap;
 	return 0;
 }

@@ -448,7 +448,8 @@ void sim_device_lose(struct sim_world *world)
 
 void sim_device_polled(const struct sim_proc *proc)
 {
-	if (proc->device && proc->device->is_lost && !proc->worker->retired)
+	if (proc->device && proc->device->is_lost &&
+	    !proc->worker->stream.retired)
 		sim_fail(proc->world,
 			 "process %u goes on, and its device is lost",
 			 proc->index);

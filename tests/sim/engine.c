@@ -568,7 +568,7 @@ static void steps_take(struct sim_proc *proc, struct sim_queue *queue)
 		 * A step that came after a gap was not taken in: it wakes
 		 * nobody.
 		 */
-		if (!proc->worker->step_gap)
+		if (!proc->worker->stream.gap)
 			awake_note(proc, 0);
 		sim_queue_pop(queue);
 		sim_oracle_told(proc);
@@ -636,7 +636,7 @@ void sim_proc_turn(struct sim_proc *proc)
 	if (sim_chance(world, 850) && is_time_to_poll(proc))
 		proc_poll(proc);
 	/* A worker that retired by itself lost its device: the engine ends. */
-	instance->lost |= proc->worker->retired;
+	instance->lost |= proc->worker->stream.retired;
 }
 
 void sim_producer_meanwhile(struct sim_proc *proc)

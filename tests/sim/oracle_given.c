@@ -132,7 +132,7 @@ static void word_check(const struct sim_conn *conn, struct sim_hold *hold)
 	if (user->copied_life == instance->incarnation)
 		return;
 	/* A worker whose device is lost gives back all that it has. */
-	if (conn->client->worker->retired)
+	if (conn->client->worker->stream.retired)
 		return;
 	for (at = 0; at < SIM_REQUESTS; at++) {
 		const struct sim_request *request = &instance->requests[at];
