@@ -119,7 +119,8 @@ void kvpull_worker_pull_mark(struct kvpull_worker *worker, uint32_t index)
 		worker->pulls.notes[index].mark = marks->newest;
 		if (marks->newest != KVPULL_NONE)
 			marks->users[marks->newest]++;
-	} else if (kvpull_worker_may_say(worker)) {
+	} else if (kvpull_second_passed(&worker->said.full_ns,
+					kvpull_facts_now(&worker->facts))) {
 		kvpull_error(
 			&worker->facts.log,
 			"pull of request %s is not made: the engine has not said what its device still does: call engine_mark() before each step()",
@@ -187,7 +188,7 @@ int kvpull_worker_hold_ready_after(struct kvpull_worker *worker, uint64_t key,
 		.key = key, .generation = generation, .mark = at
 	};
 	marks->users[at]++;
-	kvpull_worker_poll_due(worker);
+	kvpull_wakeup_keep(&worker->wakeup);
 	return 0;
 }
 

@@ -14,8 +14,7 @@
 #include "plugin/hold/instance.h"
 #include "plugin/worker/worker_state.h"
 
-#define ENDS_MAX 256u          /* holds taken from the table at once */
-#define SAY_NS KVPULL_NS_PER_S /* between lines on what consumers break */
+#define ENDS_MAX 256u /* holds taken from the table at once */
 
 /* Records ahead whose holds are fetched: a cache's miss is longer than a note. */
 #define FETCH_HOLD 24u
@@ -104,7 +103,7 @@ static void notes_take(struct kvpull_worker *worker, uint32_t index,
 				  worker->crowd.notes[index].instance,
 				  consumer->rank, &record, now_ns);
 	}
-	kvpull_worker_show_notes(worker, index, claims, releases);
+	kvpull_worker_show_notes(&worker->status, index, claims, releases);
 }
 
 /*
@@ -115,9 +114,8 @@ static void ring_broken(struct kvpull_worker *worker,
 			const struct kvpull_consumer *consumer, uint64_t now_ns)
 {
 	worker->counts.rings_broken++;
-	if (now_ns < worker->broken_say_ns)
+	if (!kvpull_second_passed(&worker->said.broken_ns, now_ns))
 		return;
-	worker->broken_say_ns = now_ns + SAY_NS;
 	kvpull_error(
 		&worker->facts.log,
 		"consumer rank %u of %s broke its ring: it is closed (%llu so far)",
@@ -155,7 +153,7 @@ static uint32_t consumer_drain(struct kvpull_worker *worker, uint32_t index,
 				  now_ns);
 	if (beat || ready) {
 		note->heard_ns = now_ns;
-		kvpull_worker_show_heard(worker, index, now_ns);
+		kvpull_worker_show_heard(&worker->status, index, now_ns);
 	}
 	if (!ready)
 		return 0;
@@ -315,7 +313,7 @@ static void room_make(struct kvpull_worker *worker, uint64_t now_ns)
 		if (crowd->notes[crowd->active[at]].leaves)
 			kvpull_worker_tell(worker, KVPULL_TO_DROP,
 					   crowd->active[at], 0);
-	if (leaving && kvpull_second_passed(&worker->room_say_ns, now_ns))
+	if (leaving && kvpull_second_passed(&worker->said.room_ns, now_ns))
 		kvpull_warn(
 			&worker->facts.log,
 			"%u consumer ranks without a claim make room for a new one: raise consumers_max (%u)",
@@ -571,7 +569,7 @@ int kvpull_worker_progress(struct kvpull_worker *worker)
 
 	/* A doorbell means records to read: a poll has their outcome. */
 	if (worked)
-		kvpull_worker_poll_due(worker);
+		kvpull_wakeup_keep(&worker->wakeup);
 	return worked;
 }
 
@@ -605,6 +603,6 @@ int kvpull_worker_revoke_all(struct kvpull_worker *worker, int32_t reason)
 	const uint32_t ended = kvpull_holds_revoke_all(worker->holds, reason);
 
 	if (ended)
-		kvpull_worker_poll_due(worker);
+		kvpull_wakeup_keep(&worker->wakeup);
 	return (int)ended;
 }

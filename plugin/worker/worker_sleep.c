@@ -46,11 +46,6 @@ static void events_timer(struct kvpull_worker *worker)
 	kvpull_wakeup_at(&worker->wakeup, at_ns);
 }
 
-void kvpull_worker_poll_due(struct kvpull_worker *worker)
-{
-	kvpull_wakeup_keep(&worker->wakeup);
-}
-
 void kvpull_sleep_told(struct kvpull_worker *worker, uint32_t left)
 {
 	int keep = !worker->events_armed;

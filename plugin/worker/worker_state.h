@@ -73,6 +73,16 @@ struct kvpull_worker_stream {
 	uint32_t reserved;
 };
 
+/* The last line in the log on each, as a second has one at most. */
+struct kvpull_worker_said {
+	uint64_t full_ns;      /* on a full table */
+	uint64_t room_ns;      /* on consumers that make room */
+	uint64_t broken_ns;    /* on a broken ring */
+	uint64_t given_ns;     /* on tickets given back */
+	uint32_t given_unsaid; /* holds ended so, without a line */
+	uint32_t reserved;
+};
+
 struct kvpull_claim_note {
 	uint32_t release_told; /* TO_RELEASE was pushed */
 	uint32_t waiting;      /* its pulls in pulls.start and small.turns */
@@ -125,16 +135,12 @@ struct kvpull_worker {
 	struct kvpull_worker_small small;
 	struct kvpull_crowd crowd;
 	struct kvpull_holds *holds;
-	uint64_t room_say_ns; /* last line on a consumer that makes room */
 	struct kvpull_worker_stream stream;
 	struct kvpull_status status;
-	uint64_t full_say_ns; /* next line on a full table */
 	struct kvpull_worker_results results;
 	union kvpull_worker_counts counts; /* the engine side's own counters */
 	struct kvpull_wakeup wakeup;
-	uint64_t broken_say_ns; /* next line on a broken ring */
-	uint64_t given_say_ns;  /* next line on tickets given back */
-	uint32_t given_unsaid;  /* holds ended so, without a line */
+	struct kvpull_worker_said said;
 	uint32_t wake_due; /* progress sleeps, and was told: enum in _slots.c */
 	uint32_t events_armed; /* whatever comes makes its descriptor readable */
 };
@@ -220,11 +226,11 @@ void kvpull_worker_claim_release(struct kvpull_worker *worker, uint32_t index);
 void kvpull_worker_counts(struct kvpull_worker *worker,
 			  union kvpull_worker_counts *counts);
 /* A consumer was heard of; and how many claims and releases it said. */
-void kvpull_worker_show_heard(struct kvpull_worker *worker, uint32_t index,
+void kvpull_worker_show_heard(struct kvpull_status *status, uint32_t index,
 			      uint64_t now_ns);
-void kvpull_worker_show_notes(struct kvpull_worker *worker, uint32_t index,
+void kvpull_worker_show_notes(struct kvpull_status *status, uint32_t index,
 			      uint32_t claims, uint32_t releases);
-void kvpull_worker_show_hold(struct kvpull_worker *worker,
+void kvpull_worker_show_hold(struct kvpull_status *status,
 			     const struct kvpull_command *command);
 /* A small pull of this thread's has ended. */
 void kvpull_worker_show_small(struct kvpull_worker *worker, uint32_t index);
@@ -243,8 +249,6 @@ void kvpull_worker_show_expired(struct kvpull_worker *worker,
 /* Given back: whose blocks are free, in the log once a second. */
 void kvpull_worker_show_given(struct kvpull_worker *worker,
 			      const struct kvpull_hold_end *end);
-/* 1, once a second at most: on full tables. */
-int kvpull_worker_may_say(struct kvpull_worker *worker);
 
 /* worker_step.c; as the ABI's calls */
 int kvpull_worker_rank_info(struct kvpull_worker *worker, void *bytes,
@@ -268,8 +272,6 @@ uint32_t kvpull_small_run(struct kvpull_worker *worker, uint64_t now_ns);
 
 /* worker_sleep.c */
 int kvpull_worker_event_fd(struct kvpull_worker *worker);
-/* Something waits for a poll: event_fd() says so. */
-void kvpull_worker_poll_due(struct kvpull_worker *worker);
 /*
  * After a poll that told something. left: more ends are ready than it told. All
  * else that comes after everybody was armed rings by itself, but the copies and

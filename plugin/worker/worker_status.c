@@ -10,8 +10,6 @@
 #include "base/params.h"
 #include "base/probe.h"
 
-#define SAY_NS KVPULL_NS_PER_S /* between lines on full tables */
-
 static uint64_t count_of(const _Atomic uint64_t *counter)
 {
 	/* A statistic: no order with anything else. */
@@ -78,38 +76,34 @@ void kvpull_worker_show_poll(struct kvpull_worker *worker, uint64_t took_ns,
 	show_counters(worker);
 }
 
-void kvpull_worker_show_heard(struct kvpull_worker *worker, uint32_t index,
+void kvpull_worker_show_heard(struct kvpull_status *status, uint32_t index,
 			      uint64_t now_ns)
 {
-	if (kvpull_status_is_on(&worker->status.engine))
-		kvpull_status_set(&worker->status.words[index].heard_ns,
-				  now_ns);
+	if (kvpull_status_is_on(&status->engine))
+		kvpull_status_set(&status->words[index].heard_ns, now_ns);
 }
 
-void kvpull_worker_show_notes(struct kvpull_worker *worker, uint32_t index,
+void kvpull_worker_show_notes(struct kvpull_status *status, uint32_t index,
 			      uint32_t claims, uint32_t releases)
 {
-	struct kvpull_status_words *words = &worker->status.words[index];
-
-	if (!kvpull_status_is_on(&worker->status.engine))
+	if (!kvpull_status_is_on(&status->engine))
 		return;
-	kvpull_status_add(&words->claims, claims);
-	kvpull_status_add(&words->releases, releases);
+	kvpull_status_add(&status->words[index].claims, claims);
+	kvpull_status_add(&status->words[index].releases, releases);
 }
 
-void kvpull_worker_show_hold(struct kvpull_worker *worker,
+void kvpull_worker_show_hold(struct kvpull_status *status,
 			     const struct kvpull_command *command)
 {
-	struct kvpull_status_hold *row =
-		&worker->status.holds.rows[command->slot];
+	struct kvpull_status_hold *row = &status->holds.rows[command->slot];
 
 	kvpull_status_set(&row->generation, command->generation);
-	kvpull_status_set(&worker->status.holds.now[command->slot].blocks,
+	kvpull_status_set(&status->holds.now[command->slot].blocks,
 			  command->blocks);
 	kvpull_status_label(row->label, command->label);
 }
 
-static void small_note(struct kvpull_worker *worker,
+static void small_note(struct kvpull_status_side *side,
 		       const struct kvpull_claim_order *claim,
 		       enum kvpull_status_what what, uint64_t at_ns)
 {
@@ -121,7 +115,7 @@ static void small_note(struct kvpull_worker *worker,
 		.what = what,
 	};
 
-	kvpull_status_note(&worker->status.engine, &note);
+	kvpull_status_note(side, &note);
 }
 
 void kvpull_worker_show_small(struct kvpull_worker *worker, uint32_t index)
@@ -131,10 +125,11 @@ void kvpull_worker_show_small(struct kvpull_worker *worker, uint32_t index)
 		&worker->handover.outcomes[index];
 	const struct kvpull_claim_order *claim =
 		&worker->handover.claims[order->claim];
+	struct kvpull_status_side *side = &worker->status.engine;
 
-	small_note(worker, claim, KVPULL_DID_PULL, order->started_ns);
-	small_note(worker, claim, KVPULL_DID_LOADED, outcome->ended_ns);
-	kvpull_status_took(&worker->status.engine, KVPULL_TIMES_PULL,
+	small_note(side, claim, KVPULL_DID_PULL, order->started_ns);
+	small_note(side, claim, KVPULL_DID_LOADED, outcome->ended_ns);
+	kvpull_status_took(side, KVPULL_TIMES_PULL,
 			   outcome->ended_ns - order->started_ns, 1);
 }
 
@@ -160,7 +155,7 @@ consumer_of(const struct kvpull_worker *worker, uint32_t joined, uint32_t *at)
 void kvpull_worker_show_joined(struct kvpull_worker *worker, uint32_t index)
 {
 	const struct kvpull_consumer *consumer =
-		&worker->handover.consumers[index];
+		&worker->crowd.consumers[index];
 	struct kvpull_consumer_note *notes = worker->crowd.notes;
 	struct kvpull_status_words *words = worker->status.words;
 	const uint64_t joined = notes[index].instance + 1u;
@@ -250,11 +245,10 @@ void kvpull_worker_show_given(struct kvpull_worker *worker,
 	const uint64_t now_ns = kvpull_facts_now(&worker->facts);
 	char label[KVPULL_STATUS_LABEL_BYTES];
 
-	if (now_ns < worker->given_say_ns) {
-		worker->given_unsaid++;
+	if (!kvpull_second_passed(&worker->said.given_ns, now_ns)) {
+		worker->said.given_unsaid++;
 		return;
 	}
-	worker->given_say_ns = now_ns + SAY_NS;
 	kvpull_status_label_get(worker->status.holds.rows[end->slot].label,
 				label);
 	kvpull_warn(
@@ -263,16 +257,6 @@ void kvpull_worker_show_given(struct kvpull_worker *worker,
 		": its %u blocks are free (and those of %u requests more, since the last such line)",
 		kvpull_log_label(label), end->key,
 		kvpull_status_get(&worker->status.holds.now[end->slot].blocks),
-		worker->given_unsaid);
-	worker->given_unsaid = 0;
-}
-
-int kvpull_worker_may_say(struct kvpull_worker *worker)
-{
-	const uint64_t now_ns = kvpull_facts_now(&worker->facts);
-
-	if (now_ns < worker->full_say_ns)
-		return 0;
-	worker->full_say_ns = now_ns + SAY_NS;
-	return 1;
+		worker->said.given_unsaid);
+	worker->said.given_unsaid = 0;
 }

@@ -63,7 +63,7 @@ static void apply_hold(struct kvpull_worker *worker,
 		KVPULL_PROBE5(hold, command->key, command->slot,
 			      command->generation, command->blocks,
 			      worker->facts.incarnation);
-		kvpull_worker_show_hold(worker, command);
+		kvpull_worker_show_hold(&worker->status, command);
 		return;
 	}
 	kvpull_error(&worker->facts.log,
@@ -113,7 +113,8 @@ static void apply_claim(struct kvpull_worker *worker,
 	if (index == KVPULL_NONE ||
 	    kvpull_map_set(&worker->claims.map, command->ticket_serial,
 			   index)) {
-		if (!kvpull_worker_may_say(worker))
+		if (!kvpull_second_passed(&worker->said.full_ns,
+					  kvpull_facts_now(&worker->facts)))
 			return;
 		kvpull_warn(
 			&worker->facts.log,
@@ -294,7 +295,7 @@ void kvpull_worker_retire(struct kvpull_worker *worker)
 		if (entry->key)
 			kvpull_worker_claim_release(worker, entry->value);
 	}
-	kvpull_worker_poll_due(worker);
+	kvpull_wakeup_keep(&worker->wakeup);
 }
 
 /* The step's bytes are of another scheduler half than before. */
@@ -397,7 +398,7 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 		apply(worker, &command);
 	}
 	if (header.record_count)
-		kvpull_worker_poll_due(worker);
+		kvpull_wakeup_keep(&worker->wakeup);
 	kvpull_worker_show_step(worker, now_ns);
 	kvpull_worker_wake(worker);
 	return 0;
@@ -422,7 +423,7 @@ int kvpull_worker_start_loads(struct kvpull_worker *worker)
 			kvpull_pull_hand_over(worker, index);
 		if (is_small ||
 		    worker->facts.config.progress == KVPULL_PROGRESS_CALLER)
-			kvpull_worker_poll_due(worker);
+			kvpull_wakeup_keep(&worker->wakeup);
 	}
 	kvpull_worker_wake(worker);
 	return 0;
