@@ -9,10 +9,6 @@
 #include "plugin/worker/worker.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -326,7 +322,7 @@ static void wind_down(struct kvpull_worker *worker)
 	atomic_store_explicit(&worker->handover.closing, 1,
 			      memory_order_relaxed);
 	kvpull_worker_retire(worker);
-	while (worker->registered &&
+	while (worker->memories.registered &&
 	       (worker->pulls.map.count || worker->claims.map.count) &&
 	       kvpull_facts_now(&worker->facts) < until) {
 		/* A test's own clock goes on by looks at it. */
@@ -346,13 +342,13 @@ void kvpull_worker_destroy(struct kvpull_worker *worker)
 		return;
 	if (worker->arena.sealed)
 		wind_down(worker);
-	if (!worker->registered)
+	if (!worker->memories.registered)
 		kvpull_worker_memories_free(worker);
 	kvpull_progress_close(worker->progress, close_by_ns);
 	kvpull_wakeup_close(&worker->wakeup);
 	kvpull_handover_close(&worker->handover);
 	kvpull_worker_memories_free(worker);
-	kvpull_worker_files_close(worker);
+	kvpull_worker_files_close(&worker->memories);
 	if (worker->entries.base)
 		kvpull_segment_unmake(&worker->entries);
 	kvpull_status_close(&worker->status);

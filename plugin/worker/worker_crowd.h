@@ -41,7 +41,6 @@ struct kvpull_crowd {
 	uint32_t active_count;
 	uint32_t leaving_count; /* of the active: make room */
 	uint32_t wanted;        /* places that a new consumer lacks */
-	uint32_t reserved;
 };
 
 void kvpull_crowd_add(struct kvpull_crowd *crowd, uint32_t index);

@@ -28,13 +28,21 @@ static struct kvpull_device *device_of(const struct kvpull_worker *worker)
 	return NULL;
 }
 
-static uint32_t device_memory_count(const struct kvpull_worker *worker)
+/* The device that was there when the engine took memory of it. */
+static struct kvpull_device *device_known(const struct kvpull_worker *worker)
+{
+	return kvpull_device_thread_device(
+		kvpull_progress_device(worker->progress));
+}
+
+static uint32_t
+device_memory_count(const struct kvpull_worker_memories *memories)
 {
 	uint32_t count = 0;
 	uint32_t at;
 
-	for (at = 0; at < worker->memory_count; at++)
-		count += worker->memories[at].device.address != 0;
+	for (at = 0; at < memories->count; at++)
+		count += memories->all[at].device.address != 0;
 	return count;
 }
 
@@ -48,7 +56,8 @@ int kvpull_worker_device_alloc(struct kvpull_worker *worker, uint64_t bytes,
 
 	if (!device)
 		return KVPULL_EUNSUPPORTED;
-	if (device_memory_count(worker) == KVPULL_DEVICE_MEMORIES_MAX)
+	if (device_memory_count(&worker->memories) ==
+	    KVPULL_DEVICE_MEMORIES_MAX)
 		return KVPULL_EFULL;
 	code = device->ops->alloc(device, bytes, &memory->device);
 	if (code)
@@ -90,9 +99,7 @@ int kvpull_worker_device_caches_check(const struct kvpull_worker *worker,
 	uint32_t at;
 
 	if (worker->facts.serve.regions[0].kind != KVPULL_REGION_DEVICE ||
-	    kvpull_device_thread_device(
-		    kvpull_progress_device(worker->progress))
-		    ->has_batch)
+	    device_known(worker)->has_batch)
 		return 0;
 	for (at = 0; at < cache_count; at++) {
 		if (is_of_units(worker, &worker->facts.caches[at]))
@@ -130,34 +137,33 @@ void kvpull_worker_device_free(struct kvpull_worker *worker,
 
 	(void)close(memory->shared.fd);
 	/* Once it is registered the device's thread has unmapped it. */
-	if (worker->registered)
+	if (worker->memories.registered)
 		return;
-	device = kvpull_device_thread_device(
-		kvpull_progress_device(worker->progress));
+	device = device_known(worker);
 	device->ops->unmap(device, &memory->device);
 }
 
 void kvpull_worker_devices_adopt(struct kvpull_worker *worker)
 {
+	struct kvpull_worker_memories *memories = &worker->memories;
 	uint32_t at;
 
-	for (at = 0; at < worker->memory_count; at++)
-		if (worker->memories[at].device.address)
+	for (at = 0; at < memories->count; at++)
+		if (memories->all[at].device.address)
 			kvpull_device_thread_adopt(
 				kvpull_progress_device(worker->progress),
-				&worker->memories[at].device);
+				&memories->all[at].device);
 }
 
-/* The memory that has been given out by that descriptor. */
-static const struct kvpull_device_memory *
-memory_by_fd(const struct kvpull_worker *worker, int fd)
+/* Bytes of the memory that has been given out by that descriptor. */
+static uint64_t bytes_by_fd(const struct kvpull_worker_memories *memories,
+			    int fd)
 {
-	uint32_t at = 0;
+	const struct kvpull_worker_memory *memory = memories->all;
 
-	while (worker->memories[at].shared.fd != fd ||
-	       !worker->memories[at].device.address)
-		at++;
-	return &worker->memories[at].device;
+	while (memory->shared.fd != fd || !memory->device.address)
+		memory++;
+	return memory->device.bytes;
 }
 
 /* Regions have their numbers of descriptors, which rise. */
@@ -170,8 +176,7 @@ void kvpull_worker_devices_tell(struct kvpull_worker *worker)
 	serve->device_count = 0;
 	if (!kvpull_serve_has_devices(serve))
 		return;
-	device = kvpull_device_thread_device(
-		kvpull_progress_device(worker->progress));
+	device = device_known(worker);
 	for (at = 0; at < serve->region_count; at++) {
 		const struct kvpull_region_view *region = &serve->regions[at];
 		struct kvpull_device_view *view;
@@ -181,7 +186,8 @@ void kvpull_worker_devices_tell(struct kvpull_worker *worker)
 		view = &serve->devices[serve->device_count++];
 		*view = (struct kvpull_device_view){
 			.granularity = device->granularity,
-			.part_bytes = memory_by_fd(worker, region->fd)->bytes,
+			.part_bytes =
+				bytes_by_fd(&worker->memories, region->fd),
 			.part_count = 1,
 			.fd_index = region->fd_index,
 		};

@@ -6,8 +6,6 @@
  */
 #include "plugin/worker/worker_state.h"
 
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,27 +13,28 @@
 #include "base/params.h"
 #include "shm/file.h"
 
-void kvpull_worker_files_close(struct kvpull_worker *worker)
+void kvpull_worker_files_close(struct kvpull_worker_memories *memories)
 {
-	while (worker->file_count)
-		(void)close(worker->file_fds[--worker->file_count]);
+	while (memories->file_count)
+		(void)close(memories->file_fds[--memories->file_count]);
 }
 
 /* A place that was given back, or a new one; NULL: there is none. */
-static struct kvpull_worker_memory *memory_place(struct kvpull_worker *worker)
+static struct kvpull_worker_memory *
+memory_place(struct kvpull_worker_memories *memories)
 {
 	uint32_t index;
 
-	for (index = 0; index < worker->memory_count; index++)
-		if (!worker->memories[index].shared.base)
-			return &worker->memories[index];
-	if (worker->memory_count == KVPULL_REGIONS_MAX)
+	for (index = 0; index < memories->count; index++)
+		if (!memories->all[index].shared.base)
+			return &memories->all[index];
+	if (memories->count == KVPULL_REGIONS_MAX)
 		return NULL;
 	/*
 	 * The entry counts even without memory: readers of the list look at its
 	 * base.
 	 */
-	return &worker->memories[worker->memory_count++];
+	return &memories->all[memories->count++];
 }
 
 int kvpull_worker_memory_alloc(struct kvpull_worker *worker, uint64_t bytes,
@@ -51,9 +50,9 @@ int kvpull_worker_memory_alloc(struct kvpull_worker *worker, uint64_t bytes,
 	if (!bytes ||
 	    (flags && flags != KVPULL_MEMORY_HUGE &&
 	     flags != KVPULL_MEMORY_DEVICE) ||
-	    worker->registered || kvpull_params_check_output(memory))
+	    worker->memories.registered || kvpull_params_check_output(memory))
 		return KVPULL_EINVAL;
-	place = memory_place(worker);
+	place = memory_place(&worker->memories);
 	if (!place)
 		return KVPULL_EFULL;
 	shared = &place->shared;
@@ -85,36 +84,40 @@ static void memory_end(struct kvpull_worker *worker,
 
 void kvpull_worker_memories_free(struct kvpull_worker *worker)
 {
-	while (worker->memory_count)
-		memory_end(worker, &worker->memories[--worker->memory_count]);
+	struct kvpull_worker_memories *memories = &worker->memories;
+
+	while (memories->count)
+		memory_end(worker, &memories->all[--memories->count]);
 }
 
 int kvpull_worker_memory_free(struct kvpull_worker *worker, void *base)
 {
+	struct kvpull_worker_memories *memories = &worker->memories;
 	uint32_t index = 0;
 
 	/* Mapped by consumers for as long as the worker is open. */
-	if (!base || worker->registered)
+	if (!base || memories->registered)
 		return KVPULL_EINVAL;
-	while (index < worker->memory_count &&
-	       worker->memories[index].shared.base != base)
+	while (index < memories->count &&
+	       memories->all[index].shared.base != base)
 		index++;
-	if (index == worker->memory_count)
+	if (index == memories->count)
 		return KVPULL_EINVAL;
-	memory_end(worker, &worker->memories[index]);
+	memory_end(worker, &memories->all[index]);
 	return 0;
 }
 
 /* The memory of that kind in which all of the region lies; NULL: none. */
-static const struct kvpull_shared *memory_of(const struct kvpull_worker *worker,
-					     const struct kvpull_region *region)
+static const struct kvpull_shared *
+memory_of(const struct kvpull_worker_memories *memories,
+	  const struct kvpull_region *region)
 {
 	const int is_device = region->kind == KVPULL_REGION_DEVICE;
 	uint32_t index;
 
-	for (index = 0; index < worker->memory_count; index++) {
+	for (index = 0; index < memories->count; index++) {
 		const struct kvpull_worker_memory *memory =
-			&worker->memories[index];
+			&memories->all[index];
 		const struct kvpull_shared *shared = &memory->shared;
 		const uint64_t at = (uint64_t)((uintptr_t)region->base -
 					       (uintptr_t)shared->base);
@@ -128,7 +131,7 @@ static const struct kvpull_shared *memory_of(const struct kvpull_worker *worker,
 }
 
 /* The engine's descriptor stays its own; ours can only read. */
-static int file_take(struct kvpull_worker *worker,
+static int file_take(struct kvpull_worker_memories *memories,
 		     const struct kvpull_region *region,
 		     struct kvpull_region_view *view,
 		     struct kvpull_error_detail *detail)
@@ -145,11 +148,11 @@ static int file_take(struct kvpull_worker *worker,
 				  "the file of a region %s", why);
 		return code;
 	}
-	worker->file_fds[worker->file_count++] = view->fd;
+	memories->file_fds[memories->file_count++] = view->fd;
 	return 0;
 }
 
-static int region_take(struct kvpull_worker *worker,
+static int region_take(struct kvpull_worker_memories *memories,
 		       const struct kvpull_region *region,
 		       struct kvpull_region_view *view,
 		       struct kvpull_error_detail *detail)
@@ -163,7 +166,7 @@ static int region_take(struct kvpull_worker *worker,
 		.bytes = region->bytes,
 	};
 	if (region->kind == KVPULL_REGION_FILE)
-		return file_take(worker, region, view, detail);
+		return file_take(memories, region, view, detail);
 	if (!region->bytes || !region->base) {
 		kvpull_detail_set(detail, KVPULL_EINVAL, "regions",
 				  "a region needs base and bytes");
@@ -185,7 +188,7 @@ static int region_take(struct kvpull_worker *worker,
 			region->kind);
 		return KVPULL_EUNSUPPORTED;
 	}
-	shared = memory_of(worker, region);
+	shared = memory_of(memories, region);
 	if (!shared) {
 		kvpull_detail_set(
 			detail, KVPULL_EINVAL, "regions",
@@ -228,7 +231,7 @@ static int items_take(struct kvpull_worker *worker,
 						item(given->regions, index),
 						name, detail);
 		if (!code)
-			code = region_take(worker, &region,
+			code = region_take(&worker->memories, &region,
 					   &worker->facts.serve.regions[index],
 					   detail);
 		if (code)
@@ -276,7 +279,7 @@ static int serve_start(struct kvpull_worker *worker,
 	code = kvpull_kept_end(&worker->facts.log, &kept, code, detail);
 	if (code)
 		return code;
-	worker->registered = 1;
+	worker->memories.registered = 1;
 	kvpull_worker_devices_adopt(worker);
 	kvpull_results_add_rank(&worker->results, &worker->handover);
 	if (worker->facts.config.progress != KVPULL_PROGRESS_THREAD)
@@ -328,10 +331,11 @@ static int caches_check(struct kvpull_worker *worker,
 	int code;
 
 	for (index = 0; index < given->region_count; index++)
-		place_take(&side.regions[index], &worker->places[index]);
+		place_take(&side.regions[index],
+			   &worker->memories.places[index]);
 	code = kvpull_plan_check(&side, detail);
 	if (!code)
-		code = kvpull_cache_facts_check(&side, worker->places,
+		code = kvpull_cache_facts_check(&side, worker->memories.places,
 						&worker->facts.compat, detail);
 	if (!code)
 		kvpull_plan_layers(&side, stage);
@@ -344,7 +348,7 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 {
 	int code;
 
-	if (worker->registered || !given->regions || !given->caches ||
+	if (worker->memories.registered || !given->regions || !given->caches ||
 	    !given->region_count || given->region_count > KVPULL_REGIONS_MAX ||
 	    !given->cache_count || given->cache_count > KVPULL_CACHES_MAX) {
 		kvpull_detail_set(
@@ -370,9 +374,9 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 	(void)kvpull_serve_number_fds(&worker->facts.serve);
 	kvpull_worker_devices_tell(worker);
 	code = serve_start(worker, detail);
-	if (!code || worker->registered)
+	if (!code || worker->memories.registered)
 		return code;
 err_files:
-	kvpull_worker_files_close(worker);
+	kvpull_worker_files_close(&worker->memories);
 	return code;
 }

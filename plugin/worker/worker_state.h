@@ -70,7 +70,6 @@ struct kvpull_worker_stream {
 	uint32_t gap;
 	uint32_t gap_told;
 	uint32_t retired; /* nothing new, for good */
-	uint32_t reserved;
 };
 
 /* The last line in the log on each, as a second has one at most. */
@@ -80,7 +79,6 @@ struct kvpull_worker_said {
 	uint64_t broken_ns;    /* on a broken ring */
 	uint64_t given_ns;     /* on tickets given back */
 	uint32_t given_unsaid; /* holds ended so, without a line */
-	uint32_t reserved;
 };
 
 struct kvpull_claim_note {
@@ -100,7 +98,6 @@ struct kvpull_worker_small {
 	struct kvpull_turns turns;
 	uint64_t block_bytes[KVPULL_GROUPS_MAX]; /* of this rank, a block */
 	uint32_t lent_last; /* of the handover's, which was used last */
-	uint32_t reserved;
 };
 
 /* Memory that the engine has taken: of the host, or of its device. */
@@ -108,6 +105,16 @@ struct kvpull_worker_memory {
 	struct kvpull_shared
 		shared; /* base NULL: given back; else also DEVICE's */
 	struct kvpull_device_memory device; /* address 0: of the host */
+};
+
+/* Memory and files that blocks lie in; worker_memory.c. */
+struct kvpull_worker_memories {
+	struct kvpull_worker_memory all[KVPULL_REGIONS_MAX];
+	uint32_t count;
+	uint32_t file_count;
+	int file_fds[KVPULL_REGIONS_MAX]; /* handed out, read-only */
+	struct kvpull_place places[KVPULL_REGIONS_MAX]; /* of the regions */
+	uint32_t registered; /* consumers may have mapped it */
 };
 
 struct kvpull_worker {
@@ -121,13 +128,8 @@ struct kvpull_worker {
 	uint8_t secret[KVPULL_SECRET_BYTES];
 	uint8_t compat_digest[KVPULL_COMPAT_BYTES];
 
-	struct kvpull_worker_memory memories[KVPULL_REGIONS_MAX];
-	uint32_t memory_count;
-	uint32_t file_count;
-	int file_fds[KVPULL_REGIONS_MAX]; /* handed out, read-only */
-	struct kvpull_place places[KVPULL_REGIONS_MAX]; /* of the regions */
+	struct kvpull_worker_memories memories;
 	struct kvpull_shared entries;
-	uint32_t registered;
 	struct kvpull_marks marks;
 
 	struct kvpull_worker_pulls pulls;
@@ -154,7 +156,7 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 				   struct kvpull_error_detail *detail);
 
 /* At close: the descriptors of registered files. */
-void kvpull_worker_files_close(struct kvpull_worker *worker);
+void kvpull_worker_files_close(struct kvpull_worker_memories *memories);
 /*
  * Before the routes close where nothing was registered; else after that. A second
  * call does nothing.

@@ -21,8 +21,6 @@
 #include "plugin/worker/worker_state.h"
 
 #include <inttypes.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "base/wrap.h"
 
@@ -460,7 +458,7 @@ int kvpull_worker_rank_info(struct kvpull_worker *worker, void *bytes,
 					     .capacity = capacity };
 	struct kvpull_rank_info rank;
 
-	if (!worker->registered)
+	if (!worker->memories.registered)
 		return KVPULL_EAGAIN;
 	rank_fill(worker, &rank);
 	kvpull_step_put_rank_info(&writer, &rank);

@@ -320,7 +320,7 @@ static void proc_destroy(struct sim_proc *proc)
 {
 	/* A dead one says nothing any more. */
 	if (!proc->alive)
-		proc->worker->registered = 0;
+		proc->worker->memories.registered = 0;
 	proc->closing = 1;
 	proc->worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 	kvpull_worker_destroy(proc->worker);
