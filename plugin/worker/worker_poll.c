@@ -124,9 +124,9 @@ static void ring_broken(struct kvpull_worker *worker,
 }
 
 /*
- * Its ring, to the tail seen now. The clock is read behind the tail: what a
- * record says was done before the time that the holds and a trace give it, also
- * by a thread that stood still since this poll began.
+ * Drains a consumer's ring, to the tail seen now. The clock is read behind the
+ * tail: what a record says was done before the time that the holds and a trace
+ * give it, also by a thread that stood still since this poll began.
  */
 static uint32_t consumer_drain(struct kvpull_worker *worker, uint32_t index,
 			       uint64_t now_ns)
@@ -163,9 +163,9 @@ static uint32_t consumer_drain(struct kvpull_worker *worker, uint32_t index,
 }
 
 /*
- * Its ring is drained before its siblings' in this poll, so that its claims count
- * before their releases. Return: what was done; 1 also if it has to wait, since
- * its ring wakes nobody until it is in.
+ * A new consumer's ring is drained before its siblings' in this poll, so that its
+ * claims count before their releases. Return: what was done; 1 also if it has to
+ * wait, since its ring wakes nobody until it is in.
  */
 static uint32_t consumer_enter(struct kvpull_worker *worker, uint32_t index,
 			       uint64_t now_ns)
@@ -222,9 +222,10 @@ static void consumer_down(struct kvpull_worker *worker, uint32_t index,
 
 static void claim_free(struct kvpull_worker *worker, uint32_t index)
 {
-	kvpull_map_remove(&worker->claims.map,
-			  worker->handover.claims[index].serial);
-	worker->handover.claims[index].serial = 0;
+	struct kvpull_claim_order *order = &worker->handover.claims[index];
+
+	kvpull_map_remove(&worker->claims.map, order->serial);
+	order->serial = 0;
 	kvpull_index_pool_give(&worker->claims.pool, index);
 }
 
@@ -320,19 +321,6 @@ static void room_make(struct kvpull_worker *worker, uint64_t now_ns)
 			leaving, worker->facts.config.consumers_max);
 }
 
-static void pull_end_result(struct kvpull_worker_results *results, uint64_t key,
-			    int32_t reason, uint64_t bytes)
-{
-	const struct kvpull_worker_result outcome = {
-		.key = key,
-		.bytes = bytes,
-		.kind = KVPULL_RESULT_PULL_ENDED,
-		.reason = reason,
-	};
-
-	kvpull_results_add(results, &outcome);
-}
-
 /* Where a poll tells: the caller's array, of elements of its own size. */
 struct record_sink {
 	uint8_t *next;
@@ -353,6 +341,20 @@ static void record_put(struct record_sink *sink,
 	sink->next += sink->record_bytes;
 	sink->room--;
 	sink->count++;
+}
+
+/* A pull's end, for the scheduler half as for the caller. */
+static void pull_end_result(struct kvpull_worker_results *results,
+			    const struct kvpull_poll_record *record)
+{
+	const struct kvpull_worker_result outcome = {
+		.key = record->key,
+		.bytes = record->bytes,
+		.kind = KVPULL_RESULT_PULL_ENDED,
+		.reason = record->reason,
+	};
+
+	kvpull_results_add(results, &outcome);
 }
 
 /* After a pull's command; 0: it did not come so far. */
@@ -385,8 +387,7 @@ static void pull_report(struct kvpull_worker *worker, uint32_t index,
 	KVPULL_PROBE5(pull_end, record.key, record.reason, record.bytes,
 		      record.took_ns, record.asked_ns);
 	record_put(sink, &record);
-	pull_end_result(&worker->results, order->key, outcome->code,
-			record.bytes);
+	pull_end_result(&worker->results, &record);
 	kvpull_map_remove(&pulls->map, order->key);
 	if (!outcome->code) {
 		worker->counts.pulls_done++;
@@ -420,7 +421,7 @@ static void pulls_report(struct kvpull_worker *worker, struct record_sink *sink)
 		};
 
 		record_put(sink, &record);
-		pull_end_result(results, refused->key, refused->reason, 0);
+		pull_end_result(results, &record);
 		pulls->refused_first =
 			(pulls->refused_first + 1) % pulls->refused_max;
 		pulls->refused_count--;

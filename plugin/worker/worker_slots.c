@@ -51,22 +51,14 @@ void kvpull_pull_hand_over(struct kvpull_worker *worker, uint32_t index)
 			   worker->pulls.notes[index].serial);
 }
 
-/* KVPULL_NONE: any pull, of any claim. */
-static int is_meant(const struct kvpull_worker *worker, uint32_t index,
-		    uint32_t only, uint32_t claim)
-{
-	return (only == KVPULL_NONE || index == only) &&
-	       (claim == KVPULL_NONE ||
-		worker->handover.pulls[index].claim == claim);
-}
-
 /*
- * Hands over this pull, or those of this claim, where they were not begun. The
- * others stay.
+ * Hands over this pull, and those of this claim, where they were not begun. The
+ * others stay. KVPULL_NONE: no pull, no claim.
  */
-static void pulls_hand_over(struct kvpull_worker *worker, uint32_t only,
+static void pulls_hand_over(struct kvpull_worker *worker, uint32_t pull,
 			    uint32_t claim)
 {
+	const struct kvpull_pull_order *orders = worker->handover.pulls;
 	struct kvpull_pull_list stay = { KVPULL_NONE, KVPULL_NONE };
 	struct kvpull_worker_pulls *pulls = &worker->pulls;
 	struct kvpull_turns *small = &worker->small.turns;
@@ -75,7 +67,7 @@ static void pulls_hand_over(struct kvpull_worker *worker, uint32_t only,
 
 	while (pulls->start.first != KVPULL_NONE) {
 		index = kvpull_pulls_take(pulls, &pulls->start);
-		if (is_meant(worker, index, only, claim))
+		if (index == pull || orders[index].claim == claim)
 			kvpull_pull_hand_over(worker, index);
 		else
 			kvpull_pulls_add(pulls, &stay, index);
@@ -83,7 +75,7 @@ static void pulls_hand_over(struct kvpull_worker *worker, uint32_t only,
 	pulls->start = stay;
 	for (index = small->arrival.first; index != KVPULL_NONE; index = next) {
 		next = small->arrival.links[index].next;
-		if (!is_meant(worker, index, only, claim))
+		if (index != pull && orders[index].claim != claim)
 			continue;
 		kvpull_turns_remove(small, index);
 		kvpull_pull_hand_over(worker, index);
