@@ -103,21 +103,18 @@ static int ranks_check(const struct kvpull_open_params *params,
 	const uint32_t stages = kvpull_worker_stages(params);
 
 	if (!params->tp_size || params->tp_size > KVPULL_RANKS_MAX ||
-	    params->tp_rank >= params->tp_size) {
-		kvpull_detail_set(detail, KVPULL_EINVAL, "tp_rank",
-				  "tp_rank %u of tp_size %u: size is 1 .. %u",
-				  params->tp_rank, params->tp_size,
-				  KVPULL_RANKS_MAX);
-		return KVPULL_EINVAL;
-	}
+	    params->tp_rank >= params->tp_size)
+		return kvpull_detail_set(
+			detail, KVPULL_EINVAL, "tp_rank",
+			"tp_rank %u of tp_size %u: size is 1 .. %u",
+			params->tp_rank, params->tp_size, KVPULL_RANKS_MAX);
 	if (params->pp_rank < stages &&
 	    stages <= KVPULL_RANKS_MAX / params->tp_size)
 		return 0;
-	kvpull_detail_set(
+	return kvpull_detail_set(
 		detail, KVPULL_EINVAL, "pp_rank",
 		"pp_rank %u of pp_size %u, tp_size %u: an engine has at most %u ranks",
 		params->pp_rank, stages, params->tp_size, KVPULL_RANKS_MAX);
-	return KVPULL_EINVAL;
 }
 
 /* Refuses by name the features that version 1 lacks. */
@@ -126,35 +123,28 @@ int kvpull_worker_params_check(const struct kvpull_open_params *params,
 {
 	uint32_t group;
 
-	if (params->dcp_size > 1) {
-		kvpull_detail_set(
+	if (params->dcp_size > 1)
+		return kvpull_detail_set(
 			detail, KVPULL_EUNSUPPORTED, "dcp_size",
 			"decode-context parallel is not supported: its ranks have other tokens of a block, and a ticket says which heads and layers a rank has, not which tokens; use 1");
-		return KVPULL_EUNSUPPORTED;
-	}
-	if (params->push_mode) {
-		kvpull_detail_set(detail, KVPULL_EUNSUPPORTED, "push_mode",
-				  "not supported in this version: use 0");
-		return KVPULL_EUNSUPPORTED;
-	}
+	if (params->push_mode)
+		return kvpull_detail_set(
+			detail, KVPULL_EUNSUPPORTED, "push_mode",
+			"not supported in this version: use 0");
 	if (!params->engine_id || !*params->engine_id ||
 	    !kvpull_fields_text_is_good(params->engine_id,
-					KVPULL_ENGINE_ID_BYTES_MAX)) {
-		kvpull_detail_set(
+					KVPULL_ENGINE_ID_BYTES_MAX))
+		return kvpull_detail_set(
 			detail, KVPULL_EINVAL, "engine_id",
 			"needed: 1 .. %u bytes without control characters",
 			KVPULL_ENGINE_ID_BYTES_MAX - 1);
-		return KVPULL_EINVAL;
-	}
 	for (group = 0; group < params->group_count; group++)
-		if (params->groups[group].kind > KVPULL_GROUP_STATE) {
-			kvpull_detail_set(
+		if (params->groups[group].kind > KVPULL_GROUP_STATE)
+			return kvpull_detail_set(
 				detail, KVPULL_EUNSUPPORTED, "groups",
 				"groups[%u].kind is %u: this version knows 0 to %u",
 				group, params->groups[group].kind,
 				KVPULL_GROUP_STATE);
-			return KVPULL_EUNSUPPORTED;
-		}
 	if (ranks_check(params, detail))
 		return KVPULL_EINVAL;
 	return kvpull_compat_check(params, detail);
@@ -167,21 +157,18 @@ static int device_check(const struct kvpull_worker_setup *setup,
 	const struct kvpull_open_params *params = setup->params;
 
 	if (params->device_kind > KVPULL_DEVICE_CUDA ||
-	    params->device_index < 0) {
-		kvpull_detail_set(
+	    params->device_index < 0)
+		return kvpull_detail_set(
 			detail, KVPULL_EUNSUPPORTED, "device_kind",
 			"device %d of kind %u: kinds are 0 and %u, devices 0..",
 			params->device_index, params->device_kind,
 			KVPULL_DEVICE_CUDA);
-		return KVPULL_EUNSUPPORTED;
-	}
 	if (params->device_kind ||
 	    setup->config->device != KVPULL_DEVICE_REQUIRED)
 		return 0;
-	kvpull_detail_set(
+	return kvpull_detail_set(
 		detail, KVPULL_ECONFIG, "device",
 		"device=required, and the engine names none (device_kind): set device=auto");
-	return KVPULL_ECONFIG;
 }
 
 /* Parameters that were checked. */
@@ -262,11 +249,9 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 	struct kvpull_kept_error kept;
 	int code;
 
-	if (sodium_init() < 0) {
-		kvpull_detail_set(detail, KVPULL_EDEVICE, "",
-				  "libsodium cannot be initialized");
-		return KVPULL_EDEVICE;
-	}
+	if (sodium_init() < 0)
+		return kvpull_detail_set(detail, KVPULL_EDEVICE, "",
+					 "libsodium cannot be initialized");
 	code = kvpull_worker_params_check(setup->params, detail);
 	if (!code)
 		code = device_check(setup, detail);
@@ -274,11 +259,9 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 		return code;
 	worker = mmap(NULL, sizeof(*worker), PROT_READ | PROT_WRITE,
 		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (worker == MAP_FAILED) {
-		kvpull_detail_set(detail, KVPULL_ENOMEM, "", "%s",
-				  kvpull_why(MAP, errno));
-		return KVPULL_ENOMEM;
-	}
+	if (worker == MAP_FAILED)
+		return kvpull_detail_set(detail, KVPULL_ENOMEM, "", "%s",
+					 kvpull_why(MAP, errno));
 	worker->pid = getpid();
 	worker->facts.log = setup->log;
 	worker->facts.log.budget = &worker->facts.log_budget;

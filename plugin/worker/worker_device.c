@@ -104,11 +104,10 @@ int kvpull_worker_device_caches_check(const struct kvpull_worker *worker,
 	for (at = 0; at < cache_count; at++) {
 		if (is_of_units(worker, &worker->facts.caches[at]))
 			continue;
-		kvpull_detail_set(
+		return kvpull_detail_set(
 			detail, KVPULL_EUNSUPPORTED, "caches",
 			"caches[%u]: rows, strides or offset are no multiples of %u bytes, and this driver copies such rows one by one: update it to CUDA 12.8 or newer, or choose another layout",
 			at, KVPULL_DEVICE_UNIT);
-		return KVPULL_EUNSUPPORTED;
 	}
 	return 0;
 }

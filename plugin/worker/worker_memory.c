@@ -143,11 +143,9 @@ static int file_take(struct kvpull_worker_memories *memories,
 	view->fd_offset = region->fd_offset;
 	code = kvpull_file_serve(region->fd, region->fd_offset, region->bytes,
 				 &view->fd, &why);
-	if (code) {
-		kvpull_detail_set(detail, code, "regions",
-				  "the file of a region %s", why);
-		return code;
-	}
+	if (code)
+		return kvpull_detail_set(detail, code, "regions",
+					 "the file of a region %s", why);
 	memories->file_fds[memories->file_count++] = view->fd;
 	return 0;
 }
@@ -157,6 +155,7 @@ static int region_take(struct kvpull_worker_memories *memories,
 		       struct kvpull_region_view *view,
 		       struct kvpull_error_detail *detail)
 {
+	const int is_device = region->kind == KVPULL_REGION_DEVICE;
 	const struct kvpull_shared *shared;
 
 	*view = (struct kvpull_region_view){
@@ -167,39 +166,27 @@ static int region_take(struct kvpull_worker_memories *memories,
 	};
 	if (region->kind == KVPULL_REGION_FILE)
 		return file_take(memories, region, view, detail);
-	if (!region->bytes || !region->base) {
-		kvpull_detail_set(detail, KVPULL_EINVAL, "regions",
-				  "a region needs base and bytes");
-		return KVPULL_EINVAL;
-	}
+	if (!region->bytes || !region->base)
+		return kvpull_detail_set(detail, KVPULL_EINVAL, "regions",
+					 "a region needs base and bytes");
 	if (region->kind == KVPULL_REGION_FOREIGN)
 		return 0;
-	if (region->kind == KVPULL_REGION_DMABUF) {
-		kvpull_detail_set(
+	if (region->kind == KVPULL_REGION_DMABUF)
+		return kvpull_detail_set(
 			detail, KVPULL_EUNSUPPORTED, "regions",
 			"a dmabuf of the engine's is refused: nothing orders pulls into it against its device's work: take the memory by memory_alloc(DEVICE)");
-		return KVPULL_EUNSUPPORTED;
-	}
-	if (region->kind != KVPULL_REGION_PROVIDED &&
-	    region->kind != KVPULL_REGION_DEVICE) {
-		kvpull_detail_set(
+	if (region->kind != KVPULL_REGION_PROVIDED && !is_device)
+		return kvpull_detail_set(
 			detail, KVPULL_EUNSUPPORTED, "regions",
 			"region kind %u is not supported in this version: use memory_alloc(), foreign host memory or a file",
 			region->kind);
-		return KVPULL_EUNSUPPORTED;
-	}
 	shared = memory_of(memories, region);
-	if (!shared) {
-		kvpull_detail_set(
+	if (!shared)
+		return kvpull_detail_set(
 			detail, KVPULL_EINVAL, "regions",
 			"a %s region must lie in memory from one memory_alloc()%s",
-			region->kind == KVPULL_REGION_DEVICE ? "DEVICE" :
-							       "PROVIDED",
-			region->kind == KVPULL_REGION_DEVICE ?
-				" of the device" :
-				"");
-		return KVPULL_EINVAL;
-	}
+			is_device ? "DEVICE" : "PROVIDED",
+			is_device ? " of the device" : "");
 	view->fd = shared->fd;
 	view->fd_offset =
 		(uint64_t)((uintptr_t)region->base - (uintptr_t)shared->base);
@@ -260,11 +247,10 @@ static int kinds_check(const struct kvpull_serve *serve, uint32_t region_count,
 		devices += serve->regions[at].kind == KVPULL_REGION_DEVICE;
 	if (!devices || devices == region_count)
 		return 0;
-	kvpull_detail_set(
+	return kvpull_detail_set(
 		detail, KVPULL_EUNSUPPORTED, "regions",
 		"%u of %u regions are memory of a device: not beside others in this version",
 		devices, region_count);
-	return KVPULL_EUNSUPPORTED;
 }
 
 /* Once served it is registered: consumers may be there before the thread. */
@@ -285,11 +271,11 @@ static int serve_start(struct kvpull_worker *worker,
 	if (worker->facts.config.progress != KVPULL_PROGRESS_THREAD)
 		return 0;
 	code = kvpull_progress_start(worker->progress);
-	if (code)
-		kvpull_detail_set(
-			detail, code, "progress",
-			"the worker's thread cannot be started: see the log, close the worker and open another");
-	return code;
+	if (!code)
+		return 0;
+	return kvpull_detail_set(
+		detail, code, "progress",
+		"the worker's thread cannot be started: see the log, close the worker and open another");
 }
 
 /* Device and inode tell two descriptors of one file; fstat() of ours works. */
@@ -350,13 +336,11 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 
 	if (worker->memories.registered || !given->regions || !given->caches ||
 	    !given->region_count || given->region_count > KVPULL_REGIONS_MAX ||
-	    !given->cache_count || given->cache_count > KVPULL_CACHES_MAX) {
-		kvpull_detail_set(
+	    !given->cache_count || given->cache_count > KVPULL_CACHES_MAX)
+		return kvpull_detail_set(
 			detail, KVPULL_EINVAL, "regions",
 			"register once, 1 .. %u regions and 1 .. %u caches",
 			KVPULL_REGIONS_MAX, KVPULL_CACHES_MAX);
-		return KVPULL_EINVAL;
-	}
 	code = items_take(worker, given, detail);
 	if (!code)
 		code = kinds_check(&worker->facts.serve, given->region_count,
