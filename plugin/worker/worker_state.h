@@ -72,7 +72,7 @@ struct kvpull_worker_stream {
 	uint32_t retired; /* nothing new, for good */
 };
 
-/* The last line in the log on each, as a second has one at most. */
+/* When a line on each was logged last; a second has one line at most. */
 struct kvpull_worker_said {
 	uint64_t full_ns;      /* on a full table */
 	uint64_t room_ns;      /* on consumers that make room */
@@ -102,8 +102,8 @@ struct kvpull_worker_small {
 
 /* Memory that the engine has taken: of the host, or of its device. */
 struct kvpull_worker_memory {
-	struct kvpull_shared
-		shared; /* base NULL: given back; else also DEVICE's */
+	/* base NULL: given back; else also DEVICE's */
+	struct kvpull_shared shared;
 	struct kvpull_device_memory device; /* address 0: of the host */
 };
 

@@ -7,7 +7,6 @@
 
 #include <inttypes.h>
 
-#include "base/params.h"
 #include "base/probe.h"
 
 static uint64_t count_of(const _Atomic uint64_t *counter)
