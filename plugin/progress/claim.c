@@ -26,7 +26,7 @@
 /* Once; one that has no entries is tried again anyway. */
 static void work_add(struct kvpull_progress *progress, uint32_t index)
 {
-	if (!progress->claim_room.arrival.links[index].linked)
+	if (!progress->room.turns.arrival.links[index].linked)
 		kvpull_index_list_push(&progress->claim_work, index);
 }
 
@@ -92,7 +92,7 @@ void kvpull_claim_new(struct kvpull_progress *progress, uint32_t index,
 static void priority_set(struct kvpull_progress *progress, uint32_t index,
 			 int32_t priority)
 {
-	struct kvpull_turns *turns = &progress->claim_room;
+	struct kvpull_turns *turns = &progress->room.turns;
 
 	progress->claims[index].priority = priority;
 	if (!turns->arrival.links[index].linked)
@@ -437,7 +437,7 @@ static void work_run(struct kvpull_progress *progress, uint64_t now_ns)
 
 		kvpull_index_list_remove(list, index);
 		if (claim_run(progress, index, now_ns))
-			kvpull_turns_push(&progress->claim_room, index,
+			kvpull_turns_push(&progress->room.turns, index,
 					  progress->claims[index].priority);
 	}
 }
@@ -448,7 +448,7 @@ static int room_try(struct kvpull_progress *progress, uint32_t index,
 {
 	if (claim_run(progress, index, now_ns))
 		return 0;
-	kvpull_turns_remove(&progress->claim_room, index);
+	kvpull_turns_remove(&progress->room.turns, index);
 	return 1;
 }
 
@@ -458,7 +458,7 @@ static int room_try(struct kvpull_progress *progress, uint32_t index,
  */
 static void rooms_run(struct kvpull_progress *progress, uint64_t now_ns)
 {
-	struct kvpull_turns *turns = &progress->claim_room;
+	struct kvpull_turns *turns = &progress->room.turns;
 	const struct kvpull_index_list *list = kvpull_turns_list(turns);
 	const uint32_t given = turns->given;
 	uint32_t index = kvpull_room_oldest(progress);
@@ -467,7 +467,7 @@ static void rooms_run(struct kvpull_progress *progress, uint64_t now_ns)
 	if (index != KVPULL_NONE && room_try(progress, index, now_ns)) {
 		/* The oldest's turn is over as soon as it began. */
 		kvpull_turns_give(turns);
-		progress->room_ns = now_ns;
+		progress->room.due_ns = now_ns;
 	}
 	for (index = list->first; index != KVPULL_NONE && turns->given == given;
 	     index = next) {
@@ -478,14 +478,15 @@ static void rooms_run(struct kvpull_progress *progress, uint64_t now_ns)
 
 void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns)
 {
+	struct kvpull_room *room = &progress->room;
+
 	if (progress->remotes_changed)
 		peers_changed(progress, now_ns);
-	if (now_ns >= progress->room_ns && now_ns >= progress->room_after_ns) {
-		progress->room_ns = UINT64_MAX;
+	if (now_ns >= kvpull_room_due_ns(room)) {
+		room->due_ns = UINT64_MAX;
 		rooms_run(progress, now_ns);
-		progress->room_after_ns =
-			now_ns +
-			progress->claim_room.arrival.count / 64 * ROOM_TRY_NS;
+		room->after_ns =
+			now_ns + room->turns.arrival.count / 64 * ROOM_TRY_NS;
 	}
 	work_run(progress, now_ns);
 	/* After what was said: peers may have taken earlier notes meanwhile. */
@@ -493,13 +494,9 @@ void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns)
 		lists_run(progress, now_ns);
 		work_run(progress, now_ns);
 	}
-	if (progress->claim_room.arrival.count &&
-	    progress->room_ns == UINT64_MAX)
-		progress->room_ns = now_ns + KVPULL_ROOM_RETRY_NS;
-	kvpull_progress_timer(progress,
-			      progress->room_ns > progress->room_after_ns ?
-				      progress->room_ns :
-				      progress->room_after_ns);
+	if (room->turns.arrival.count && room->due_ns == UINT64_MAX)
+		room->due_ns = now_ns + KVPULL_ROOM_RETRY_NS;
+	kvpull_progress_timer(progress, kvpull_room_due_ns(room));
 	if (progress->listed_count)
 		kvpull_progress_timer(progress, progress->lists_ns);
 }

@@ -308,7 +308,7 @@ static void slots_take(struct kvpull_progress *progress,
 	progress->claims =
 		kvpull_arena_take(arena, claims_max, sizeof(*progress->claims));
 	kvpull_index_list_init(&progress->claim_work, claims_max, arena);
-	kvpull_turns_init(&progress->claim_room, claims_max, arena);
+	kvpull_room_init(&progress->room, claims_max, arena);
 	progress->reads = (struct kvpull_reads){
 		.owner = &kvpull_pull_owner,
 		.own = progress,
@@ -351,9 +351,9 @@ static int remotes_take(struct kvpull_progress *progress,
 
 	progress->remote_count = remote_count(progress, config, most);
 	/* Of fewer than there should be pulls have half. */
-	progress->waited_max = progress->remote_count == most ?
-				       config->peers_max :
-				       progress->remote_count / 2;
+	progress->room.waited_max = progress->remote_count == most ?
+					    config->peers_max :
+					    progress->remote_count / 2;
 	progress->remotes = kvpull_arena_take(arena, progress->remote_count,
 					      sizeof(*progress->remotes));
 	progress->peers = (struct kvpull_peers){
@@ -479,9 +479,8 @@ int kvpull_progress_open(const struct kvpull_progress_params *params,
 	progress->counts = params->facts->status->counts;
 	progress->end = params->end;
 	progress->wait_fd = -1;
-	progress->room_turn = KVPULL_NONE;
-	progress->room_ns = progress->lists_ns = UINT64_MAX;
-	progress->timer_ns = progress->give_ns = UINT64_MAX;
+	progress->lists_ns = progress->timer_ns = UINT64_MAX;
+	progress->give_ns = UINT64_MAX;
 	(void)pthread_mutex_init(&progress->peers_lock, NULL);
 	*out = progress;
 	code = routes_open(progress, params);

@@ -159,6 +159,18 @@ struct kvpull_named {
 	uint64_t self; /* by which we call it next */
 };
 
+/* room.c: entries for peers of claims, and the claims that lack some. */
+struct kvpull_room {
+	struct kvpull_turns turns; /* claims that lack entries */
+	uint32_t turn;             /* the one that takes entries, or NONE */
+	uint32_t waited_count;     /* remotes with claims that wait */
+	uint32_t waited_max;       /* mostly peers_max */
+	uint64_t due_ns;           /* when those claims are tried again */
+	uint64_t after_ns; /* not before: a try of many takes its time */
+	uint64_t pull_ns;  /* a pull among them was tried last */
+	uint64_t said_ns;  /* that there is no room, in the log */
+};
+
 struct kvpull_progress {
 	const struct kvpull_facts *facts;
 	const struct kvpull_log *log; /* the facts' */
@@ -169,29 +181,22 @@ struct kvpull_progress {
 	/* A caller that was let in is a consumer, by the same index. */
 	struct kvpull_callers callers;
 	struct kvpull_peers peers;
-	struct kvpull_pull *pulls;      /* [pulls_max] by the slot's index */
-	struct kvpull_claim *claims;    /* [claims_max] likewise */
-	struct kvpull_remote *remotes;  /* [remote_count] */
-	struct kvpull_map remote_map;   /* incarnation -> index */
+	struct kvpull_pull *pulls;     /* [pulls_max] by the slot's index */
+	struct kvpull_claim *claims;   /* [claims_max] likewise */
+	struct kvpull_remote *remotes; /* [remote_count] */
+	struct kvpull_map remote_map;  /* incarnation -> index */
+	struct kvpull_room room;
 	struct kvpull_reads reads;      /* a request is a pull */
 	struct kvpull_welcome *welcome; /* scratch */
 	struct kvpull_serve *view;      /* scratch: what a welcome tells of */
 	struct kvpull_hello *hello;     /* scratch */
 	struct kvpull_give *give;       /* scratch */
 	uint8_t *message;               /* scratch, KVPULL_MESSAGE_BYTES_MAX */
-	/* Claims; one is in one of them at most. */
-	struct kvpull_index_list claim_work; /* something of them has changed */
-	struct kvpull_turns claim_room;      /* no entry for a peer of theirs */
-	uint32_t claim_end;    /* claims from here on were never taken */
-	uint32_t remote_count; /* kvpull_config_peer_entries() */
-	uint32_t remote_end;   /* remotes from here on were never taken */
-	uint32_t waited_count; /* remotes with claims that wait */
-	uint32_t waited_max;   /* mostly peers_max */
-	uint32_t room_turn;    /* the one of them that takes entries, or NONE */
-	uint64_t room_ns;      /* when they are tried again */
-	uint64_t room_pull_ns; /* a pull among them was tried last */
-	uint64_t room_after_ns;  /* not before: a try of many takes its time */
-	uint64_t room_said_ns;   /* that there is none, in the log */
+	/* Claims of which something has changed; none that room.turns has. */
+	struct kvpull_index_list claim_work;
+	uint32_t claim_end;      /* claims from here on were never taken */
+	uint32_t remote_count;   /* kvpull_config_peer_entries() */
+	uint32_t remote_end;     /* remotes from here on were never taken */
 	uint64_t give_said_ns;   /* likewise: tickets were given back */
 	uint64_t lists_ns;       /* next look at the lists of remotes */
 	uint32_t listed_count;   /* ranks in those */
@@ -360,6 +365,13 @@ void kvpull_lend(struct kvpull_progress *progress, uint32_t peer);
 void kvpull_lend_end(struct kvpull_progress *progress, uint32_t peer);
 
 /* room.c */
+void kvpull_room_init(struct kvpull_room *room, uint32_t claims_max,
+		      struct kvpull_arena *arena);
+/* Claims that lack entries are tried then. */
+static inline uint64_t kvpull_room_due_ns(const struct kvpull_room *room)
+{
+	return room->due_ns > room->after_ns ? room->due_ns : room->after_ns;
+}
 /*
  * Entries for all ranks of the claim that lack one, or for none. 0, also where
  * there is no way to some, which are lost. Else to be tried again: KVPULL_EFULL;

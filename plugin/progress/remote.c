@@ -352,7 +352,7 @@ static void failed(struct kvpull_progress *progress,
 	if (was != KVPULL_PEER_WAIT) {
 		kvpull_lend_end(progress, index);
 		/* Claims may wait for the entry of this peer. */
-		progress->room_ns = progress->run_ns;
+		progress->room.due_ns = progress->run_ns;
 		kvpull_show_peer_down(progress, index, code);
 	}
 	if (was == KVPULL_PEER_UP) {

@@ -17,6 +17,14 @@
  */
 #include "plugin/progress/progress_state.h"
 
+void kvpull_room_init(struct kvpull_room *room, uint32_t claims_max,
+		      struct kvpull_arena *arena)
+{
+	kvpull_turns_init(&room->turns, claims_max, arena);
+	room->turn = KVPULL_NONE;
+	room->due_ns = UINT64_MAX;
+}
+
 static int lacks_entry(const struct kvpull_claim_rank *rank)
 {
 	return rank->peer == KVPULL_NONE && rank->state <= KVPULL_RANK_SAID;
@@ -42,7 +50,7 @@ static void wait_begin(struct kvpull_progress *progress,
 		       struct kvpull_remote *remote)
 {
 	if (!remote->wait_count++)
-		progress->waited_count++;
+		progress->room.waited_count++;
 }
 
 static void attach(struct kvpull_progress *progress,
@@ -63,7 +71,7 @@ static void wait_end(struct kvpull_progress *progress,
 {
 	kvpull_check(progress->log, remote->wait_count > 0);
 	if (!--remote->wait_count)
-		progress->waited_count--;
+		progress->room.waited_count--;
 }
 
 static void detach(struct kvpull_progress *progress,
@@ -107,7 +115,7 @@ void kvpull_room_want(struct kvpull_progress *progress,
 		const struct kvpull_claim_rank *rank = &claim->ranks[at];
 
 		if (lacks_entry(rank))
-			progress->room_ns = progress->run_ns;
+			progress->room.due_ns = progress->run_ns;
 		else if (has_entry(rank))
 			wait_end(progress, &progress->remotes[rank->peer]);
 	}
@@ -119,10 +127,10 @@ static void turn_end(struct kvpull_progress *progress, uint64_t now_ns)
 
 	for (peer = 0; peer < progress->remote_end; peer++)
 		progress->remotes[peer].drains = 0;
-	progress->room_turn = KVPULL_NONE;
-	kvpull_turns_give(&progress->claim_room);
+	progress->room.turn = KVPULL_NONE;
+	kvpull_turns_give(&progress->room.turns);
 	/* Claims that lack entries are tried at once: one takes the turn. */
-	progress->room_ns = now_ns;
+	progress->room.due_ns = now_ns;
 }
 
 /*
@@ -152,7 +160,7 @@ void kvpull_room_unwant(struct kvpull_progress *progress, uint32_t index)
 	struct kvpull_claim *claim = &progress->claims[index];
 	uint32_t at;
 
-	if (progress->room_turn == index) {
+	if (progress->room.turn == index) {
 		give_back(progress, claim);
 		turn_end(progress, progress->run_ns);
 	}
@@ -167,10 +175,10 @@ void kvpull_room_unwant(struct kvpull_progress *progress, uint32_t index)
 
 uint32_t kvpull_room_oldest(const struct kvpull_progress *progress)
 {
-	const struct kvpull_turns *turns = &progress->claim_room;
+	const struct kvpull_turns *turns = &progress->room.turns;
 	uint32_t index = turns->arrival.first;
 
-	if (progress->room_turn != KVPULL_NONE ||
+	if (progress->room.turn != KVPULL_NONE ||
 	    !kvpull_turns_is_oldest(turns))
 		return KVPULL_NONE;
 	while (index != KVPULL_NONE && !progress->claims[index].pull_count)
@@ -179,15 +187,16 @@ uint32_t kvpull_room_oldest(const struct kvpull_progress *progress)
 }
 
 /* Each that does is tried again within this time. */
-static int pulls_wait(const struct kvpull_progress *progress, uint64_t now_ns)
+static int pulls_wait(const struct kvpull_room *room, uint64_t now_ns)
 {
-	return now_ns - progress->room_pull_ns < 2 * KVPULL_ROOM_RETRY_NS;
+	return now_ns - room->pull_ns < 2 * KVPULL_ROOM_RETRY_NS;
 }
 
 /* Without the turn. Return: 1 if it may try to take what it lacks. */
 static int may_take(struct kvpull_progress *progress,
 		    const struct kvpull_claim *claim, uint64_t now_ns)
 {
+	const struct kvpull_room *room = &progress->room;
 	uint32_t more_waited = 0;
 	uint32_t entries = 0;
 	uint32_t own = 0; /* its peers whose entries another might take */
@@ -209,13 +218,13 @@ static int may_take(struct kvpull_progress *progress,
 		own += peer != KVPULL_NONE &&
 		       kvpull_remote_is_free(&progress->remotes[peer]);
 	}
-	if (entries && (progress->room_turn != KVPULL_NONE ||
-			(!claim->pull_count && pulls_wait(progress, now_ns))))
+	if (entries && (room->turn != KVPULL_NONE ||
+			(!claim->pull_count && pulls_wait(room, now_ns))))
 		return 0;
 	if (!claim->waits)
 		return 1;
 	/* Where too many wait already none may join them, or they would for ever. */
-	if (progress->waited_count + more_waited > progress->waited_max)
+	if (room->waited_count + more_waited > room->waited_max)
 		return 0;
 	if (!entries)
 		return 1;
@@ -298,11 +307,11 @@ static void turn_take(struct kvpull_progress *progress, uint32_t index,
 	const struct kvpull_claim *claim = &progress->claims[index];
 	const uint32_t wanted = lack_count(claim);
 
-	progress->room_turn = index;
+	progress->room.turn = index;
 	if (kvpull_remote_idle_close(progress, wanted, now_ns) == wanted)
 		return;
 	drain_one(progress, claim);
-	if (kvpull_second_passed(&progress->room_said_ns, now_ns))
+	if (kvpull_second_passed(&progress->room.said_ns, now_ns))
 		kvpull_warn(
 			progress->log,
 			"no room for a producer's ranks, pulls wait: raise peers_max (%u)",
@@ -333,8 +342,9 @@ static int ranks_find(struct kvpull_progress *progress,
 int kvpull_room_take(struct kvpull_progress *progress, uint32_t index,
 		     uint64_t now_ns)
 {
+	struct kvpull_room *room = &progress->room;
 	struct kvpull_claim *claim = &progress->claims[index];
-	const int has_turn = progress->room_turn == index;
+	const int has_turn = room->turn == index;
 	int code = 0;
 
 	if (lack_count(claim)) {
@@ -344,19 +354,19 @@ int kvpull_room_take(struct kvpull_progress *progress, uint32_t index,
 			return 0;
 		}
 		if (claim->pull_count)
-			progress->room_pull_ns = now_ns;
+			room->pull_ns = now_ns;
 		if (!has_turn && !may_take(progress, claim, now_ns))
 			return KVPULL_EFULL;
 		code = ranks_find(progress, claim, now_ns);
 	}
 	if (code == KVPULL_EFULL && !claim->waits) {
 		/* A newcomer waits for the next try of all, which picks one. */
-		if (progress->claim_room.arrival.links[index].linked)
+		if (room->turns.arrival.links[index].linked)
 			turn_take(progress, index, now_ns);
 		else
-			progress->room_ns = now_ns;
+			room->due_ns = now_ns;
 	}
-	if (code && progress->room_turn != index)
+	if (code && room->turn != index)
 		give_back(progress, claim);
 	else if (!code && has_turn)
 		turn_end(progress, now_ns);
@@ -366,6 +376,7 @@ int kvpull_room_take(struct kvpull_progress *progress, uint32_t index,
 void kvpull_room_wait(struct kvpull_progress *progress,
 		      struct kvpull_claim *claim, uint64_t now_ns)
 {
+	struct kvpull_room *room = &progress->room;
 	uint32_t at;
 
 	for (at = 0; at < claim->order->rank_count; at++)
@@ -377,10 +388,10 @@ void kvpull_room_wait(struct kvpull_progress *progress,
 	 * Unless another claim has the turn, or too many wait, the claim soon
 	 * takes entries of connections that nobody uses, without a line.
 	 */
-	if ((progress->room_turn != KVPULL_NONE ||
-	     progress->waited_count + claim->order->rank_count >
-		     progress->waited_max) &&
-	    kvpull_second_passed(&progress->room_said_ns, now_ns))
+	if ((room->turn != KVPULL_NONE ||
+	     room->waited_count + claim->order->rank_count >
+		     room->waited_max) &&
+	    kvpull_second_passed(&room->said_ns, now_ns))
 		kvpull_warn(
 			progress->log,
 			"no room for a producer's ranks: a ticket is claimed when its pull begins, and may end before: raise peers_max (%u)",

@@ -60,7 +60,7 @@ static int is_passed_over(const struct sim_proc *proc, uint32_t index,
 		waiter->serial != progress->claims[index].order->serial ||
 		proc->turns.waiters[other].since < waiter->since;
 
-	if (progress->claim_room.given % ROUND == ROUND - 1)
+	if (progress->room.turns.given % ROUND == ROUND - 1)
 		return came_later;
 	return others < priority || (others == priority && came_later);
 }
@@ -110,7 +110,7 @@ static void waiter_note(struct sim_proc *proc, uint32_t index)
 void sim_oracle_turns(struct sim_proc *proc)
 {
 	const struct kvpull_progress *progress = proc->worker->progress;
-	const uint32_t turn = progress->room_turn;
+	const uint32_t turn = progress->room.turn;
 	const uint64_t serial =
 		turn == KVPULL_NONE ? 0 : progress->claims[turn].order->serial;
 	uint32_t index;

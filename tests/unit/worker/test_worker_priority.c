@@ -56,7 +56,7 @@ TEST(turn_goes_from_a_pull_to_the_most_urgent)
 	pull_of(world, 9, 3);
 	/* A newcomer is picked at once where it is alone. */
 	world_poll(world, 2);
-	assert_int_not_equal(world->worker->progress->room_turn, KVPULL_NONE);
+	assert_int_not_equal(world->worker->progress->room.turn, KVPULL_NONE);
 	pull_of(world, 10, 5);
 	pull_of(world, 11, -1);
 	world_pass(world, 5 * WORLD_MS);
@@ -90,7 +90,7 @@ TEST(last_turn_of_a_round_is_the_oldest_pulls)
 	struct world *world = *state;
 
 	all_used(world);
-	world->worker->progress->claim_room.given = KVPULL_TURNS_A_ROUND - 1;
+	world->worker->progress->room.turns.given = KVPULL_TURNS_A_ROUND - 1;
 	world->priority = -9;
 	world_claim(world, 1301, 1);
 	world_pass(world, 5 * WORLD_MS);
@@ -114,7 +114,7 @@ TEST(oldest_pull_that_waits_for_nothing_has_had_its_turn)
 	uint32_t at;
 
 	all_used(world);
-	world->worker->progress->claim_room.given = KVPULL_TURNS_A_ROUND - 2;
+	world->worker->progress->room.turns.given = KVPULL_TURNS_A_ROUND - 2;
 	pull_of(world, 9, 3);
 	world_pass(world, 5 * WORLD_MS);
 	pull_of(world, 10, 5);

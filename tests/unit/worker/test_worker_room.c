@@ -400,7 +400,7 @@ TEST(pull_that_ends_without_its_entries_has_the_turn_no_more)
 	/* The first try is a newcomer's, and the second one takes the turn. */
 	world_pass(world, 5 * WORLD_MS);
 	world_pass(world, 5 * WORLD_MS);
-	assert_int_not_equal(world->worker->progress->room_turn, KVPULL_NONE);
+	assert_int_not_equal(world->worker->progress->room.turn, KVPULL_NONE);
 	world_command(world, KVPULL_COMMAND_ABORT, 21, 0);
 	world_pass(world, 5 * WORLD_MS);
 	world_reported(world, 21, KVPULL_POLL_FAILED, KVPULL_EABORTED);
@@ -545,7 +545,7 @@ TEST(pull_whose_way_cannot_tell_yet_has_no_turn)
 	world_pass(world, 5 * WORLD_MS);
 	world->reachable_code = 0;
 	claim_and_pull(world, 2, CROWD_RANKS);
-	assert_int_equal(world->worker->progress->room_turn, KVPULL_NONE);
+	assert_int_equal(world->worker->progress->room.turn, KVPULL_NONE);
 	await_loaded(world, 2, CROWD_RANKS);
 	await_loaded(world, 1, CROWD_RANKS);
 }
@@ -640,7 +640,7 @@ UNIT_TEST(few_descriptors_are_few_entries)
 		world_open(world, "");
 		assert_int_equal(world->worker->progress->remote_count,
 				 cases[at].entries);
-		assert_int_equal(world->worker->progress->waited_max,
+		assert_int_equal(world->worker->progress->room.waited_max,
 				 cases[at].waited);
 		assert_int_equal(strstr(world->lines.of[KVPULL_LOG_WARN],
 					"ulimit -n") != NULL,
