@@ -30,12 +30,6 @@ static void work_add(struct kvpull_progress *progress, uint32_t index)
 		kvpull_index_list_push(&progress->claim_work, index);
 }
 
-static void lists_look_at(struct kvpull_progress *progress, uint64_t at_ns)
-{
-	if (at_ns < progress->lists_ns)
-		progress->lists_ns = at_ns;
-}
-
 static void list_add(struct kvpull_progress *progress,
 		     struct kvpull_rank_list *list, uint32_t id)
 {
@@ -257,7 +251,7 @@ static int rank_say(struct kvpull_progress *progress, uint32_t id,
 	}
 	list_add(progress, &remote->said, id);
 	progress->taken_every_ns = TAKEN_FIRST_NS;
-	lists_look_at(progress, now_ns + TAKEN_FIRST_NS);
+	kvpull_due_by(&progress->lists_ns, now_ns + TAKEN_FIRST_NS);
 	return 0;
 }
 
@@ -313,7 +307,7 @@ static void rank_run(struct kvpull_progress *progress, uint32_t id,
 	    !rank_say(progress, id, now_ns))
 		return;
 	list_add(progress, &remote->to_say, id);
-	lists_look_at(progress, now_ns + FULL_RETRY_NS);
+	kvpull_due_by(&progress->lists_ns, now_ns + FULL_RETRY_NS);
 }
 
 /* Return: 0; else it lacks entries, and is to be tried again. */
@@ -377,7 +371,7 @@ static void to_say_run(struct kvpull_progress *progress,
 			remote->to_say.last = id;
 		remote->to_say.first = id;
 		progress->listed_count++;
-		lists_look_at(progress, now_ns + FULL_RETRY_NS);
+		kvpull_due_by(&progress->lists_ns, now_ns + FULL_RETRY_NS);
 		return;
 	}
 }
@@ -419,7 +413,7 @@ static void lists_run(struct kvpull_progress *progress, uint64_t now_ns)
 	if (!progress->listed_count)
 		return;
 	/* Nobody tells what a peer took: look, less and less often. */
-	lists_look_at(progress, now_ns + progress->taken_every_ns);
+	kvpull_due_by(&progress->lists_ns, now_ns + progress->taken_every_ns);
 	if (progress->listed_count != listed)
 		progress->taken_every_ns = TAKEN_FIRST_NS;
 	else if (progress->taken_every_ns <= TAKEN_LAST_NS / 2)
@@ -496,7 +490,7 @@ void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns)
 	}
 	if (room->turns.arrival.count && room->due_ns == UINT64_MAX)
 		room->due_ns = now_ns + KVPULL_ROOM_RETRY_NS;
-	kvpull_progress_timer(progress, kvpull_room_due_ns(room));
+	kvpull_due_by(&progress->timer_ns, kvpull_room_due_ns(room));
 	if (progress->listed_count)
-		kvpull_progress_timer(progress, progress->lists_ns);
+		kvpull_due_by(&progress->timer_ns, progress->lists_ns);
 }

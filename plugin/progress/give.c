@@ -18,12 +18,6 @@
 #include "base/params.h"
 #include "plugin/progress/progress_state.h"
 
-static void due_at(struct kvpull_progress *progress, uint64_t at_ns)
-{
-	if (at_ns < progress->give_ns)
-		progress->give_ns = at_ns;
-}
-
 /* The first tickets that wait, at most as many as a call takes. */
 static void words_fill(struct kvpull_progress *progress,
 		       const struct kvpull_remote *remote)
@@ -71,7 +65,7 @@ static void failed(struct kvpull_progress *progress, uint32_t index,
 
 	if (kvpull_retry_is_shortage(code) &&
 	    !kvpull_retry_failed(&remote->give_retry, code, now_ns)) {
-		due_at(progress, remote->give_retry.at_ns);
+		kvpull_due_by(&progress->give_ns, remote->give_retry.at_ns);
 		/* Tickets that expired meanwhile leave the list. */
 		remote->changed = progress->remotes_changed = 1;
 		return;
@@ -113,7 +107,7 @@ static void begin(struct kvpull_progress *progress, uint32_t index,
 	remote->giving = progress->give->word_count;
 	remote->peer.greeted_ns =
 		now_ns + progress->facts->config.connect_ms * KVPULL_NS_PER_MS;
-	due_at(progress, remote->peer.greeted_ns);
+	kvpull_due_by(&progress->give_ns, remote->peer.greeted_ns);
 }
 
 static void end(struct kvpull_progress *progress, uint32_t index,
@@ -138,7 +132,7 @@ static void end(struct kvpull_progress *progress, uint32_t index,
 	/* A claim that came meanwhile waited for the end of this call. */
 	if (remote->peer.state == KVPULL_PEER_WAIT) {
 		progress->remote_ns = now_ns;
-		kvpull_progress_timer(progress, now_ns);
+		kvpull_due_by(&progress->timer_ns, now_ns);
 	}
 	if (code)
 		failed(progress, index, code, now_ns);
@@ -154,13 +148,13 @@ static void run_one(struct kvpull_progress *progress, uint32_t index,
 	if (remote->giving && now_ns >= remote->peer.greeted_ns)
 		kvpull_peer_disconnect(&remote->peer);
 	else if (remote->giving)
-		due_at(progress, remote->peer.greeted_ns);
+		kvpull_due_by(&progress->give_ns, remote->peer.greeted_ns);
 	else if (remote->to_say.first == KVPULL_NONE ||
 		 (remote->peer.state != KVPULL_PEER_GONE &&
 		  remote->peer.state != KVPULL_PEER_WAIT))
 		return;
 	else if (now_ns < remote->give_retry.at_ns)
-		due_at(progress, remote->give_retry.at_ns);
+		kvpull_due_by(&progress->give_ns, remote->give_retry.at_ns);
 	else
 		begin(progress, index, now_ns);
 }
@@ -174,5 +168,5 @@ void kvpull_give_run(struct kvpull_progress *progress, uint64_t now_ns)
 		for (index = 0; index < progress->remote_end; index++)
 			run_one(progress, index, now_ns);
 	}
-	kvpull_progress_timer(progress, progress->give_ns);
+	kvpull_due_by(&progress->timer_ns, progress->give_ns);
 }

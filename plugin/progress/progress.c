@@ -198,8 +198,8 @@ int kvpull_progress_run(struct kvpull_progress *progress, uint64_t now_ns)
 	kvpull_claim_run(progress, now_ns);
 	kvpull_give_run(progress, now_ns);
 	engine_wake(progress);
-	kvpull_progress_timer(progress,
-			      kvpull_reads_run(&progress->reads, now_ns));
+	kvpull_due_by(&progress->timer_ns,
+		      kvpull_reads_run(&progress->reads, now_ns));
 	engine_wake(progress);
 	kvpull_show_failures(progress, now_ns);
 	kvpull_show_mapped(progress);

@@ -265,12 +265,11 @@ static inline void kvpull_progress_tell(struct kvpull_progress *progress,
 		(uint32_t)kvpull_handover_push(&progress->end, kind, index, 0);
 }
 
-/* The next run is due then, or before. */
-static inline void kvpull_progress_timer(struct kvpull_progress *progress,
-					 uint64_t at_ns)
+/* What is due at *due_ns is due then, or before. */
+static inline void kvpull_due_by(uint64_t *due_ns, uint64_t at_ns)
 {
-	if (at_ns < progress->timer_ns)
-		progress->timer_ns = at_ns;
+	if (at_ns < *due_ns)
+		*due_ns = at_ns;
 }
 
 /* progress_status.c: what this thread shows of itself */

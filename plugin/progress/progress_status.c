@@ -284,8 +284,8 @@ void kvpull_show_failures(struct kvpull_progress *progress, uint64_t now_ns)
 
 	if (now_ns >= failures->until_ns)
 		failures_log(progress);
-	else if (failures->more && failures->until_ns < progress->timer_ns)
-		progress->timer_ns = failures->until_ns;
+	else if (failures->more)
+		kvpull_due_by(&progress->timer_ns, failures->until_ns);
 }
 
 void kvpull_show_device(struct kvpull_progress *progress)

@@ -26,12 +26,6 @@
 
 _Static_assert(!offsetof(struct kvpull_remote, peer), "begins with its peer");
 
-static void due_at(struct kvpull_progress *progress, uint64_t at_ns)
-{
-	if (at_ns < progress->remote_ns)
-		progress->remote_ns = at_ns;
-}
-
 int kvpull_remote_is_free(const struct kvpull_remote *remote)
 {
 	return !remote->claim_count && !remote->giving &&
@@ -90,7 +84,7 @@ static int part_from(struct kvpull_progress *progress,
 	if (kvpull_remote_note(remote, &record))
 		return KVPULL_EAGAIN;
 	remote->closing_ns = now_ns + AWAY_NS;
-	due_at(progress, now_ns);
+	kvpull_due_by(&progress->remote_ns, now_ns);
 	return 0;
 }
 
@@ -104,7 +98,7 @@ static void closing_run(struct kvpull_progress *progress,
 	    !transport->ops->notes_open(transport, remote->peer.handle))
 		kvpull_peer_leave(&remote->peer);
 	else
-		due_at(progress, now_ns + AWAY_LOOK_NS);
+		kvpull_due_by(&progress->remote_ns, now_ns + AWAY_LOOK_NS);
 }
 
 /* The connection unused for longest, of those that are not being closed. */
@@ -211,7 +205,7 @@ static void known_find(struct kvpull_progress *progress,
 	if (!may_be_back && !is_unwanted)
 		return;
 	kvpull_peer_again(&remote->peer);
-	due_at(progress, now_ns);
+	kvpull_due_by(&progress->remote_ns, now_ns);
 }
 
 /*
@@ -304,7 +298,7 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 	remote->to_say.first = remote->said.first = KVPULL_NONE;
 	remote->used_ns = now_ns;
 	remote->named_by = generation;
-	due_at(progress, now_ns);
+	kvpull_due_by(&progress->remote_ns, now_ns);
 	*peer = index;
 	return 0;
 }
@@ -318,7 +312,7 @@ static void came_up(struct kvpull_progress *progress,
 	remote->closing_ns = 0;
 	remote->notes_said = 0;
 	remote->beat_ns = progress->run_ns;
-	due_at(progress, progress->run_ns);
+	kvpull_due_by(&progress->remote_ns, progress->run_ns);
 	kvpull_count_add(&progress->counts->peer_connects, 1);
 	kvpull_count_add(&progress->counts->peers_live, 1);
 	kvpull_info(
@@ -339,7 +333,7 @@ static void given_up(struct kvpull_progress *progress,
 	remote->peer.retry.at_ns = progress->run_ns + GONE_NS;
 	/* Nobody is where the newest one says: who knows who wrote it. */
 	remote->named_by = 0;
-	due_at(progress, progress->run_ns);
+	kvpull_due_by(&progress->remote_ns, progress->run_ns);
 }
 
 static void failed(struct kvpull_progress *progress,
@@ -369,7 +363,7 @@ static void failed(struct kvpull_progress *progress,
 	if (remote->peer.state == KVPULL_PEER_GONE)
 		given_up(progress, remote);
 	else
-		due_at(progress, remote->peer.retry.at_ns);
+		kvpull_due_by(&progress->remote_ns, remote->peer.retry.at_ns);
 }
 
 /* Claims on the peer hear of it in this run: see kvpull_claim_run(). */
@@ -462,7 +456,7 @@ void kvpull_remote_rate(struct kvpull_progress *progress,
 	rate_say(remote->device_why, (uint32_t)event->code);
 	remote->peer.why = remote->device_why;
 	kvpull_show_peer_why(progress, (uint32_t)(remote - progress->remotes));
-	due_at(progress, now_ns);
+	kvpull_due_by(&progress->remote_ns, now_ns);
 }
 
 /* 1: a pull that was begun reads from it, or will. */
@@ -519,7 +513,7 @@ static void beat(struct kvpull_progress *progress, uint32_t index,
 			transport->ops->beat(transport, remote->peer.handle);
 		remote->beat_ns = now_ns + remote->beat_every_ns;
 	}
-	due_at(progress, remote->beat_ns);
+	kvpull_due_by(&progress->remote_ns, remote->beat_ns);
 }
 
 static void run_one(struct kvpull_progress *progress, uint32_t index,
@@ -527,8 +521,8 @@ static void run_one(struct kvpull_progress *progress, uint32_t index,
 {
 	struct kvpull_remote *remote = &progress->remotes[index];
 
-	due_at(progress,
-	       kvpull_peer_run(&progress->peers, &remote->peer, now_ns));
+	kvpull_due_by(&progress->remote_ns,
+		      kvpull_peer_run(&progress->peers, &remote->peer, now_ns));
 	if (remote->peer.state != KVPULL_PEER_UP)
 		return;
 	if (remote->closing_ns)
@@ -541,13 +535,11 @@ void kvpull_remote_run(struct kvpull_progress *progress, uint64_t now_ns)
 {
 	uint32_t index;
 
-	if (now_ns < progress->remote_ns) {
-		kvpull_progress_timer(progress, progress->remote_ns);
-		return;
+	if (now_ns >= progress->remote_ns) {
+		progress->remote_ns = UINT64_MAX;
+		for (index = 0; index < progress->remote_end; index++)
+			run_one(progress, index, now_ns);
+		kvpull_progress_peers_tell(progress);
 	}
-	progress->remote_ns = UINT64_MAX;
-	for (index = 0; index < progress->remote_end; index++)
-		run_one(progress, index, now_ns);
-	kvpull_progress_peers_tell(progress);
-	kvpull_progress_timer(progress, progress->remote_ns);
+	kvpull_due_by(&progress->timer_ns, progress->remote_ns);
 }
