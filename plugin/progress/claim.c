@@ -134,7 +134,7 @@ void kvpull_claim_unuse(struct kvpull_progress *progress, uint32_t index)
 static void peer_changed(struct kvpull_progress *progress, uint32_t peer,
 			 uint64_t now_ns)
 {
-	struct kvpull_remote *remote = &progress->remotes[peer];
+	struct kvpull_remote *remote = &progress->remotes.all[peer];
 	uint32_t index;
 	uint32_t at;
 
@@ -170,11 +170,11 @@ static void peers_changed(struct kvpull_progress *progress, uint64_t now_ns)
 {
 	uint32_t peer;
 
-	progress->remotes_changed = 0;
-	for (peer = 0; peer < progress->remote_end; peer++) {
-		if (!progress->remotes[peer].changed)
+	progress->remotes.changed = 0;
+	for (peer = 0; peer < progress->remotes.end; peer++) {
+		if (!progress->remotes.all[peer].changed)
 			continue;
-		progress->remotes[peer].changed = 0;
+		progress->remotes.all[peer].changed = 0;
 		peer_changed(progress, peer, now_ns);
 	}
 }
@@ -183,7 +183,7 @@ static int say(struct kvpull_progress *progress,
 	       const struct kvpull_claim *claim, struct kvpull_claim_rank *rank,
 	       uint32_t kind)
 {
-	struct kvpull_remote *remote = &progress->remotes[rank->peer];
+	struct kvpull_remote *remote = &progress->remotes.all[rank->peer];
 	const struct kvpull_record record = {
 		.kind = kind,
 		.slot = claim->order->slot,
@@ -232,7 +232,7 @@ static int rank_say(struct kvpull_progress *progress, uint32_t id,
 {
 	struct kvpull_claim *claim = &progress->claims[id / KVPULL_RANKS_MAX];
 	struct kvpull_claim_rank *rank = kvpull_claim_rank_of(progress, id);
-	struct kvpull_remote *remote = &progress->remotes[rank->peer];
+	struct kvpull_remote *remote = &progress->remotes.all[rank->peer];
 
 	if (say(progress, claim, rank,
 		claim->releasing ? KVPULL_NOTE_RELEASE : KVPULL_NOTE_CLAIM))
@@ -277,7 +277,7 @@ static void rank_run(struct kvpull_progress *progress, uint32_t id,
 	    rank_expires(progress, claim, rank, now_ns) ||
 	    rank->peer == KVPULL_NONE)
 		return;
-	remote = &progress->remotes[rank->peer];
+	remote = &progress->remotes.all[rank->peer];
 	if (kvpull_give_wants(remote, rank)) {
 		/*
 		 * A refusal is final, so the ticket's users are not waited for:
@@ -380,7 +380,7 @@ void kvpull_claim_given(struct kvpull_progress *progress, uint32_t peer,
 			uint32_t count, enum kvpull_claim_state state,
 			uint64_t now_ns)
 {
-	struct kvpull_rank_list *list = &progress->remotes[peer].to_say;
+	struct kvpull_rank_list *list = &progress->remotes.all[peer].to_say;
 
 	while (count-- && list->first != KVPULL_NONE) {
 		const uint32_t id = list->first;
@@ -402,8 +402,8 @@ static void lists_run(struct kvpull_progress *progress, uint64_t now_ns)
 	uint32_t index;
 
 	progress->lists_ns = UINT64_MAX;
-	for (index = 0; index < progress->remote_end; index++) {
-		struct kvpull_remote *remote = &progress->remotes[index];
+	for (index = 0; index < progress->remotes.end; index++) {
+		struct kvpull_remote *remote = &progress->remotes.all[index];
 
 		if (remote->peer.state != KVPULL_PEER_UP)
 			continue;
@@ -474,7 +474,7 @@ void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns)
 {
 	struct kvpull_room *room = &progress->room;
 
-	if (progress->remotes_changed)
+	if (progress->remotes.changed)
 		peers_changed(progress, now_ns);
 	if (now_ns >= kvpull_room_due_ns(room)) {
 		room->due_ns = UINT64_MAX;

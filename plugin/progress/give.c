@@ -61,13 +61,13 @@ static int call(struct kvpull_progress *progress, struct kvpull_remote *remote)
 static void failed(struct kvpull_progress *progress, uint32_t index,
 		   int32_t code, uint64_t now_ns)
 {
-	struct kvpull_remote *remote = &progress->remotes[index];
+	struct kvpull_remote *remote = &progress->remotes.all[index];
 
 	if (kvpull_retry_is_shortage(code) &&
 	    !kvpull_retry_failed(&remote->give_retry, code, now_ns)) {
 		kvpull_due_by(&progress->give_ns, remote->give_retry.at_ns);
 		/* Tickets that expired meanwhile leave the list. */
-		remote->changed = progress->remotes_changed = 1;
+		remote->changed = progress->remotes.changed = 1;
 		return;
 	}
 	kvpull_info(progress->log, "peer %s did not take its tickets back: %s",
@@ -95,14 +95,14 @@ static void say(struct kvpull_progress *progress,
 static void begin(struct kvpull_progress *progress, uint32_t index,
 		  uint64_t now_ns)
 {
-	struct kvpull_remote *remote = &progress->remotes[index];
+	struct kvpull_remote *remote = &progress->remotes.all[index];
 	const int code = call(progress, remote);
 
 	if (code) {
 		failed(progress, index, code, now_ns);
 		return;
 	}
-	*kvpull_peer_of(&progress->peers, remote->peer.route,
+	*kvpull_peer_of(&progress->remotes.peers, remote->peer.route,
 			remote->peer.handle) = &remote->peer;
 	remote->giving = progress->give->word_count;
 	remote->peer.greeted_ns =
@@ -113,7 +113,7 @@ static void begin(struct kvpull_progress *progress, uint32_t index,
 static void end(struct kvpull_progress *progress, uint32_t index,
 		uint64_t now_ns)
 {
-	struct kvpull_remote *remote = &progress->remotes[index];
+	struct kvpull_remote *remote = &progress->remotes.all[index];
 	const uint32_t count = remote->giving;
 	/* A producer that is late is there, and busy: that passes. */
 	const int32_t code =
@@ -131,7 +131,7 @@ static void end(struct kvpull_progress *progress, uint32_t index,
 	remote->giving = remote->gave = 0;
 	/* A claim that came meanwhile waited for the end of this call. */
 	if (remote->peer.state == KVPULL_PEER_WAIT) {
-		progress->remote_ns = now_ns;
+		progress->remotes.due_ns = now_ns;
 		kvpull_due_by(&progress->timer_ns, now_ns);
 	}
 	if (code)
@@ -141,7 +141,7 @@ static void end(struct kvpull_progress *progress, uint32_t index,
 static void run_one(struct kvpull_progress *progress, uint32_t index,
 		    uint64_t now_ns)
 {
-	struct kvpull_remote *remote = &progress->remotes[index];
+	struct kvpull_remote *remote = &progress->remotes.all[index];
 
 	if (remote->gave)
 		end(progress, index, now_ns);
@@ -165,7 +165,7 @@ void kvpull_give_run(struct kvpull_progress *progress, uint64_t now_ns)
 
 	if (now_ns >= progress->give_ns) {
 		progress->give_ns = UINT64_MAX;
-		for (index = 0; index < progress->remote_end; index++)
+		for (index = 0; index < progress->remotes.end; index++)
 			run_one(progress, index, now_ns);
 	}
 	kvpull_due_by(&progress->timer_ns, progress->give_ns);

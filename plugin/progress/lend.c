@@ -11,7 +11,7 @@
 
 void kvpull_lend(struct kvpull_progress *progress, uint32_t peer)
 {
-	const struct kvpull_remote *remote = &progress->remotes[peer];
+	const struct kvpull_remote *remote = &progress->remotes.all[peer];
 	struct kvpull_transport *transport = remote->peer.route->transport;
 	struct kvpull_lent *lent = &progress->handover->lent[peer];
 

@@ -14,7 +14,6 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/cause.h"
@@ -33,9 +32,6 @@
 #define RUNS_A_LEASE (2 * KVPULL_BEATS_A_LEASE)
 /* A run does so many commands at most: the first is done before the last begins. */
 #define COMMANDS_MAX 64
-/* A peer of this node has three descriptors; a host has some of its own. */
-#define PEER_FDS 3u
-#define HOST_FDS 64u
 
 /*
  * The engine sleeps, and was told something. After releases went out: other
@@ -308,7 +304,6 @@ static void slots_take(struct kvpull_progress *progress,
 	progress->claims =
 		kvpull_arena_take(arena, claims_max, sizeof(*progress->claims));
 	kvpull_index_list_init(&progress->claim_work, claims_max, arena);
-	kvpull_room_init(&progress->room, claims_max, arena);
 	progress->reads = (struct kvpull_reads){
 		.owner = &kvpull_pull_owner,
 		.own = progress,
@@ -316,71 +311,6 @@ static void slots_take(struct kvpull_progress *progress,
 	};
 	kvpull_reads_init(&progress->reads, config->pulls_max,
 			  part_count_max(config), arena);
-}
-
-/*
- * Who is out of descriptors connects to some ranks of each producer, and to all
- * of none: then claims have fewer entries.
- */
-static uint32_t remote_count(const struct kvpull_progress *progress,
-			     const struct kvpull_config *config, uint32_t most)
-{
-	struct rlimit limit;
-	uint64_t room;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit))
-		return most;
-	room = limit.rlim_cur > HOST_FDS ?
-		       (limit.rlim_cur - HOST_FDS) / PEER_FDS :
-		       0;
-	if (room >= most)
-		return most;
-	kvpull_warn(
-		progress->log,
-		"ulimit -n is %llu: pulls have few connections to producers beside those of tickets that wait, raise it to %u",
-		(unsigned long long)limit.rlim_cur, HOST_FDS + most * PEER_FDS);
-	return room > config->peers_max ? (uint32_t)room : config->peers_max;
-}
-
-static int remotes_take(struct kvpull_progress *progress,
-			const struct kvpull_config *config,
-			struct kvpull_arena *arena)
-{
-	const uint32_t most = kvpull_config_peer_entries(config);
-	uint32_t index;
-
-	progress->remote_count = remote_count(progress, config, most);
-	/* Of fewer than there should be pulls have half. */
-	progress->room.waited_max = progress->remote_count == most ?
-					    config->peers_max :
-					    progress->remote_count / 2;
-	progress->remotes = kvpull_arena_take(arena, progress->remote_count,
-					      sizeof(*progress->remotes));
-	progress->peers = (struct kvpull_peers){
-		.owner = &kvpull_remote_owner,
-		.own = progress,
-		.log = progress->log,
-		.config = config,
-		.of_handle =
-			kvpull_arena_take(arena, progress->routes.peer_count,
-					  sizeof(*progress->peers.of_handle)),
-		.message = progress->message,
-	};
-	progress->named = kvpull_arena_take(arena, KVPULL_NAMED_MAX,
-					    sizeof(*progress->named));
-	progress->told = kvpull_arena_take(arena, progress->remote_count,
-					   sizeof(*progress->told));
-	kvpull_map_init(&progress->remote_map, progress->remote_count, arena);
-	if (!kvpull_arena_ok(arena))
-		return KVPULL_ENOMEM;
-	for (index = 0; index < progress->remote_count; index++) {
-		struct kvpull_plan *plan = &progress->remotes[index].plan;
-
-		plan->strip_count_max = KVPULL_STRIPS_MAX;
-		plan->strips = kvpull_arena_take(arena, KVPULL_STRIPS_MAX,
-						 sizeof(*plan->strips));
-	}
-	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
 }
 
 static int tables_take(struct kvpull_progress *progress,
@@ -409,7 +339,8 @@ static int tables_take(struct kvpull_progress *progress,
 		.given = { .take = kvpull_serve_given, .context = progress },
 		.refused = &progress->counts->consumers_refused,
 	};
-	code = remotes_take(progress, config, arena);
+	code = kvpull_remotes_init(progress, arena);
+	kvpull_room_init(progress, arena);
 	return code || kvpull_arena_ok(arena) ? code : KVPULL_ENOMEM;
 }
 

@@ -159,6 +159,28 @@ struct kvpull_named {
 	uint64_t self; /* by which we call it next */
 };
 
+/* The names by which we greet producers. */
+struct kvpull_names {
+	uint64_t ours;   /* our incarnation, of which all have the high bits */
+	uint64_t selves; /* that were drawn */
+	uint64_t self;   /* of new entries; 0: none was drawn yet */
+	struct kvpull_named *named; /* [KVPULL_NAMED_MAX] */
+	uint32_t named_count;
+};
+
+/* remote.c: the producer ranks that we read. */
+struct kvpull_remotes {
+	struct kvpull_peers peers; /* their connections */
+	struct kvpull_remote *all; /* [count] */
+	struct kvpull_map map;     /* incarnation -> index */
+	uint32_t count;            /* kvpull_config_peer_entries(), or fewer */
+	uint32_t end;              /* remotes from here on were never taken */
+	uint32_t changed;          /* some are: claims on them have work */
+	uint64_t due_ns;           /* next time one has something due */
+	uint64_t lives;            /* connections that were up */
+	struct kvpull_names names;
+};
+
 /* room.c: entries for peers of claims, and the claims that lack some. */
 struct kvpull_room {
 	struct kvpull_turns turns; /* claims that lack entries */
@@ -180,11 +202,9 @@ struct kvpull_progress {
 	struct kvpull_failures failures;
 	/* A caller that was let in is a consumer, by the same index. */
 	struct kvpull_callers callers;
-	struct kvpull_peers peers;
-	struct kvpull_pull *pulls;     /* [pulls_max] by the slot's index */
-	struct kvpull_claim *claims;   /* [claims_max] likewise */
-	struct kvpull_remote *remotes; /* [remote_count] */
-	struct kvpull_map remote_map;  /* incarnation -> index */
+	struct kvpull_pull *pulls;   /* [pulls_max] by the slot's index */
+	struct kvpull_claim *claims; /* [claims_max] likewise */
+	struct kvpull_remotes remotes;
 	struct kvpull_room room;
 	struct kvpull_reads reads;      /* a request is a pull */
 	struct kvpull_welcome *welcome; /* scratch */
@@ -195,30 +215,21 @@ struct kvpull_progress {
 	/* Claims of which something has changed; none that room.turns has. */
 	struct kvpull_index_list claim_work;
 	uint32_t claim_end;      /* claims from here on were never taken */
-	uint32_t remote_count;   /* kvpull_config_peer_entries() */
-	uint32_t remote_end;     /* remotes from here on were never taken */
 	uint64_t give_said_ns;   /* likewise: tickets were given back */
 	uint64_t lists_ns;       /* next look at the lists of remotes */
 	uint32_t listed_count;   /* ranks in those */
 	uint64_t taken_every_ns; /* between looks at what peers took */
 	uint32_t serving;        /* regions are known */
-	uint32_t remotes_changed;
-	uint32_t wake_wanted; /* the engine sleeps, and was told something */
-	uint64_t lives;       /* connections that were up */
-	uint64_t selves;      /* that were drawn for peers */
-	uint64_t self;        /* of new entries; 0: none was drawn yet */
-	struct kvpull_named *named; /* [KVPULL_NAMED_MAX] */
-	uint64_t timer_ns;          /* next time something is due */
-	uint64_t remote_ns;         /* next time a peer has something due */
-	uint64_t give_ns;           /* likewise: tickets to be given back */
-	uint64_t instance_id;       /* D's scheduler half; 0: unknown */
+	uint32_t wake_wanted;    /* the engine sleeps, and was told something */
+	uint64_t timer_ns;       /* next time something is due */
+	uint64_t give_ns;        /* likewise: tickets to be given back */
+	uint64_t instance_id;    /* D's scheduler half; 0: unknown */
 	struct kvpull_progress_counts *counts; /* in the status file */
 	uint64_t run_ns;                       /* this run began */
 	/* What peers() tells; the lock is taken when a peer's state changes. */
 	pthread_mutex_t peers_lock;
-	struct kvpull_peer_info *told; /* [remote_count] */
+	struct kvpull_peer_info *told; /* [remotes.count] */
 	uint32_t told_count;
-	uint32_t named_count;
 	/* thread */
 	pthread_t thread;
 	uint32_t thread_runs;
@@ -319,7 +330,8 @@ int KVPULL_MUST_CHECK kvpull_remote_welcome(void *own, struct kvpull_peer *peer,
 					    struct kvpull_refusal *refusal);
 
 /* remote.c */
-extern const struct kvpull_peers_owner kvpull_remote_owner;
+int KVPULL_MUST_CHECK kvpull_remotes_init(struct kvpull_progress *progress,
+					  struct kvpull_arena *arena);
 /*
  * Find or make the peer. generation: the ticket's, and the newest one says where
  * the peer is. KVPULL_EROUTE; KVPULL_EFULL: no entry, KVPULL_EAGAIN: its way
@@ -335,12 +347,12 @@ int kvpull_remote_has_way(const struct kvpull_progress *progress,
 /* Its entry may be another's: nobody has a claim on it, nor is it connected. */
 int kvpull_remote_is_free(const struct kvpull_remote *remote);
 /* Entries of such, and those that were never taken. */
-uint32_t kvpull_remote_free_count(const struct kvpull_progress *progress);
+uint32_t kvpull_remote_free_count(const struct kvpull_remotes *remotes);
 /*
  * Make room for so many: close the connections unused for longest. Return: how
  * many are being closed; fewer where all others are used.
  */
-uint32_t kvpull_remote_idle_close(struct kvpull_progress *progress,
+uint32_t kvpull_remote_idle_close(struct kvpull_remotes *remotes,
 				  uint32_t count, uint64_t now_ns);
 /* On its connection, which is up. 0; KVPULL_EAGAIN: it has no room. */
 int KVPULL_MUST_CHECK kvpull_remote_note(struct kvpull_remote *remote,
@@ -364,7 +376,8 @@ void kvpull_lend(struct kvpull_progress *progress, uint32_t peer);
 void kvpull_lend_end(struct kvpull_progress *progress, uint32_t peer);
 
 /* room.c */
-void kvpull_room_init(struct kvpull_room *room, uint32_t claims_max,
+/* After the remotes. */
+void kvpull_room_init(struct kvpull_progress *progress,
 		      struct kvpull_arena *arena);
 /* Claims that lack entries are tried then. */
 static inline uint64_t kvpull_room_due_ns(const struct kvpull_room *room)

@@ -76,7 +76,7 @@ void kvpull_show_consumer_gone(struct kvpull_progress *progress, uint32_t index)
 
 void kvpull_show_peer(struct kvpull_progress *progress, uint32_t index)
 {
-	const struct kvpull_remote *remote = &progress->remotes[index];
+	const struct kvpull_remote *remote = &progress->remotes.all[index];
 	struct kvpull_status_peer *row = &progress->facts->status->peers[index];
 
 	if (kvpull_status_get(&row->incarnation) != remote->incarnation) {
@@ -95,7 +95,7 @@ void kvpull_show_peer(struct kvpull_progress *progress, uint32_t index)
 
 void kvpull_show_peer_why(struct kvpull_progress *progress, uint32_t index)
 {
-	const struct kvpull_remote *remote = &progress->remotes[index];
+	const struct kvpull_remote *remote = &progress->remotes.all[index];
 	struct kvpull_status_peer *row = &progress->facts->status->peers[index];
 
 	if (kvpull_status_get(&row->incarnation) == remote->incarnation)
@@ -105,7 +105,7 @@ void kvpull_show_peer_why(struct kvpull_progress *progress, uint32_t index)
 
 void kvpull_show_peer_up(struct kvpull_progress *progress, uint32_t index)
 {
-	const struct kvpull_remote *remote = &progress->remotes[index];
+	const struct kvpull_remote *remote = &progress->remotes.all[index];
 	struct kvpull_status_peer *row = &progress->facts->status->peers[index];
 
 	kvpull_show_peer(progress, index);
@@ -122,7 +122,7 @@ void kvpull_show_peer_down(struct kvpull_progress *progress, uint32_t index,
 {
 	const struct kvpull_status_note made = {
 		.at_ns = progress->run_ns,
-		.who = progress->remotes[index].incarnation,
+		.who = progress->remotes.all[index].incarnation,
 		.slot = index,
 		.what = KVPULL_DID_DOWN,
 		.arg = -code,
@@ -238,7 +238,7 @@ static uint32_t peer_of(const struct kvpull_progress *progress,
 		const uint32_t peer = claim->ranks[at].peer;
 
 		if (peer != KVPULL_NONE &&
-		    progress->remotes[peer].peer.state != KVPULL_PEER_UP)
+		    progress->remotes.all[peer].peer.state != KVPULL_PEER_UP)
 			return peer;
 	}
 	return claim->ranks[0].peer;
@@ -250,7 +250,7 @@ static const char *phase_of(const struct kvpull_progress *progress,
 {
 	const struct kvpull_pull_phases *phases = &pull->phases;
 	const struct kvpull_remote *remote =
-		peer == KVPULL_NONE ? NULL : &progress->remotes[peer];
+		peer == KVPULL_NONE ? NULL : &progress->remotes.all[peer];
 
 	if (pull->order->unstarted)
 		return "for start_loads(), which this engine has not called";
@@ -431,8 +431,9 @@ void kvpull_progress_peers_tell(struct kvpull_progress *progress)
 
 	(void)pthread_mutex_lock(&progress->peers_lock);
 	progress->told_count = 0;
-	for (index = 0; index < progress->remote_end; index++) {
-		const struct kvpull_remote *remote = &progress->remotes[index];
+	for (index = 0; index < progress->remotes.end; index++) {
+		const struct kvpull_remote *remote =
+			&progress->remotes.all[index];
 		struct kvpull_peer_info *info =
 			&progress->told[progress->told_count];
 

@@ -130,7 +130,7 @@ static int peers_ready(void *own, uint32_t index)
 			code = KVPULL_EAGAIN;
 			continue;
 		}
-		remote = &progress->remotes[rank->peer];
+		remote = &progress->remotes.all[rank->peer];
 		if (remote->incarnation != claim->order->ranks[at].incarnation)
 			return KVPULL_EPEER;
 		if (peer_fails(remote))
@@ -150,7 +150,7 @@ static int peers_ready(void *own, uint32_t index)
 static int part_lost(void *own, const struct kvpull_reads_part *part)
 {
 	const struct kvpull_progress *progress = own;
-	const struct kvpull_remote *remote = &progress->remotes[part->peer];
+	const struct kvpull_remote *remote = &progress->remotes.all[part->peer];
 
 	if (remote->peer.state == KVPULL_PEER_UP && remote->life == part->life)
 		return 0;
@@ -180,7 +180,7 @@ static int part_make(struct kvpull_progress *progress, uint32_t index,
 	struct kvpull_pull *pull = &progress->pulls[index];
 	const struct kvpull_claim *claim = claim_of(progress, pull);
 	const uint32_t peer = claim->ranks[rank_index].peer;
-	const struct kvpull_remote *remote = &progress->remotes[peer];
+	const struct kvpull_remote *remote = &progress->remotes.all[peer];
 	struct kvpull_reads_part *part;
 	struct kvpull_read *read;
 

@@ -17,12 +17,17 @@
  * of it. A peer that did not would take us for dead, and end what our siblings
  * claim.
  */
+#include <sys/resource.h>
+
 #include "plugin/progress/progress_state.h"
 
 #define SILENT_LEASES 2u        /* of a scheduler half: semantics E.2 */
 #define GONE_NS KVPULL_NS_PER_S /* before a lost incarnation is asked again */
 #define AWAY_NS (100 * KVPULL_NS_PER_MS)    /* for a peer to hear that we go */
 #define AWAY_LOOK_NS (KVPULL_NS_PER_MS / 4) /* did it? Nobody tells. */
+/* A peer of this node has three descriptors; a host has some of its own. */
+#define PEER_FDS 3u
+#define HOST_FDS 64u
 
 _Static_assert(!offsetof(struct kvpull_remote, peer), "begins with its peer");
 
@@ -34,31 +39,30 @@ int kvpull_remote_is_free(const struct kvpull_remote *remote)
 		remote->peer.state == KVPULL_PEER_WAIT);
 }
 
-uint32_t kvpull_remote_free_count(const struct kvpull_progress *progress)
+uint32_t kvpull_remote_free_count(const struct kvpull_remotes *remotes)
 {
-	uint32_t count = progress->remote_count - progress->remote_end;
+	uint32_t count = remotes->count - remotes->end;
 	uint32_t index;
 
-	for (index = 0; index < progress->remote_end; index++)
-		count += (uint32_t)kvpull_remote_is_free(
-			&progress->remotes[index]);
+	for (index = 0; index < remotes->end; index++)
+		count += (uint32_t)kvpull_remote_is_free(&remotes->all[index]);
 	return count;
 }
 
 /* One that was never used, or of those that can be taken the longest unused. */
-static uint32_t entry_take(struct kvpull_progress *progress)
+static uint32_t entry_take(struct kvpull_remotes *remotes)
 {
 	uint32_t found = KVPULL_NONE;
 	uint32_t index;
 
-	if (progress->remote_end < progress->remote_count)
-		return progress->remote_end++;
-	for (index = 0; index < progress->remote_end; index++) {
-		const struct kvpull_remote *remote = &progress->remotes[index];
+	if (remotes->end < remotes->count)
+		return remotes->end++;
+	for (index = 0; index < remotes->end; index++) {
+		const struct kvpull_remote *remote = &remotes->all[index];
 
 		if (kvpull_remote_is_free(remote) &&
 		    (found == KVPULL_NONE ||
-		     remote->used_ns < progress->remotes[found].used_ns))
+		     remote->used_ns < remotes->all[found].used_ns))
 			found = index;
 	}
 	return found;
@@ -76,7 +80,7 @@ int kvpull_remote_note(struct kvpull_remote *remote,
 }
 
 /* It lives, and so do we: the producer is told before the connection ends. */
-static int part_from(struct kvpull_progress *progress,
+static int part_from(struct kvpull_remotes *remotes,
 		     struct kvpull_remote *remote, uint64_t now_ns)
 {
 	const struct kvpull_record record = { .kind = KVPULL_NOTE_AWAY };
@@ -84,11 +88,11 @@ static int part_from(struct kvpull_progress *progress,
 	if (kvpull_remote_note(remote, &record))
 		return KVPULL_EAGAIN;
 	remote->closing_ns = now_ns + AWAY_NS;
-	kvpull_due_by(&progress->remote_ns, now_ns);
+	kvpull_due_by(&remotes->due_ns, now_ns);
 	return 0;
 }
 
-static void closing_run(struct kvpull_progress *progress,
+static void closing_run(struct kvpull_remotes *remotes,
 			struct kvpull_remote *remote, uint64_t now_ns)
 {
 	const struct kvpull_transport *transport =
@@ -98,17 +102,17 @@ static void closing_run(struct kvpull_progress *progress,
 	    !transport->ops->notes_open(transport, remote->peer.handle))
 		kvpull_peer_leave(&remote->peer);
 	else
-		kvpull_due_by(&progress->remote_ns, now_ns + AWAY_LOOK_NS);
+		kvpull_due_by(&remotes->due_ns, now_ns + AWAY_LOOK_NS);
 }
 
 /* The connection unused for longest, of those that are not being closed. */
-static struct kvpull_remote *idle_find(struct kvpull_progress *progress)
+static struct kvpull_remote *idle_find(struct kvpull_remotes *remotes)
 {
 	struct kvpull_remote *found = NULL;
 	uint32_t index;
 
-	for (index = 0; index < progress->remote_end; index++) {
-		struct kvpull_remote *remote = &progress->remotes[index];
+	for (index = 0; index < remotes->end; index++) {
+		struct kvpull_remote *remote = &remotes->all[index];
 
 		if (remote->peer.state == KVPULL_PEER_UP &&
 		    !remote->claim_count && !remote->closing_ns &&
@@ -118,83 +122,83 @@ static struct kvpull_remote *idle_find(struct kvpull_progress *progress)
 	return found;
 }
 
-uint32_t kvpull_remote_idle_close(struct kvpull_progress *progress,
+uint32_t kvpull_remote_idle_close(struct kvpull_remotes *remotes,
 				  uint32_t count, uint64_t now_ns)
 {
 	struct kvpull_remote *remote;
 	uint32_t closing = 0;
 	uint32_t index;
 
-	for (index = 0; index < progress->remote_end; index++) {
-		remote = &progress->remotes[index];
+	for (index = 0; index < remotes->end; index++) {
+		remote = &remotes->all[index];
 		closing += remote->peer.state == KVPULL_PEER_UP &&
 			   !remote->claim_count && remote->closing_ns;
 	}
 	while (closing < count) {
-		remote = idle_find(progress);
+		remote = idle_find(remotes);
 		if (!remote)
 			break;
 		closing++;
 		/* No room: its engine is slow, and the next try comes soon. */
-		if (part_from(progress, remote, now_ns))
+		if (part_from(remotes, remote, now_ns))
 			break;
 	}
 	return closing;
 }
 
-static uint64_t self_next(struct kvpull_progress *progress)
+static uint64_t self_next(struct kvpull_names *names)
 {
 	const uint64_t lives = (UINT64_C(1) << KVPULL_SELF_BITS) - 1;
 
-	return (progress->facts->incarnation & ~lives) |
-	       (++progress->selves & lives);
+	return (names->ours & ~lives) | (++names->selves & lives);
 }
 
 /*
  * Its peer is forgotten. One that was given up must not meet the name that it
  * knows again; all others must, or they end what our siblings claimed.
  */
-static void entry_leave(struct kvpull_progress *progress,
+static void entry_leave(struct kvpull_remotes *remotes,
 			const struct kvpull_remote *remote)
 {
+	struct kvpull_names *names = &remotes->names;
+
 	if (remote->incarnation)
-		kvpull_map_remove(&progress->remote_map, remote->incarnation);
-	if (!progress->self)
-		progress->self = self_next(progress);
+		kvpull_map_remove(&remotes->map, remote->incarnation);
+	if (!names->self)
+		names->self = self_next(names);
 	if (!remote->gave_up)
 		return;
 	/* Too many to know them all: nobody meets its name again. */
-	if (progress->named_count == KVPULL_NAMED_MAX) {
-		progress->self = self_next(progress);
-		progress->named_count = 0;
+	if (names->named_count == KVPULL_NAMED_MAX) {
+		names->self = self_next(names);
+		names->named_count = 0;
 		return;
 	}
-	progress->named[progress->named_count++] = (struct kvpull_named){
+	names->named[names->named_count++] = (struct kvpull_named){
 		.incarnation = remote->incarnation,
 		.self = remote->self,
 	};
 }
 
 /* Its own, if it was given up once. */
-static void name_take(struct kvpull_progress *progress,
-		      struct kvpull_remote *remote)
+static void name_take(struct kvpull_names *names, struct kvpull_remote *remote)
 {
 	uint32_t at;
 
-	remote->self = progress->self;
+	remote->self = names->self;
 	remote->gave_up = 0;
-	for (at = 0; at < progress->named_count; at++) {
-		if (progress->named[at].incarnation != remote->incarnation)
+	for (at = 0; at < names->named_count; at++) {
+		if (names->named[at].incarnation != remote->incarnation)
 			continue;
-		remote->self = progress->named[at].self;
+		remote->self = names->named[at].self;
 		remote->gave_up = 1;
-		progress->named[at] = progress->named[--progress->named_count];
+		names->named[at] = names->named[--names->named_count];
 		return;
 	}
 }
 
 /* A failure from a time when nobody waited for it does not count now. */
-static void known_find(struct kvpull_progress *progress,
+static void known_find(struct kvpull_remotes *remotes,
 		       struct kvpull_remote *remote, uint64_t now_ns)
 {
 	const int may_be_back = remote->peer.state == KVPULL_PEER_GONE &&
@@ -205,7 +209,7 @@ static void known_find(struct kvpull_progress *progress,
 	if (!may_be_back && !is_unwanted)
 		return;
 	kvpull_peer_again(&remote->peer);
-	kvpull_due_by(&progress->remote_ns, now_ns);
+	kvpull_due_by(&remotes->due_ns, now_ns);
 }
 
 /*
@@ -254,7 +258,7 @@ int kvpull_remote_has_way(const struct kvpull_progress *progress,
 {
 	struct kvpull_route_choice choice;
 
-	return kvpull_map_get(&progress->remote_map, rank->incarnation) !=
+	return kvpull_map_get(&progress->remotes.map, rank->incarnation) !=
 		       KVPULL_NONE ||
 	       choose(progress, rank, &choice) != KVPULL_EROUTE;
 }
@@ -263,42 +267,41 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 		       const struct kvpull_ticket_rank *rank,
 		       uint64_t generation, uint64_t now_ns, uint32_t *peer)
 {
+	struct kvpull_remotes *remotes = &progress->remotes;
 	struct kvpull_route_choice choice;
 	struct kvpull_remote *remote;
-	uint32_t index =
-		kvpull_map_get(&progress->remote_map, rank->incarnation);
+	uint32_t index = kvpull_map_get(&remotes->map, rank->incarnation);
 	int code;
 
 	if (index != KVPULL_NONE) {
-		address_take(&progress->remotes[index], rank, generation,
-			     now_ns);
-		known_find(progress, &progress->remotes[index], now_ns);
+		address_take(&remotes->all[index], rank, generation, now_ns);
+		known_find(remotes, &remotes->all[index], now_ns);
 		*peer = index;
 		return 0;
 	}
 	code = choose(progress, rank, &choice);
 	if (code)
 		return code == KVPULL_EAGAIN ? code : KVPULL_EROUTE;
-	index = entry_take(progress);
+	index = entry_take(remotes);
 	if (index == KVPULL_NONE)
 		return KVPULL_EFULL;
-	remote = &progress->remotes[index];
-	entry_leave(progress, remote);
-	if (kvpull_map_set(&progress->remote_map, rank->incarnation, index))
+	remote = &remotes->all[index];
+	entry_leave(remotes, remote);
+	if (kvpull_map_set(&remotes->map, rank->incarnation, index))
 		return KVPULL_EFULL;
 	remote->incarnation = rank->incarnation;
-	name_take(progress, remote);
+	name_take(&remotes->names, remote);
 	kvpull_peer_begin(&remote->peer, &choice, now_ns);
 	remote->claim_count = remote->wait_count = remote->drains = 0;
 	remote->closing_ns = 0;
 	remote->giving = remote->gave = 0;
 	remote->give_retry = (struct kvpull_retry){ 0 };
 	remote->life = remote->cut_life = 0;
-	remote->fault_life = progress->lives;
+	remote->fault_life = remotes->lives;
 	remote->to_say.first = remote->said.first = KVPULL_NONE;
 	remote->used_ns = now_ns;
 	remote->named_by = generation;
-	kvpull_due_by(&progress->remote_ns, now_ns);
+	kvpull_due_by(&remotes->due_ns, now_ns);
 	*peer = index;
 	return 0;
 }
@@ -306,13 +309,13 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 static void came_up(struct kvpull_progress *progress,
 		    struct kvpull_remote *remote)
 {
-	const uint32_t index = (uint32_t)(remote - progress->remotes);
+	const uint32_t index = (uint32_t)(remote - progress->remotes.all);
 
-	remote->life = ++progress->lives;
+	remote->life = ++progress->remotes.lives;
 	remote->closing_ns = 0;
 	remote->notes_said = 0;
 	remote->beat_ns = progress->run_ns;
-	kvpull_due_by(&progress->remote_ns, progress->run_ns);
+	kvpull_due_by(&progress->remotes.due_ns, progress->run_ns);
 	kvpull_count_add(&progress->counts->peer_connects, 1);
 	kvpull_count_add(&progress->counts->peers_live, 1);
 	kvpull_info(
@@ -328,19 +331,19 @@ static void came_up(struct kvpull_progress *progress,
 static void given_up(struct kvpull_progress *progress,
 		     struct kvpull_remote *remote)
 {
-	remote->self = self_next(progress);
+	remote->self = self_next(&progress->remotes.names);
 	remote->gave_up |= remote->claim_count != 0;
 	remote->peer.retry.at_ns = progress->run_ns + GONE_NS;
 	/* Nobody is where the newest one says: who knows who wrote it. */
 	remote->named_by = 0;
-	kvpull_due_by(&progress->remote_ns, progress->run_ns);
+	kvpull_due_by(&progress->remotes.due_ns, progress->run_ns);
 }
 
 static void failed(struct kvpull_progress *progress,
 		   struct kvpull_remote *remote, enum kvpull_peer_state was,
 		   int32_t code)
 {
-	const uint32_t index = (uint32_t)(remote - progress->remotes);
+	const uint32_t index = (uint32_t)(remote - progress->remotes.all);
 
 	kvpull_count_add(&progress->counts->peer_failures, 1);
 	if (was != KVPULL_PEER_WAIT) {
@@ -363,7 +366,8 @@ static void failed(struct kvpull_progress *progress,
 	if (remote->peer.state == KVPULL_PEER_GONE)
 		given_up(progress, remote);
 	else
-		kvpull_due_by(&progress->remote_ns, remote->peer.retry.at_ns);
+		kvpull_due_by(&progress->remotes.due_ns,
+			      remote->peer.retry.at_ns);
 }
 
 /* Claims on the peer hear of it in this run: see kvpull_claim_run(). */
@@ -381,7 +385,7 @@ static void changed(void *own, struct kvpull_peer *peer,
 	else
 		failed(progress, remote, was, code);
 	/* Releases do not wait for ever. */
-	remote->changed = progress->remotes_changed = 1;
+	remote->changed = progress->remotes.changed = 1;
 	progress->reads.has_changed = 1;
 }
 
@@ -394,12 +398,74 @@ static int is_wanted(void *own, const struct kvpull_peer *peer)
 	return remote->claim_count && !remote->giving;
 }
 
-const struct kvpull_peers_owner kvpull_remote_owner = {
+static const struct kvpull_peers_owner remote_owner = {
 	.hello_put = kvpull_remote_hello,
 	.welcome_take = kvpull_remote_welcome,
 	.is_wanted = is_wanted,
 	.changed = changed,
 };
+
+/*
+ * Who is out of descriptors connects to some ranks of each producer, and to all
+ * of none: then claims have fewer entries.
+ */
+static uint32_t entry_count(const struct kvpull_progress *progress)
+{
+	const struct kvpull_config *config = &progress->facts->config;
+	const uint32_t most = kvpull_config_peer_entries(config);
+	struct rlimit limit;
+	uint64_t room;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		return most;
+	room = limit.rlim_cur > HOST_FDS ?
+		       (limit.rlim_cur - HOST_FDS) / PEER_FDS :
+		       0;
+	if (room >= most)
+		return most;
+	kvpull_warn(
+		progress->log,
+		"ulimit -n is %llu: pulls have few connections to producers beside those of tickets that wait, raise it to %u",
+		(unsigned long long)limit.rlim_cur, HOST_FDS + most * PEER_FDS);
+	return room > config->peers_max ? (uint32_t)room : config->peers_max;
+}
+
+int kvpull_remotes_init(struct kvpull_progress *progress,
+			struct kvpull_arena *arena)
+{
+	struct kvpull_remotes *remotes = &progress->remotes;
+	uint32_t index;
+
+	remotes->count = entry_count(progress);
+	remotes->all =
+		kvpull_arena_take(arena, remotes->count, sizeof(*remotes->all));
+	remotes->peers = (struct kvpull_peers){
+		.owner = &remote_owner,
+		.own = progress,
+		.log = progress->log,
+		.config = &progress->facts->config,
+		.of_handle =
+			kvpull_arena_take(arena, progress->routes.peer_count,
+					  sizeof(*remotes->peers.of_handle)),
+		.message = progress->message,
+	};
+	remotes->names.ours = progress->facts->incarnation;
+	remotes->names.named = kvpull_arena_take(arena, KVPULL_NAMED_MAX,
+						 sizeof(*remotes->names.named));
+	progress->told = kvpull_arena_take(arena, remotes->count,
+					   sizeof(*progress->told));
+	kvpull_map_init(&remotes->map, remotes->count, arena);
+	if (!kvpull_arena_ok(arena))
+		return KVPULL_ENOMEM;
+	for (index = 0; index < remotes->count; index++) {
+		struct kvpull_plan *plan = &remotes->all[index].plan;
+
+		plan->strip_count_max = KVPULL_STRIPS_MAX;
+		plan->strips = kvpull_arena_take(arena, KVPULL_STRIPS_MAX,
+						 sizeof(*plan->strips));
+	}
+	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
+}
 
 int kvpull_remote_lost_code(const struct kvpull_remote *remote, uint64_t life)
 {
@@ -414,11 +480,12 @@ void kvpull_remote_event(struct kvpull_progress *progress,
 			 const struct kvpull_event *event, uint64_t now_ns)
 {
 	struct kvpull_peer **of_handle =
-		kvpull_peer_of(&progress->peers, route, event->index);
+		kvpull_peer_of(&progress->remotes.peers, route, event->index);
 	struct kvpull_remote *remote = (struct kvpull_remote *)*of_handle;
 
 	if (!remote || !remote->giving) {
-		kvpull_peers_event(&progress->peers, route, event, now_ns);
+		kvpull_peers_event(&progress->remotes.peers, route, event,
+				   now_ns);
 		return;
 	}
 	/* A call that gives tickets back has no event but its end. */
@@ -449,14 +516,15 @@ void kvpull_remote_rate(struct kvpull_progress *progress,
 			const struct kvpull_event *event, uint64_t now_ns)
 {
 	struct kvpull_remote *remote = (struct kvpull_remote *)*kvpull_peer_of(
-		&progress->peers, route, event->index);
+		&progress->remotes.peers, route, event->index);
 
 	if (!remote)
 		return;
 	rate_say(remote->device_why, (uint32_t)event->code);
 	remote->peer.why = remote->device_why;
-	kvpull_show_peer_why(progress, (uint32_t)(remote - progress->remotes));
-	kvpull_due_by(&progress->remote_ns, now_ns);
+	kvpull_show_peer_why(progress,
+			     (uint32_t)(remote - progress->remotes.all));
+	kvpull_due_by(&progress->remotes.due_ns, now_ns);
 }
 
 /* 1: a pull that was begun reads from it, or will. */
@@ -501,7 +569,7 @@ static int is_abandoned(const struct kvpull_progress *progress,
 static void beat(struct kvpull_progress *progress, uint32_t index,
 		 uint64_t now_ns)
 {
-	struct kvpull_remote *remote = &progress->remotes[index];
+	struct kvpull_remote *remote = &progress->remotes.all[index];
 	struct kvpull_transport *transport;
 
 	if (!remote->claim_count)
@@ -513,33 +581,35 @@ static void beat(struct kvpull_progress *progress, uint32_t index,
 			transport->ops->beat(transport, remote->peer.handle);
 		remote->beat_ns = now_ns + remote->beat_every_ns;
 	}
-	kvpull_due_by(&progress->remote_ns, remote->beat_ns);
+	kvpull_due_by(&progress->remotes.due_ns, remote->beat_ns);
 }
 
 static void run_one(struct kvpull_progress *progress, uint32_t index,
 		    uint64_t now_ns)
 {
-	struct kvpull_remote *remote = &progress->remotes[index];
+	struct kvpull_remote *remote = &progress->remotes.all[index];
 
-	kvpull_due_by(&progress->remote_ns,
-		      kvpull_peer_run(&progress->peers, &remote->peer, now_ns));
+	kvpull_due_by(&progress->remotes.due_ns,
+		      kvpull_peer_run(&progress->remotes.peers, &remote->peer,
+				      now_ns));
 	if (remote->peer.state != KVPULL_PEER_UP)
 		return;
 	if (remote->closing_ns)
-		closing_run(progress, remote, now_ns);
+		closing_run(&progress->remotes, remote, now_ns);
 	else
 		beat(progress, index, now_ns);
 }
 
 void kvpull_remote_run(struct kvpull_progress *progress, uint64_t now_ns)
 {
+	struct kvpull_remotes *remotes = &progress->remotes;
 	uint32_t index;
 
-	if (now_ns >= progress->remote_ns) {
-		progress->remote_ns = UINT64_MAX;
-		for (index = 0; index < progress->remote_end; index++)
+	if (now_ns >= remotes->due_ns) {
+		remotes->due_ns = UINT64_MAX;
+		for (index = 0; index < remotes->end; index++)
 			run_one(progress, index, now_ns);
 		kvpull_progress_peers_tell(progress);
 	}
-	kvpull_due_by(&progress->timer_ns, progress->remote_ns);
+	kvpull_due_by(&progress->timer_ns, remotes->due_ns);
 }

@@ -17,12 +17,21 @@
  */
 #include "plugin/progress/progress_state.h"
 
-void kvpull_room_init(struct kvpull_room *room, uint32_t claims_max,
+void kvpull_room_init(struct kvpull_progress *progress,
 		      struct kvpull_arena *arena)
 {
-	kvpull_turns_init(&room->turns, claims_max, arena);
+	const struct kvpull_config *config = &progress->facts->config;
+	const uint32_t entries = progress->remotes.count;
+	struct kvpull_room *room = &progress->room;
+
+	kvpull_turns_init(&room->turns, kvpull_config_claims_max(config),
+			  arena);
 	room->turn = KVPULL_NONE;
 	room->due_ns = UINT64_MAX;
+	/* Of fewer than there should be pulls have half. */
+	room->waited_max = entries == kvpull_config_peer_entries(config) ?
+				   config->peers_max :
+				   entries / 2;
 }
 
 static int lacks_entry(const struct kvpull_claim_rank *rank)
@@ -57,7 +66,7 @@ static void attach(struct kvpull_progress *progress,
 		   const struct kvpull_claim *claim,
 		   struct kvpull_claim_rank *rank, uint32_t peer)
 {
-	struct kvpull_remote *remote = &progress->remotes[peer];
+	struct kvpull_remote *remote = &progress->remotes.all[peer];
 
 	rank->peer = peer;
 	remote->claim_count++;
@@ -78,7 +87,7 @@ static void detach(struct kvpull_progress *progress,
 		   const struct kvpull_claim *claim,
 		   const struct kvpull_claim_rank *rank)
 {
-	struct kvpull_remote *remote = &progress->remotes[rank->peer];
+	struct kvpull_remote *remote = &progress->remotes.all[rank->peer];
 
 	kvpull_check(progress->log, remote->claim_count > 0);
 	remote->claim_count--;
@@ -93,7 +102,7 @@ void kvpull_room_close(struct kvpull_progress *progress,
 {
 	if (rank->peer != KVPULL_NONE) {
 		detach(progress, claim, rank);
-		progress->remotes[rank->peer].used_ns = now_ns;
+		progress->remotes.all[rank->peer].used_ns = now_ns;
 	}
 	if (claim->releasing)
 		kvpull_count_add(&progress->counts->releases_queued,
@@ -117,7 +126,7 @@ void kvpull_room_want(struct kvpull_progress *progress,
 		if (lacks_entry(rank))
 			progress->room.due_ns = progress->run_ns;
 		else if (has_entry(rank))
-			wait_end(progress, &progress->remotes[rank->peer]);
+			wait_end(progress, &progress->remotes.all[rank->peer]);
 	}
 }
 
@@ -125,8 +134,8 @@ static void turn_end(struct kvpull_progress *progress, uint64_t now_ns)
 {
 	uint32_t peer;
 
-	for (peer = 0; peer < progress->remote_end; peer++)
-		progress->remotes[peer].drains = 0;
+	for (peer = 0; peer < progress->remotes.end; peer++)
+		progress->remotes.all[peer].drains = 0;
 	progress->room.turn = KVPULL_NONE;
 	kvpull_turns_give(&progress->room.turns);
 	/* Claims that lack entries are tried at once: one takes the turn. */
@@ -169,7 +178,8 @@ void kvpull_room_unwant(struct kvpull_progress *progress, uint32_t index)
 		const struct kvpull_claim_rank *rank = &claim->ranks[at];
 
 		if (has_entry(rank))
-			wait_begin(progress, &progress->remotes[rank->peer]);
+			wait_begin(progress,
+				   &progress->remotes.all[rank->peer]);
 	}
 }
 
@@ -197,6 +207,7 @@ static int may_take(struct kvpull_progress *progress,
 		    const struct kvpull_claim *claim, uint64_t now_ns)
 {
 	const struct kvpull_room *room = &progress->room;
+	struct kvpull_remotes *remotes = &progress->remotes;
 	uint32_t more_waited = 0;
 	uint32_t entries = 0;
 	uint32_t own = 0; /* its peers whose entries another might take */
@@ -208,15 +219,15 @@ static int may_take(struct kvpull_progress *progress,
 
 		if (!lacks_entry(&claim->ranks[at]))
 			continue;
-		peer = kvpull_map_get(&progress->remote_map,
+		peer = kvpull_map_get(&remotes->map,
 				      claim->order->ranks[at].incarnation);
-		if (peer != KVPULL_NONE && progress->remotes[peer].drains)
+		if (peer != KVPULL_NONE && remotes->all[peer].drains)
 			return 0;
 		entries += peer == KVPULL_NONE;
-		more_waited += peer == KVPULL_NONE ||
-			       !progress->remotes[peer].wait_count;
+		more_waited +=
+			peer == KVPULL_NONE || !remotes->all[peer].wait_count;
 		own += peer != KVPULL_NONE &&
-		       kvpull_remote_is_free(&progress->remotes[peer]);
+		       kvpull_remote_is_free(&remotes->all[peer]);
 	}
 	if (entries && (room->turn != KVPULL_NONE ||
 			(!claim->pull_count && pulls_wait(room, now_ns))))
@@ -228,10 +239,10 @@ static int may_take(struct kvpull_progress *progress,
 		return 0;
 	if (!entries)
 		return 1;
-	free_count = kvpull_remote_free_count(progress) - own;
+	free_count = kvpull_remote_free_count(remotes) - own;
 	if (free_count >= entries)
 		return 1;
-	(void)kvpull_remote_idle_close(progress, entries - free_count, now_ns);
+	(void)kvpull_remote_idle_close(remotes, entries - free_count, now_ns);
 	return 0;
 }
 
@@ -269,7 +280,7 @@ static int rank_find(struct kvpull_progress *progress,
 	}
 	attach(progress, claim, rank, peer);
 	/* The heartbeats of the peer begin, or go on. */
-	progress->remote_ns = now_ns;
+	progress->remotes.due_ns = now_ns;
 	return 0;
 }
 
@@ -277,15 +288,15 @@ static int rank_find(struct kvpull_progress *progress,
  * Among the peers that only pulls use, the one with the fewest claims takes no
  * more. Others follow, should it not come free.
  */
-static void drain_one(struct kvpull_progress *progress,
+static void drain_one(const struct kvpull_remotes *remotes,
 		      const struct kvpull_claim *claim)
 {
 	struct kvpull_remote *found = NULL;
 	uint32_t peer;
 	uint32_t at;
 
-	for (peer = 0; peer < progress->remote_end; peer++) {
-		struct kvpull_remote *remote = &progress->remotes[peer];
+	for (peer = 0; peer < remotes->end; peer++) {
+		struct kvpull_remote *remote = &remotes->all[peer];
 
 		if (!remote->claim_count || remote->wait_count ||
 		    remote->drains ||
@@ -308,9 +319,10 @@ static void turn_take(struct kvpull_progress *progress, uint32_t index,
 	const uint32_t wanted = lack_count(claim);
 
 	progress->room.turn = index;
-	if (kvpull_remote_idle_close(progress, wanted, now_ns) == wanted)
+	if (kvpull_remote_idle_close(&progress->remotes, wanted, now_ns) ==
+	    wanted)
 		return;
-	drain_one(progress, claim);
+	drain_one(&progress->remotes, claim);
 	if (kvpull_second_passed(&progress->room.said_ns, now_ns))
 		kvpull_warn(
 			progress->log,

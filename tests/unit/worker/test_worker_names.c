@@ -118,10 +118,10 @@ WORLD_TEST(connections_that_made_room_are_no_faults_of_their_peer)
 		(void)world_up(world, "1-0", 0, 1);
 		world_poll(world, 2);
 		world_reported(world, at, KVPULL_POLL_LOADED, 0);
-		assert_int_equal(
-			kvpull_remote_idle_close(world->worker->progress, 1,
-						 world->now_ns),
-			1);
+		assert_int_equal(kvpull_remote_idle_close(
+					 &world->worker->progress->remotes, 1,
+					 world->now_ns),
+				 1);
 		world_poll(world, 1);
 		world_down(world, world_peer_at(world, "1-0"));
 	}

@@ -378,7 +378,7 @@ WORLD_TEST(peer_of_more_strips_than_a_plan_has_is_given_up)
 	world_pull(world, 9, 101, 0);
 	world_poll(world, 1);
 	peer = world_peer_at(world, "1-0");
-	world->worker->progress->remotes[0].plan.strip_count_max = 0;
+	world->worker->progress->remotes.all[0].plan.strip_count_max = 0;
 	world_challenge(world, peer);
 	world_welcome_fill(world, peer, 0, 1, &welcome);
 	world_welcome_send(world, peer, &welcome);
@@ -434,7 +434,7 @@ WORLD_TEST(handshake_that_takes_longer_than_connect_ms_is_cut)
 WORLD_TEST(peer_that_goes_in_each_welcome_is_given_up)
 {
 	const struct kvpull_peer *remote =
-		&world->worker->progress->remotes[0].peer;
+		&world->worker->progress->remotes.all[0].peer;
 	struct kvpull_welcome welcome;
 	uint32_t calls;
 	uint32_t peer;

@@ -245,7 +245,7 @@ TEST(claim_whose_pulls_are_over_waits_again)
 TEST(claim_with_a_pull_left_does_not_wait)
 {
 	const struct kvpull_remote *remote =
-		&world->worker->progress->remotes[0];
+		&world->worker->progress->remotes.all[0];
 
 	world_claim(world, 101, 1);
 	world_pull(world, 1, 101, 0);
@@ -359,7 +359,7 @@ static uint32_t draining(const struct world *world)
 	uint32_t peer;
 
 	for (peer = 0; peer < WORLD_PEERS; peer++)
-		if (world->worker->progress->remotes[peer].drains)
+		if (world->worker->progress->remotes.all[peer].drains)
 			producers |= 1u << strtoul(world->peers[peer].address,
 						   NULL, 10);
 	return producers;
@@ -554,7 +554,7 @@ TEST(pull_whose_way_cannot_tell_yet_has_no_turn)
 TEST(pull_whose_way_cannot_tell_yet_keeps_no_entry)
 {
 	const struct kvpull_remote *remote =
-		&world->worker->progress->remotes[0];
+		&world->worker->progress->remotes.all[0];
 
 	world->read_code = 1;
 	claim_and_pull(world, 1, 1);
@@ -638,7 +638,7 @@ UNIT_TEST(few_descriptors_are_few_entries)
 		limit.rlim_cur = cases[at].descriptors;
 		assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 		world_open(world, "");
-		assert_int_equal(world->worker->progress->remote_count,
+		assert_int_equal(world->worker->progress->remotes.count,
 				 cases[at].entries);
 		assert_int_equal(world->worker->progress->room.waited_max,
 				 cases[at].waited);
