@@ -23,26 +23,47 @@
 #define TAKEN_FIRST_NS UINT64_C(100000)
 #define TAKEN_LAST_NS (16 * KVPULL_NS_PER_MS)
 
+void kvpull_claims_init(struct kvpull_claims *claims,
+			const struct kvpull_config *config,
+			struct kvpull_arena *arena)
+{
+	const uint32_t claims_max = kvpull_config_claims_max(config);
+
+	claims->all =
+		kvpull_arena_take(arena, claims_max, sizeof(*claims->all));
+	kvpull_index_list_init(&claims->work, claims_max, arena);
+	claims->lists_ns = UINT64_MAX;
+}
+
 /* Once; one that has no entries is tried again anyway. */
 static void work_add(struct kvpull_progress *progress, uint32_t index)
 {
 	if (!progress->room.turns.arrival.links[index].linked)
-		kvpull_index_list_push(&progress->claim_work, index);
+		kvpull_index_list_push(&progress->claims.work, index);
 }
 
-static void list_add(struct kvpull_progress *progress,
-		     struct kvpull_rank_list *list, uint32_t id)
+static struct kvpull_claim *claim_of(const struct kvpull_claims *claims,
+				     uint32_t id)
 {
-	struct kvpull_claim_rank *rank = kvpull_claim_rank_of(progress, id);
+	return &claims->all[id / KVPULL_RANKS_MAX];
+}
+
+static void list_add(struct kvpull_claims *claims,
+		     struct kvpull_rank_list *list,
+		     const struct kvpull_claim *claim,
+		     struct kvpull_claim_rank *rank)
+{
+	const uint32_t id = (uint32_t)(claim - claims->all) * KVPULL_RANKS_MAX +
+			    (uint32_t)(rank - claim->ranks);
 
 	rank->listed = 1;
 	rank->next = KVPULL_NONE;
 	if (list->first == KVPULL_NONE)
 		list->first = id;
 	else
-		kvpull_claim_rank_of(progress, list->last)->next = id;
+		kvpull_claim_rank_of(claims, list->last)->next = id;
 	list->last = id;
-	progress->listed_count++;
+	claims->listed_count++;
 }
 
 /* The first one leaves; what is said of its claim may be all by then. */
@@ -50,24 +71,25 @@ static void list_pop(struct kvpull_progress *progress,
 		     struct kvpull_rank_list *list)
 {
 	struct kvpull_claim_rank *rank =
-		kvpull_claim_rank_of(progress, list->first);
+		kvpull_claim_rank_of(&progress->claims, list->first);
 
 	work_add(progress, list->first / KVPULL_RANKS_MAX);
 	rank->listed = 0;
 	list->first = rank->next;
-	progress->listed_count--;
+	progress->claims.listed_count--;
 }
 
 void kvpull_claim_new(struct kvpull_progress *progress, uint32_t index,
 		      uint64_t now_ns)
 {
-	struct kvpull_claim *claim = &progress->claims[index];
+	struct kvpull_claims *claims = &progress->claims;
+	struct kvpull_claim *claim = &claims->all[index];
 	uint32_t at;
 
 	claim->order = &progress->handover->claims[index];
-	if (progress->claim_end <= index)
-		progress->claim_end = index + 1;
-	progress->instance_id = claim->order->instance_id;
+	if (claims->end <= index)
+		claims->end = index + 1;
+	claims->instance_id = claim->order->instance_id;
 	claim->since_ns = now_ns;
 	claim->priority = claim->order->priority;
 	claim->pull_count = claim->releasing = 0;
@@ -88,7 +110,7 @@ static void priority_set(struct kvpull_progress *progress, uint32_t index,
 {
 	struct kvpull_turns *turns = &progress->room.turns;
 
-	progress->claims[index].priority = priority;
+	progress->claims.all[index].priority = priority;
 	if (!turns->arrival.links[index].linked)
 		return;
 	kvpull_turns_remove(turns, index);
@@ -97,7 +119,7 @@ static void priority_set(struct kvpull_progress *progress, uint32_t index,
 
 void kvpull_claim_release(struct kvpull_progress *progress, uint32_t index)
 {
-	struct kvpull_claim *claim = &progress->claims[index];
+	struct kvpull_claim *claim = &progress->claims.all[index];
 
 	if (claim->releasing)
 		return;
@@ -112,7 +134,7 @@ void kvpull_claim_release(struct kvpull_progress *progress, uint32_t index)
 void kvpull_claim_use(struct kvpull_progress *progress, uint32_t index,
 		      int32_t priority)
 {
-	struct kvpull_claim *claim = &progress->claims[index];
+	struct kvpull_claim *claim = &progress->claims.all[index];
 
 	claim->pull_count++;
 	if (priority < claim->priority)
@@ -122,7 +144,7 @@ void kvpull_claim_use(struct kvpull_progress *progress, uint32_t index,
 
 void kvpull_claim_unuse(struct kvpull_progress *progress, uint32_t index)
 {
-	struct kvpull_claim *claim = &progress->claims[index];
+	struct kvpull_claim *claim = &progress->claims.all[index];
 
 	kvpull_check(progress->log, claim->pull_count > 0);
 	claim->pull_count--;
@@ -134,6 +156,7 @@ void kvpull_claim_unuse(struct kvpull_progress *progress, uint32_t index)
 static void peer_changed(struct kvpull_progress *progress, uint32_t peer,
 			 uint64_t now_ns)
 {
+	struct kvpull_claims *claims = &progress->claims;
 	struct kvpull_remote *remote = &progress->remotes.all[peer];
 	uint32_t index;
 	uint32_t at;
@@ -142,8 +165,8 @@ static void peer_changed(struct kvpull_progress *progress, uint32_t peer,
 	remote->to_say.first = remote->said.first = KVPULL_NONE;
 	if (!remote->claim_count)
 		return;
-	for (index = 0; index < progress->claim_end; index++) {
-		struct kvpull_claim *claim = &progress->claims[index];
+	for (index = 0; index < claims->end; index++) {
+		struct kvpull_claim *claim = &claims->all[index];
 
 		if (!claim->order || !claim->open_count)
 			continue;
@@ -155,7 +178,7 @@ static void peer_changed(struct kvpull_progress *progress, uint32_t peer,
 				continue;
 			/* On a new connection it is said again. */
 			rank->state = KVPULL_RANK_NEW;
-			progress->listed_count -= rank->listed;
+			claims->listed_count -= rank->listed;
 			rank->listed = 0;
 			if (remote->peer.state == KVPULL_PEER_GONE &&
 			    !kvpull_give_wants(remote, rank))
@@ -168,24 +191,24 @@ static void peer_changed(struct kvpull_progress *progress, uint32_t peer,
 
 static void peers_changed(struct kvpull_progress *progress, uint64_t now_ns)
 {
+	struct kvpull_remotes *remotes = &progress->remotes;
 	uint32_t peer;
 
-	progress->remotes.changed = 0;
-	for (peer = 0; peer < progress->remotes.end; peer++) {
-		if (!progress->remotes.all[peer].changed)
+	remotes->changed = 0;
+	for (peer = 0; peer < remotes->end; peer++) {
+		if (!remotes->all[peer].changed)
 			continue;
-		progress->remotes.all[peer].changed = 0;
+		remotes->all[peer].changed = 0;
 		peer_changed(progress, peer, now_ns);
 	}
 }
 
-static int say(struct kvpull_progress *progress,
-	       const struct kvpull_claim *claim, struct kvpull_claim_rank *rank,
-	       uint32_t kind)
+static int say(struct kvpull_remote *remote, const struct kvpull_claim *claim,
+	       struct kvpull_claim_rank *rank)
 {
-	struct kvpull_remote *remote = &progress->remotes.all[rank->peer];
 	const struct kvpull_record record = {
-		.kind = kind,
+		.kind = claim->releasing ? KVPULL_NOTE_RELEASE :
+					   KVPULL_NOTE_CLAIM,
 		.slot = claim->order->slot,
 		.generation = claim->order->generation,
 		.tag = claim->order->ranks[rank - claim->ranks].tag,
@@ -227,15 +250,14 @@ static int rank_expires(struct kvpull_progress *progress,
 }
 
 /* Its claim, or its release. 0; KVPULL_EAGAIN: the peer has no room. */
-static int rank_say(struct kvpull_progress *progress, uint32_t id,
+static int rank_say(struct kvpull_progress *progress,
+		    struct kvpull_claim *claim, struct kvpull_claim_rank *rank,
 		    uint64_t now_ns)
 {
-	struct kvpull_claim *claim = &progress->claims[id / KVPULL_RANKS_MAX];
-	struct kvpull_claim_rank *rank = kvpull_claim_rank_of(progress, id);
+	struct kvpull_claims *claims = &progress->claims;
 	struct kvpull_remote *remote = &progress->remotes.all[rank->peer];
 
-	if (say(progress, claim, rank,
-		claim->releasing ? KVPULL_NOTE_RELEASE : KVPULL_NOTE_CLAIM))
+	if (say(remote, claim, rank))
 		return KVPULL_EAGAIN;
 	if (!claim->releasing) {
 		rank->state = KVPULL_RANK_CLAIMED;
@@ -249,9 +271,9 @@ static int rank_say(struct kvpull_progress *progress, uint32_t id,
 				  now_ns);
 		return 0;
 	}
-	list_add(progress, &remote->said, id);
-	progress->taken_every_ns = TAKEN_FIRST_NS;
-	kvpull_due_by(&progress->lists_ns, now_ns + TAKEN_FIRST_NS);
+	list_add(claims, &remote->said, claim, rank);
+	claims->taken_every_ns = TAKEN_FIRST_NS;
+	kvpull_due_by(&claims->lists_ns, now_ns + TAKEN_FIRST_NS);
 	return 0;
 }
 
@@ -266,11 +288,11 @@ static int has_word(const struct kvpull_claim *claim,
 				  rank->state == KVPULL_RANK_NEW;
 }
 
-static void rank_run(struct kvpull_progress *progress, uint32_t id,
+static void rank_run(struct kvpull_progress *progress,
+		     struct kvpull_claim *claim, struct kvpull_claim_rank *rank,
 		     uint64_t now_ns)
 {
-	struct kvpull_claim *claim = &progress->claims[id / KVPULL_RANKS_MAX];
-	struct kvpull_claim_rank *rank = kvpull_claim_rank_of(progress, id);
+	struct kvpull_claims *claims = &progress->claims;
 	struct kvpull_remote *remote;
 
 	if (rank->state > KVPULL_RANK_SAID || rank->listed ||
@@ -285,7 +307,7 @@ static void rank_run(struct kvpull_progress *progress, uint32_t id,
 		 */
 		if (remote->peer.state == KVPULL_PEER_GONE ||
 		    (claim->releasing && has_word(claim, rank))) {
-			list_add(progress, &remote->to_say, id);
+			list_add(claims, &remote->to_say, claim, rank);
 			progress->give_ns = now_ns;
 		}
 		return;
@@ -304,22 +326,22 @@ static void rank_run(struct kvpull_progress *progress, uint32_t id,
 		return;
 	/* Behind those that wait already. */
 	if (remote->to_say.first == KVPULL_NONE &&
-	    !rank_say(progress, id, now_ns))
+	    !rank_say(progress, claim, rank, now_ns))
 		return;
-	list_add(progress, &remote->to_say, id);
-	kvpull_due_by(&progress->lists_ns, now_ns + FULL_RETRY_NS);
+	list_add(claims, &remote->to_say, claim, rank);
+	kvpull_due_by(&claims->lists_ns, now_ns + FULL_RETRY_NS);
 }
 
 /* Return: 0; else it lacks entries, and is to be tried again. */
 static int claim_run(struct kvpull_progress *progress, uint32_t index,
 		     uint64_t now_ns)
 {
-	struct kvpull_claim *claim = &progress->claims[index];
+	struct kvpull_claim *claim = &progress->claims.all[index];
 	const int code = kvpull_room_take(progress, index, now_ns);
 	uint32_t at;
 
 	for (at = 0; at < claim->order->rank_count; at++)
-		rank_run(progress, index * KVPULL_RANKS_MAX + at, now_ns);
+		rank_run(progress, claim, &claim->ranks[at], now_ns);
 	if (!code && claim->releasing && !claim->open_count &&
 	    !claim->pull_count) {
 		/* From here the slot is the engine's. */
@@ -333,12 +355,13 @@ static int claim_run(struct kvpull_progress *progress, uint32_t index,
 static void said_run(struct kvpull_progress *progress,
 		     struct kvpull_remote *remote, uint64_t now_ns)
 {
+	struct kvpull_claims *claims = &progress->claims;
+
 	while (remote->said.first != KVPULL_NONE) {
 		const uint32_t id = remote->said.first;
-		struct kvpull_claim *claim =
-			&progress->claims[id / KVPULL_RANKS_MAX];
+		struct kvpull_claim *claim = claim_of(claims, id);
 		struct kvpull_claim_rank *rank =
-			kvpull_claim_rank_of(progress, id);
+			kvpull_claim_rank_of(claims, id);
 
 		if (is_taken(remote, rank))
 			kvpull_room_close(progress, claim, rank,
@@ -352,17 +375,19 @@ static void said_run(struct kvpull_progress *progress,
 static void to_say_run(struct kvpull_progress *progress,
 		       struct kvpull_remote *remote, uint64_t now_ns)
 {
+	struct kvpull_claims *claims = &progress->claims;
+
 	while (remote->to_say.first != KVPULL_NONE) {
 		const uint32_t id = remote->to_say.first;
-		struct kvpull_claim *claim =
-			&progress->claims[id / KVPULL_RANKS_MAX];
+		struct kvpull_claim *claim = claim_of(claims, id);
 		struct kvpull_claim_rank *rank =
-			kvpull_claim_rank_of(progress, id);
+			kvpull_claim_rank_of(claims, id);
 
 		/* Out of the list first: a release goes into the other one. */
 		list_pop(progress, &remote->to_say);
 		if (rank_expires(progress, claim, rank, now_ns) ||
-		    !has_word(claim, rank) || !rank_say(progress, id, now_ns))
+		    !has_word(claim, rank) ||
+		    !rank_say(progress, claim, rank, now_ns))
 			continue;
 		/* Back to the front. */
 		rank->listed = 1;
@@ -370,8 +395,8 @@ static void to_say_run(struct kvpull_progress *progress,
 		if (rank->next == KVPULL_NONE)
 			remote->to_say.last = id;
 		remote->to_say.first = id;
-		progress->listed_count++;
-		kvpull_due_by(&progress->lists_ns, now_ns + FULL_RETRY_NS);
+		claims->listed_count++;
+		kvpull_due_by(&claims->lists_ns, now_ns + FULL_RETRY_NS);
 		return;
 	}
 }
@@ -381,13 +406,13 @@ void kvpull_claim_given(struct kvpull_progress *progress, uint32_t peer,
 			uint64_t now_ns)
 {
 	struct kvpull_rank_list *list = &progress->remotes.all[peer].to_say;
+	const struct kvpull_claims *claims = &progress->claims;
 
 	while (count-- && list->first != KVPULL_NONE) {
 		const uint32_t id = list->first;
-		struct kvpull_claim *claim =
-			&progress->claims[id / KVPULL_RANKS_MAX];
+		struct kvpull_claim *claim = claim_of(claims, id);
 		struct kvpull_claim_rank *rank =
-			kvpull_claim_rank_of(progress, id);
+			kvpull_claim_rank_of(claims, id);
 
 		list_pop(progress, list);
 		if (state == KVPULL_RANK_RELEASED)
@@ -398,10 +423,11 @@ void kvpull_claim_given(struct kvpull_progress *progress, uint32_t peer,
 
 static void lists_run(struct kvpull_progress *progress, uint64_t now_ns)
 {
-	const uint32_t listed = progress->listed_count;
+	struct kvpull_claims *claims = &progress->claims;
+	const uint32_t listed = claims->listed_count;
 	uint32_t index;
 
-	progress->lists_ns = UINT64_MAX;
+	claims->lists_ns = UINT64_MAX;
 	for (index = 0; index < progress->remotes.end; index++) {
 		struct kvpull_remote *remote = &progress->remotes.all[index];
 
@@ -410,20 +436,20 @@ static void lists_run(struct kvpull_progress *progress, uint64_t now_ns)
 		said_run(progress, remote, now_ns);
 		to_say_run(progress, remote, now_ns);
 	}
-	if (!progress->listed_count)
+	if (!claims->listed_count)
 		return;
 	/* Nobody tells what a peer took: look, less and less often. */
-	kvpull_due_by(&progress->lists_ns, now_ns + progress->taken_every_ns);
-	if (progress->listed_count != listed)
-		progress->taken_every_ns = TAKEN_FIRST_NS;
-	else if (progress->taken_every_ns <= TAKEN_LAST_NS / 2)
-		progress->taken_every_ns *= 2;
+	kvpull_due_by(&claims->lists_ns, now_ns + claims->taken_every_ns);
+	if (claims->listed_count != listed)
+		claims->taken_every_ns = TAKEN_FIRST_NS;
+	else if (claims->taken_every_ns <= TAKEN_LAST_NS / 2)
+		claims->taken_every_ns *= 2;
 }
 
 /* Each of the list once; who goes back into it waits for the next run. */
 static void work_run(struct kvpull_progress *progress, uint64_t now_ns)
 {
-	struct kvpull_index_list *list = &progress->claim_work;
+	struct kvpull_index_list *list = &progress->claims.work;
 	uint32_t left = list->count;
 
 	while (left--) {
@@ -432,7 +458,7 @@ static void work_run(struct kvpull_progress *progress, uint64_t now_ns)
 		kvpull_index_list_remove(list, index);
 		if (claim_run(progress, index, now_ns))
 			kvpull_turns_push(&progress->room.turns, index,
-					  progress->claims[index].priority);
+					  progress->claims.all[index].priority);
 	}
 }
 
@@ -472,6 +498,7 @@ static void rooms_run(struct kvpull_progress *progress, uint64_t now_ns)
 
 void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns)
 {
+	struct kvpull_claims *claims = &progress->claims;
 	struct kvpull_room *room = &progress->room;
 
 	if (progress->remotes.changed)
@@ -484,13 +511,13 @@ void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns)
 	}
 	work_run(progress, now_ns);
 	/* After what was said: peers may have taken earlier notes meanwhile. */
-	if (progress->listed_count && now_ns >= progress->lists_ns) {
+	if (claims->listed_count && now_ns >= claims->lists_ns) {
 		lists_run(progress, now_ns);
 		work_run(progress, now_ns);
 	}
 	if (room->turns.arrival.count && room->due_ns == UINT64_MAX)
 		room->due_ns = now_ns + KVPULL_ROOM_RETRY_NS;
 	kvpull_due_by(&progress->timer_ns, kvpull_room_due_ns(room));
-	if (progress->listed_count)
-		kvpull_due_by(&progress->timer_ns, progress->lists_ns);
+	if (claims->listed_count)
+		kvpull_due_by(&progress->timer_ns, claims->lists_ns);
 }

@@ -30,9 +30,9 @@ static void words_fill(struct kvpull_progress *progress,
 
 	give->magic = KVPULL_GIVE_MAGIC;
 	for (give->word_count = 0; id != KVPULL_NONE && give->word_count < room;
-	     id = kvpull_claim_rank_of(progress, id)->next) {
+	     id = kvpull_claim_rank_of(&progress->claims, id)->next) {
 		const struct kvpull_claim_order *order =
-			progress->claims[id / KVPULL_RANKS_MAX].order;
+			progress->claims.all[id / KVPULL_RANKS_MAX].order;
 
 		give->words[give->word_count++] = (struct kvpull_give_word){
 			.slot = order->slot,
@@ -89,7 +89,7 @@ static void say(struct kvpull_progress *progress,
 		"tickets of peer %s cannot be used (%s): %u were given back, the first of request %s",
 		remote->peer.address, kvpull_error_name(remote->peer.code),
 		remote->giving,
-		kvpull_log_label(progress->claims[claim].order->label));
+		kvpull_log_label(progress->claims.all[claim].order->label));
 }
 
 static void begin(struct kvpull_progress *progress, uint32_t index,

@@ -18,7 +18,7 @@ size_t kvpull_remote_hello(void *own, const struct kvpull_peer *peer,
 	memset(hello, 0, sizeof(*hello));
 	hello->sealed.version = progress->facts->config.wire_emit;
 	hello->compat = progress->facts->compat;
-	hello->instance = progress->instance_id;
+	hello->instance = progress->claims.instance_id;
 	hello->incarnation = remote->self;
 	hello->wanted = remote->incarnation;
 	hello->rank = progress->facts->stage.rank;

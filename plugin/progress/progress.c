@@ -53,7 +53,7 @@ static int is_claim(const struct kvpull_progress *progress,
 		    const struct kvpull_record *record)
 {
 	const struct kvpull_claim_order *order =
-		progress->claims[record->slot].order;
+		progress->claims.all[record->slot].order;
 
 	return order && order->serial == record->generation;
 }
@@ -297,13 +297,8 @@ static void slots_take(struct kvpull_progress *progress,
 		       const struct kvpull_config *config,
 		       struct kvpull_arena *arena)
 {
-	const uint32_t claims_max = kvpull_config_claims_max(config);
-
 	progress->pulls = kvpull_arena_take(arena, config->pulls_max,
 					    sizeof(*progress->pulls));
-	progress->claims =
-		kvpull_arena_take(arena, claims_max, sizeof(*progress->claims));
-	kvpull_index_list_init(&progress->claim_work, claims_max, arena);
 	progress->reads = (struct kvpull_reads){
 		.owner = &kvpull_pull_owner,
 		.own = progress,
@@ -341,6 +336,7 @@ static int tables_take(struct kvpull_progress *progress,
 	};
 	code = kvpull_remotes_init(progress, arena);
 	kvpull_room_init(progress, arena);
+	kvpull_claims_init(&progress->claims, config, arena);
 	return code || kvpull_arena_ok(arena) ? code : KVPULL_ENOMEM;
 }
 
@@ -410,8 +406,7 @@ int kvpull_progress_open(const struct kvpull_progress_params *params,
 	progress->counts = params->facts->status->counts;
 	progress->end = params->end;
 	progress->wait_fd = -1;
-	progress->lists_ns = progress->timer_ns = UINT64_MAX;
-	progress->give_ns = UINT64_MAX;
+	progress->timer_ns = progress->give_ns = UINT64_MAX;
 	(void)pthread_mutex_init(&progress->peers_lock, NULL);
 	*out = progress;
 	code = routes_open(progress, params);

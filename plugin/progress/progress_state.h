@@ -181,6 +181,18 @@ struct kvpull_remotes {
 	struct kvpull_names names;
 };
 
+/* claim.c: claimed tickets. */
+struct kvpull_claims {
+	struct kvpull_claim *all; /* [claims_max] by the slot's index */
+	/* Those of which something has changed; none that room.turns has. */
+	struct kvpull_index_list work;
+	uint32_t end;            /* claims from here on were never taken */
+	uint32_t listed_count;   /* ranks in the lists of remotes */
+	uint64_t lists_ns;       /* next look at those */
+	uint64_t taken_every_ns; /* between looks at what peers took */
+	uint64_t instance_id;    /* D's scheduler half; 0: unknown */
+};
+
 /* room.c: entries for peers of claims, and the claims that lack some. */
 struct kvpull_room {
 	struct kvpull_turns turns; /* claims that lack entries */
@@ -202,8 +214,8 @@ struct kvpull_progress {
 	struct kvpull_failures failures;
 	/* A caller that was let in is a consumer, by the same index. */
 	struct kvpull_callers callers;
-	struct kvpull_pull *pulls;   /* [pulls_max] by the slot's index */
-	struct kvpull_claim *claims; /* [claims_max] likewise */
+	struct kvpull_pull *pulls; /* [pulls_max] by the slot's index */
+	struct kvpull_claims claims;
 	struct kvpull_remotes remotes;
 	struct kvpull_room room;
 	struct kvpull_reads reads;      /* a request is a pull */
@@ -212,18 +224,11 @@ struct kvpull_progress {
 	struct kvpull_hello *hello;     /* scratch */
 	struct kvpull_give *give;       /* scratch */
 	uint8_t *message;               /* scratch, KVPULL_MESSAGE_BYTES_MAX */
-	/* Claims of which something has changed; none that room.turns has. */
-	struct kvpull_index_list claim_work;
-	uint32_t claim_end;      /* claims from here on were never taken */
-	uint64_t give_said_ns;   /* likewise: tickets were given back */
-	uint64_t lists_ns;       /* next look at the lists of remotes */
-	uint32_t listed_count;   /* ranks in those */
-	uint64_t taken_every_ns; /* between looks at what peers took */
-	uint32_t serving;        /* regions are known */
-	uint32_t wake_wanted;    /* the engine sleeps, and was told something */
-	uint64_t timer_ns;       /* next time something is due */
-	uint64_t give_ns;        /* likewise: tickets to be given back */
-	uint64_t instance_id;    /* D's scheduler half; 0: unknown */
+	uint64_t give_said_ns;          /* likewise: tickets were given back */
+	uint32_t serving;               /* regions are known */
+	uint32_t wake_wanted; /* the engine sleeps, and was told something */
+	uint64_t timer_ns;    /* next time something is due */
+	uint64_t give_ns;     /* likewise: tickets to be given back */
 	struct kvpull_progress_counts *counts; /* in the status file */
 	uint64_t run_ns;                       /* this run began */
 	/* What peers() tells; the lock is taken when a peer's state changes. */
@@ -239,10 +244,9 @@ struct kvpull_progress {
 
 /* The rank of a claim that a list of ranks has as this id. */
 static inline struct kvpull_claim_rank *
-kvpull_claim_rank_of(struct kvpull_progress *progress, uint32_t id)
+kvpull_claim_rank_of(const struct kvpull_claims *claims, uint32_t id)
 {
-	return &progress->claims[id / KVPULL_RANKS_MAX]
-			.ranks[id % KVPULL_RANKS_MAX];
+	return &claims->all[id / KVPULL_RANKS_MAX].ranks[id % KVPULL_RANKS_MAX];
 }
 
 /*
@@ -411,6 +415,9 @@ void kvpull_room_close(struct kvpull_progress *progress,
 		       uint64_t now_ns);
 
 /* claim.c */
+void kvpull_claims_init(struct kvpull_claims *claims,
+			const struct kvpull_config *config,
+			struct kvpull_arena *arena);
 void kvpull_claim_new(struct kvpull_progress *progress, uint32_t claim,
 		      uint64_t now_ns);
 void kvpull_claim_release(struct kvpull_progress *progress, uint32_t claim);

@@ -172,7 +172,8 @@ static const struct kvpull_claim *claim_of(struct kvpull_progress *progress,
 {
 	const struct kvpull_pull *pull = &progress->pulls[index];
 
-	return pull->uses_claim ? &progress->claims[pull->order->claim] : NULL;
+	return pull->uses_claim ? &progress->claims.all[pull->order->claim] :
+				  NULL;
 }
 
 static void pull_note(struct kvpull_progress *progress, uint32_t index,
@@ -195,7 +196,7 @@ void kvpull_show_pull(struct kvpull_progress *progress, uint32_t index)
 {
 	const struct kvpull_pull *pull = &progress->pulls[index];
 	const struct kvpull_claim *claim =
-		&progress->claims[pull->order->claim];
+		&progress->claims.all[pull->order->claim];
 	struct kvpull_status_pull *row = &progress->facts->status->pulls[index];
 	const uint32_t blocks = pull->order->group_first[KVPULL_GROUPS_MAX];
 
@@ -216,7 +217,7 @@ void kvpull_show_pull_state(struct kvpull_progress *progress, uint32_t index,
 {
 	const struct kvpull_pull *pull = &progress->pulls[index];
 	const struct kvpull_claim *claim =
-		&progress->claims[pull->order->claim];
+		&progress->claims.all[pull->order->claim];
 	struct kvpull_status_pull *row = &progress->facts->status->pulls[index];
 
 	if (!kvpull_status_is_on(&progress->facts->status->progress))

@@ -82,7 +82,7 @@ static int peer_fails(const struct kvpull_remote *remote)
 static struct kvpull_claim *claim_of(const struct kvpull_progress *progress,
 				     const struct kvpull_pull *pull)
 {
-	return &progress->claims[pull->order->claim];
+	return &progress->claims.all[pull->order->claim];
 }
 
 /*
@@ -287,7 +287,7 @@ void kvpull_pull_new(struct kvpull_progress *progress, uint32_t index,
 	struct kvpull_pull *pull = &progress->pulls[index];
 	const struct kvpull_pull_order *order =
 		&progress->handover->pulls[index];
-	const struct kvpull_claim *claim = &progress->claims[order->claim];
+	const struct kvpull_claim *claim = &progress->claims.all[order->claim];
 
 	pull->order = order;
 	pull->serial = serial;

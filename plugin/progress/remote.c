@@ -537,7 +537,7 @@ static int is_pulled(const struct kvpull_progress *progress, uint32_t index)
 	for (at = live->first; at != KVPULL_NONE; at = live->links[at].next) {
 		const struct kvpull_pull *pull = &progress->pulls[at];
 		const struct kvpull_claim *claim =
-			&progress->claims[pull->order->claim];
+			&progress->claims.all[pull->order->claim];
 
 		for (rank = 0;
 		     pull->uses_claim && rank < claim->order->rank_count;

@@ -166,7 +166,7 @@ static void give_back(struct kvpull_progress *progress,
 /* More of them than peers_max may wait now: then no other ones begin to. */
 void kvpull_room_unwant(struct kvpull_progress *progress, uint32_t index)
 {
-	struct kvpull_claim *claim = &progress->claims[index];
+	struct kvpull_claim *claim = &progress->claims.all[index];
 	uint32_t at;
 
 	if (progress->room.turn == index) {
@@ -191,7 +191,7 @@ uint32_t kvpull_room_oldest(const struct kvpull_progress *progress)
 	if (progress->room.turn != KVPULL_NONE ||
 	    !kvpull_turns_is_oldest(turns))
 		return KVPULL_NONE;
-	while (index != KVPULL_NONE && !progress->claims[index].pull_count)
+	while (index != KVPULL_NONE && !progress->claims.all[index].pull_count)
 		index = turns->arrival.links[index].next;
 	return index;
 }
@@ -315,7 +315,7 @@ static void drain_one(const struct kvpull_remotes *remotes,
 static void turn_take(struct kvpull_progress *progress, uint32_t index,
 		      uint64_t now_ns)
 {
-	const struct kvpull_claim *claim = &progress->claims[index];
+	const struct kvpull_claim *claim = &progress->claims.all[index];
 	const uint32_t wanted = lack_count(claim);
 
 	progress->room.turn = index;
@@ -355,7 +355,7 @@ int kvpull_room_take(struct kvpull_progress *progress, uint32_t index,
 		     uint64_t now_ns)
 {
 	struct kvpull_room *room = &progress->room;
-	struct kvpull_claim *claim = &progress->claims[index];
+	struct kvpull_claim *claim = &progress->claims.all[index];
 	const int has_turn = room->turn == index;
 	int code = 0;
 

@@ -162,7 +162,7 @@ int kvpull_progress_owes(const struct kvpull_progress *progress, uint32_t slot,
 	for (index = 0;
 	     index < kvpull_config_claims_max(&progress->facts->config);
 	     index++) {
-		const struct kvpull_claim *claim = &progress->claims[index];
+		const struct kvpull_claim *claim = &progress->claims.all[index];
 
 		if (claim->order && claim->order->slot == slot &&
 		    claim->order->generation == generation &&

@@ -42,7 +42,7 @@ static int waited(const struct sim_proc *proc, uint32_t index)
 {
 	const struct sim_waiter *waiter = &proc->turns.waiters[index];
 	const struct kvpull_claim *claim =
-		&proc->worker->progress->claims[index];
+		&proc->worker->progress->claims.all[index];
 
 	return lacks_entries(claim) && claim->pull_count && waiter->pulls &&
 	       waiter->serial == claim->order->serial;
@@ -53,12 +53,12 @@ static int is_passed_over(const struct sim_proc *proc, uint32_t index,
 			  uint32_t other)
 {
 	const struct kvpull_progress *progress = proc->worker->progress;
-	const int32_t priority = priority_of(proc, &progress->claims[index]);
-	const int32_t others = priority_of(proc, &progress->claims[other]);
+	const struct kvpull_claim *claims = progress->claims.all;
+	const int32_t priority = priority_of(proc, &claims[index]);
+	const int32_t others = priority_of(proc, &claims[other]);
 	const struct sim_waiter *waiter = &proc->turns.waiters[index];
-	const int came_later =
-		waiter->serial != progress->claims[index].order->serial ||
-		proc->turns.waiters[other].since < waiter->since;
+	const int came_later = waiter->serial != claims[index].order->serial ||
+			       proc->turns.waiters[other].since < waiter->since;
 
 	if (progress->room.turns.given % ROUND == ROUND - 1)
 		return came_later;
@@ -68,24 +68,24 @@ static int is_passed_over(const struct sim_proc *proc, uint32_t index,
 static void turn_check(struct sim_proc *proc, uint32_t index)
 {
 	const struct kvpull_progress *progress = proc->worker->progress;
+	const struct kvpull_claim *claims = progress->claims.all;
 	uint32_t judged = 0;
 	uint32_t other;
 
 	/* A release has it when no pull wants it. */
-	for (other = 0; other < progress->claim_end; other++) {
+	for (other = 0; other < progress->claims.end; other++) {
 		if (other == index || !waited(proc, other))
 			continue;
 		judged++;
-		if (!progress->claims[index].pull_count ||
+		if (!claims[index].pull_count ||
 		    is_passed_over(proc, index, other))
 			sim_fail(
 				proc->world,
 				"process %u gives entries to slot %u generation %llu before generation %llu",
-				proc->index,
-				progress->claims[index].order->slot,
-				(unsigned long long)progress->claims[index]
+				proc->index, claims[index].order->slot,
+				(unsigned long long)claims[index]
 					.order->generation,
-				(unsigned long long)progress->claims[other]
+				(unsigned long long)claims[other]
 					.order->generation);
 	}
 	proc->world->counts.judged += judged != 0;
@@ -94,7 +94,7 @@ static void turn_check(struct sim_proc *proc, uint32_t index)
 static void waiter_note(struct sim_proc *proc, uint32_t index)
 {
 	const struct kvpull_claim *claim =
-		&proc->worker->progress->claims[index];
+		&proc->worker->progress->claims.all[index];
 	struct sim_waiter *waiter = &proc->turns.waiters[index];
 
 	if (!lacks_entries(claim)) {
@@ -112,17 +112,18 @@ void sim_oracle_turns(struct sim_proc *proc)
 	const struct kvpull_progress *progress = proc->worker->progress;
 	const uint32_t turn = progress->room.turn;
 	const uint64_t serial =
-		turn == KVPULL_NONE ? 0 : progress->claims[turn].order->serial;
+		turn == KVPULL_NONE ? 0 :
+				      progress->claims.all[turn].order->serial;
 	uint32_t index;
 
 	if (!proc->world->shape.crowd)
 		return;
-	if (progress->claim_end > SIM_WAITERS)
+	if (progress->claims.end > SIM_WAITERS)
 		sim_fail(proc->world, "process %u has %u claims", proc->index,
-			 progress->claim_end);
+			 progress->claims.end);
 	if (serial && serial != proc->turns.serial)
 		turn_check(proc, turn);
 	proc->turns.serial = serial;
-	for (index = 0; index < progress->claim_end; index++)
+	for (index = 0; index < progress->claims.end; index++)
 		waiter_note(proc, index);
 }

@@ -56,7 +56,7 @@ static void pull_is_gone(const struct world *world)
 	assert_int_equal(kvpull_index_pool_used(&progress->reads.part_pool), 0);
 	for (at = 0;
 	     at < kvpull_config_claims_max(&world->worker->facts.config); at++)
-		assert_int_equal(progress->claims[at].pull_count, 0);
+		assert_int_equal(progress->claims.all[at].pull_count, 0);
 }
 
 WORLD_TEST(pull_that_reads_live_blocks_is_loaded)

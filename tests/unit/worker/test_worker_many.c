@@ -269,7 +269,7 @@ TEST(releases_not_taken_cost_one_look)
 	world_pass(world, 20 * WORLD_MS);
 	world_poll(world, 1);
 	assert_int_equal(world->worker->claims.map.count, 1);
-	assert_int_equal(world->worker->progress->listed_count, 0);
+	assert_int_equal(world->worker->progress->claims.listed_count, 0);
 }
 
 TEST(releases_without_room_are_said_in_order)
@@ -298,7 +298,7 @@ TEST(releases_without_room_are_said_in_order)
 		assert_int_equal(world->notes[note].kind, KVPULL_NOTE_RELEASE);
 		assert_int_equal(world->notes[note].generation, FIRST + i);
 	}
-	assert_int_equal(world->worker->progress->listed_count, 0);
+	assert_int_equal(world->worker->progress->claims.listed_count, 0);
 }
 
 /* A claim's lists belong to a connection: on the next one all is sent again. */
@@ -306,10 +306,10 @@ TEST(lists_end_with_their_connection)
 {
 	world->notes_open = MANY;
 	many_released(world);
-	assert_int_equal(world->worker->progress->listed_count, MANY);
+	assert_int_equal(world->worker->progress->claims.listed_count, MANY);
 	world_down(world, world_peer_at(world, "1-0"));
 	world_poll(world, 2);
-	assert_int_equal(world->worker->progress->listed_count, 0);
+	assert_int_equal(world->worker->progress->claims.listed_count, 0);
 	world->notes_open = 0;
 	world_pass(world, 10 * WORLD_MS);
 	(void)world_up(world, "1-0", 0, 1);
@@ -330,7 +330,7 @@ static int wide_setup(void **state)
 static void middle_protect(const struct world *world, int protection)
 {
 	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-	const struct kvpull_claim *claims = world->worker->progress->claims;
+	const struct kvpull_claim *claims = world->worker->progress->claims.all;
 	const uintptr_t first =
 		((uintptr_t)&claims[2000] + page - 1) & ~(page - 1);
 	const uintptr_t end = (uintptr_t)&claims[4000] & ~(page - 1);

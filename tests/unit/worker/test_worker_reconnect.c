@@ -297,7 +297,7 @@ WORLD_TEST(peer_that_lets_us_in_and_hangs_up_is_given_up)
 		world_pass(world, 320 * WORLD_MS);
 	}
 	assert_false(world_is_connected(world, "1-0"));
-	assert_int_equal(world->worker->progress->claims[0].open_count, 0);
+	assert_int_equal(world->worker->progress->claims.all[0].open_count, 0);
 }
 
 WORLD_TEST(peer_that_stayed_up_for_connect_ms_has_all_its_attempts_again)

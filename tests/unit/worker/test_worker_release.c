@@ -53,7 +53,7 @@ WORLD_TEST(pull_of_a_claim_that_ended_meanwhile_expires)
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, FIRST);
 	(void)kvpull_worker_progress(world->worker);
 	(void)kvpull_worker_progress(world->worker);
-	assert_null(world->worker->progress->claims[0].order);
+	assert_null(world->worker->progress->claims.all[0].order);
 	world_pull(world, 5, FIRST, 0);
 	(void)kvpull_worker_progress(world->worker);
 	world->worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
@@ -204,7 +204,8 @@ UNIT_TEST_WITH(full_table_of_tickets_says_so_once_a_second, world_setup,
 /* The place of a claim is a pull's until its last pull ends, or its release. */
 WORLD_TEST(claim_waits_only_after_its_last_pull_ended)
 {
-	const struct kvpull_claim *claim = &world->worker->progress->claims[0];
+	const struct kvpull_claim *claim =
+		&world->worker->progress->claims.all[0];
 	uint64_t key;
 
 	world_claim(world, 101, 1);
