@@ -308,7 +308,7 @@ static void rank_run(struct kvpull_progress *progress,
 		if (remote->peer.state == KVPULL_PEER_GONE ||
 		    (claim->releasing && has_word(claim, rank))) {
 			list_add(claims, &remote->to_say, claim, rank);
-			progress->give_ns = now_ns;
+			progress->gives.due_ns = now_ns;
 		}
 		return;
 	}

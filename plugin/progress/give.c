@@ -19,20 +19,20 @@
 #include "plugin/progress/progress_state.h"
 
 /* The first tickets that wait, at most as many as a call takes. */
-static void words_fill(struct kvpull_progress *progress,
-		       const struct kvpull_remote *remote)
+static void words_fill(const struct kvpull_claims *claims,
+		       const struct kvpull_remote *remote,
+		       struct kvpull_give *give)
 {
 	const struct kvpull_transport *transport =
 		remote->peer.route->transport;
 	const uint32_t room = kvpull_give_room(transport->ops->give_bytes_max);
-	struct kvpull_give *give = progress->give;
 	uint32_t id = remote->to_say.first;
 
 	give->magic = KVPULL_GIVE_MAGIC;
 	for (give->word_count = 0; id != KVPULL_NONE && give->word_count < room;
-	     id = kvpull_claim_rank_of(&progress->claims, id)->next) {
+	     id = kvpull_claim_rank_of(claims, id)->next) {
 		const struct kvpull_claim_order *order =
-			progress->claims.all[id / KVPULL_RANKS_MAX].order;
+			claims->all[id / KVPULL_RANKS_MAX].order;
 
 		give->words[give->word_count++] = (struct kvpull_give_word){
 			.slot = order->slot,
@@ -42,18 +42,17 @@ static void words_fill(struct kvpull_progress *progress,
 	}
 }
 
-static int call(struct kvpull_progress *progress, struct kvpull_remote *remote)
+static int call(const struct kvpull_scratch *scratch,
+		struct kvpull_remote *remote)
 {
 	struct kvpull_transport *transport = remote->peer.route->transport;
-	size_t byte_count;
+	const size_t byte_count = kvpull_give_put(
+		scratch->message, KVPULL_MESSAGE_BYTES_MAX, scratch->give);
 
-	words_fill(progress, remote);
-	byte_count = kvpull_give_put(progress->message,
-				     KVPULL_MESSAGE_BYTES_MAX, progress->give);
 	if (!byte_count)
 		return KVPULL_EUNSUPPORTED;
 	return transport->ops->give(transport, remote->peer.address,
-				    progress->message, byte_count,
+				    scratch->message, byte_count,
 				    &remote->peer.handle);
 }
 
@@ -65,7 +64,8 @@ static void failed(struct kvpull_progress *progress, uint32_t index,
 
 	if (kvpull_retry_is_shortage(code) &&
 	    !kvpull_retry_failed(&remote->give_retry, code, now_ns)) {
-		kvpull_due_by(&progress->give_ns, remote->give_retry.at_ns);
+		kvpull_due_by(&progress->gives.due_ns,
+			      remote->give_retry.at_ns);
 		/* Tickets that expired meanwhile leave the list. */
 		remote->changed = progress->remotes.changed = 1;
 		return;
@@ -82,7 +82,7 @@ static void say(struct kvpull_progress *progress,
 {
 	const uint32_t claim = remote->to_say.first / KVPULL_RANKS_MAX;
 
-	if (!kvpull_second_passed(&progress->give_said_ns, now_ns))
+	if (!kvpull_second_passed(&progress->gives.said_ns, now_ns))
 		return;
 	kvpull_warn(
 		progress->log,
@@ -96,18 +96,21 @@ static void begin(struct kvpull_progress *progress, uint32_t index,
 		  uint64_t now_ns)
 {
 	struct kvpull_remote *remote = &progress->remotes.all[index];
-	const int code = call(progress, remote);
+	struct kvpull_give *give = progress->scratch.give;
+	int code;
 
+	words_fill(&progress->claims, remote, give);
+	code = call(&progress->scratch, remote);
 	if (code) {
 		failed(progress, index, code, now_ns);
 		return;
 	}
 	*kvpull_peer_of(&progress->remotes.peers, remote->peer.route,
 			remote->peer.handle) = &remote->peer;
-	remote->giving = progress->give->word_count;
+	remote->giving = give->word_count;
 	remote->peer.greeted_ns =
 		now_ns + progress->facts->config.connect_ms * KVPULL_NS_PER_MS;
-	kvpull_due_by(&progress->give_ns, remote->peer.greeted_ns);
+	kvpull_due_by(&progress->gives.due_ns, remote->peer.greeted_ns);
 }
 
 static void end(struct kvpull_progress *progress, uint32_t index,
@@ -148,13 +151,14 @@ static void run_one(struct kvpull_progress *progress, uint32_t index,
 	if (remote->giving && now_ns >= remote->peer.greeted_ns)
 		kvpull_peer_disconnect(&remote->peer);
 	else if (remote->giving)
-		kvpull_due_by(&progress->give_ns, remote->peer.greeted_ns);
+		kvpull_due_by(&progress->gives.due_ns, remote->peer.greeted_ns);
 	else if (remote->to_say.first == KVPULL_NONE ||
 		 (remote->peer.state != KVPULL_PEER_GONE &&
 		  remote->peer.state != KVPULL_PEER_WAIT))
 		return;
 	else if (now_ns < remote->give_retry.at_ns)
-		kvpull_due_by(&progress->give_ns, remote->give_retry.at_ns);
+		kvpull_due_by(&progress->gives.due_ns,
+			      remote->give_retry.at_ns);
 	else
 		begin(progress, index, now_ns);
 }
@@ -163,10 +167,10 @@ void kvpull_give_run(struct kvpull_progress *progress, uint64_t now_ns)
 {
 	uint32_t index;
 
-	if (now_ns >= progress->give_ns) {
-		progress->give_ns = UINT64_MAX;
+	if (now_ns >= progress->gives.due_ns) {
+		progress->gives.due_ns = UINT64_MAX;
 		for (index = 0; index < progress->remotes.end; index++)
 			run_one(progress, index, now_ns);
 	}
-	kvpull_due_by(&progress->timer_ns, progress->give_ns);
+	kvpull_due_by(&progress->timer_ns, progress->gives.due_ns);
 }

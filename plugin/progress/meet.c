@@ -13,7 +13,7 @@ size_t kvpull_remote_hello(void *own, const struct kvpull_peer *peer,
 {
 	const struct kvpull_progress *progress = own;
 	const struct kvpull_remote *remote = (const struct kvpull_remote *)peer;
-	struct kvpull_hello *hello = progress->hello;
+	struct kvpull_hello *hello = progress->scratch.hello;
 
 	memset(hello, 0, sizeof(*hello));
 	hello->sealed.version = progress->facts->config.wire_emit;
@@ -32,22 +32,21 @@ size_t kvpull_remote_hello(void *own, const struct kvpull_peer *peer,
 		kvpull_config_key(&progress->facts->config), theirs);
 }
 
-static void side_fill(const struct kvpull_progress *progress,
+static void side_fill(const struct kvpull_facts *facts,
 		      const struct kvpull_stage *stage,
 		      const struct kvpull_welcome *welcome,
 		      const struct kvpull_serve *view,
 		      struct kvpull_plan_side *side)
 {
 	memset(side, 0, sizeof(*side));
-	side->replicated = progress->facts->compat.replicated;
-	side->head_total = progress->facts->compat.head_count;
-	side->group_count = progress->facts->compat.group_count;
-	side->groups = progress->facts->compat.groups;
-	side->caches = welcome ? welcome->caches : progress->facts->caches;
-	side->cache_count =
-		welcome ? welcome->cache_count : progress->facts->cache_count;
-	side->region_count = welcome ? welcome->region_count :
-				       progress->facts->serve.region_count;
+	side->replicated = facts->compat.replicated;
+	side->head_total = facts->compat.head_count;
+	side->group_count = facts->compat.group_count;
+	side->groups = facts->compat.groups;
+	side->caches = welcome ? welcome->caches : facts->caches;
+	side->cache_count = welcome ? welcome->cache_count : facts->cache_count;
+	side->region_count =
+		welcome ? welcome->region_count : facts->serve.region_count;
 	side->regions = view->regions;
 	side->tp_rank = kvpull_stage_tp_rank(stage);
 	side->tp_size = kvpull_stage_tp_size(stage);
@@ -71,9 +70,10 @@ static int memory_check(struct kvpull_progress *progress,
 			struct kvpull_remote *remote,
 			struct kvpull_refusal *refusal)
 {
-	struct kvpull_welcome *welcome = progress->welcome;
+	const struct kvpull_facts *facts = progress->facts;
+	const struct kvpull_welcome *welcome = progress->scratch.welcome;
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
-	struct kvpull_serve *view = progress->view;
+	struct kvpull_serve *view = progress->scratch.view;
 	struct kvpull_plan_side local;
 	struct kvpull_plan_side theirs;
 	int code;
@@ -83,16 +83,14 @@ static int memory_check(struct kvpull_progress *progress,
 			    view);
 	view->device_count = welcome->device_count;
 	memcpy(view->devices, welcome->devices, sizeof(view->devices));
-	side_fill(progress, &remote->stage, welcome, view, &theirs);
-	side_fill(progress, &progress->facts->stage, NULL,
-		  &progress->facts->serve, &local);
+	side_fill(facts, &remote->stage, welcome, view, &theirs);
+	side_fill(facts, &facts->stage, NULL, &facts->serve, &local);
 	code = kvpull_plan_check(&theirs, &detail);
 	if (!code)
 		kvpull_plan_layers(&theirs, &remote->stage);
 	if (!code)
 		code = kvpull_stage_check(&remote->stage,
-					  progress->facts->compat.layer_count,
-					  &detail);
+					  facts->compat.layer_count, &detail);
 	if (!code)
 		code = kvpull_plan_make(&remote->plan, &local, &theirs,
 					&detail);
@@ -112,13 +110,12 @@ static void stage_take(struct kvpull_stage *stage,
 	stage->rank_count = stage->pp_size * welcome->tp_size;
 }
 
-static int attach(const struct kvpull_progress *progress,
-		  const struct kvpull_peer *peer,
+static int attach(const struct kvpull_peer *peer,
+		  const struct kvpull_serve *view,
 		  struct kvpull_refusal *refusal)
 {
 	struct kvpull_transport *transport = peer->route->transport;
-	const int code =
-		transport->ops->attach(transport, peer->handle, progress->view);
+	const int code = transport->ops->attach(transport, peer->handle, view);
 
 	if (code == KVPULL_EPEER)
 		return KVPULL_PEER_LOST;
@@ -128,12 +125,10 @@ static int attach(const struct kvpull_progress *progress,
 }
 
 /* A GPU's engines are told whose memory theirs is pulled from. */
-static void device_say(const struct kvpull_progress *progress,
+static void device_say(const struct kvpull_serve *own,
+		       const struct kvpull_serve *theirs,
 		       struct kvpull_peer *peer)
 {
-	const struct kvpull_serve *own = &progress->facts->serve;
-	const struct kvpull_serve *theirs = progress->view;
-
 	if (!own->device_count || !theirs->device_count)
 		return;
 	peer->why = memcmp(own->devices[0].uuid, theirs->devices[0].uuid,
@@ -148,7 +143,7 @@ int kvpull_remote_welcome(void *own, struct kvpull_peer *peer,
 {
 	struct kvpull_progress *progress = own;
 	struct kvpull_remote *remote = (struct kvpull_remote *)peer;
-	struct kvpull_welcome *welcome = progress->welcome;
+	struct kvpull_welcome *welcome = progress->scratch.welcome;
 	int code;
 
 	code = kvpull_handshake_get_welcome(
@@ -166,8 +161,9 @@ int kvpull_remote_welcome(void *own, struct kvpull_peer *peer,
 	remote->beat_every_ns = welcome->lease_ns / KVPULL_BEATS_A_LEASE;
 	code = memory_check(progress, remote, refusal);
 	if (!code)
-		code = attach(progress, peer, refusal);
+		code = attach(peer, progress->scratch.view, refusal);
 	if (!code)
-		device_say(progress, peer);
+		device_say(&progress->facts->serve, progress->scratch.view,
+			   peer);
 	return code;
 }

@@ -312,15 +312,16 @@ static int tables_take(struct kvpull_progress *progress,
 		       struct kvpull_arena *arena)
 {
 	const struct kvpull_config *config = &progress->facts->config;
+	struct kvpull_scratch *scratch = &progress->scratch;
 	int code;
 
 	slots_take(progress, config, arena);
-	progress->welcome =
-		kvpull_arena_take(arena, 1, sizeof(*progress->welcome));
-	progress->view = kvpull_arena_take(arena, 1, sizeof(*progress->view));
-	progress->hello = kvpull_arena_take(arena, 1, sizeof(*progress->hello));
-	progress->give = kvpull_arena_take(arena, 1, sizeof(*progress->give));
-	progress->message =
+	scratch->welcome =
+		kvpull_arena_take(arena, 1, sizeof(*scratch->welcome));
+	scratch->view = kvpull_arena_take(arena, 1, sizeof(*scratch->view));
+	scratch->hello = kvpull_arena_take(arena, 1, sizeof(*scratch->hello));
+	scratch->give = kvpull_arena_take(arena, 1, sizeof(*scratch->give));
+	scratch->message =
 		kvpull_arena_take(arena, 1, KVPULL_MESSAGE_BYTES_MAX);
 	progress->callers = (struct kvpull_callers){
 		.owner = &kvpull_serve_owner,
@@ -330,7 +331,7 @@ static int tables_take(struct kvpull_progress *progress,
 		.all = kvpull_arena_take(arena,
 					 progress->facts->caller_count_max,
 					 sizeof(*progress->callers.all)),
-		.message = progress->message,
+		.message = scratch->message,
 		.given = { .take = kvpull_serve_given, .context = progress },
 		.refused = &progress->counts->consumers_refused,
 	};
@@ -406,7 +407,7 @@ int kvpull_progress_open(const struct kvpull_progress_params *params,
 	progress->counts = params->facts->status->counts;
 	progress->end = params->end;
 	progress->wait_fd = -1;
-	progress->timer_ns = progress->give_ns = UINT64_MAX;
+	progress->timer_ns = progress->gives.due_ns = UINT64_MAX;
 	(void)pthread_mutex_init(&progress->peers_lock, NULL);
 	*out = progress;
 	code = routes_open(progress, params);

@@ -205,6 +205,21 @@ struct kvpull_room {
 	uint64_t said_ns;  /* that there is no room, in the log */
 };
 
+/* give.c: calls that give tickets back. */
+struct kvpull_gives {
+	uint64_t due_ns;  /* next time one is to be made, or ends */
+	uint64_t said_ns; /* that tickets were given back, in the log */
+};
+
+/* Messages on their way in or out; nobody keeps one. */
+struct kvpull_scratch {
+	struct kvpull_welcome *welcome;
+	struct kvpull_serve *view; /* what a welcome tells of */
+	struct kvpull_hello *hello;
+	struct kvpull_give *give;
+	uint8_t *message; /* KVPULL_MESSAGE_BYTES_MAX */
+};
+
 struct kvpull_progress {
 	const struct kvpull_facts *facts;
 	const struct kvpull_log *log; /* the facts' */
@@ -218,17 +233,12 @@ struct kvpull_progress {
 	struct kvpull_claims claims;
 	struct kvpull_remotes remotes;
 	struct kvpull_room room;
-	struct kvpull_reads reads;      /* a request is a pull */
-	struct kvpull_welcome *welcome; /* scratch */
-	struct kvpull_serve *view;      /* scratch: what a welcome tells of */
-	struct kvpull_hello *hello;     /* scratch */
-	struct kvpull_give *give;       /* scratch */
-	uint8_t *message;               /* scratch, KVPULL_MESSAGE_BYTES_MAX */
-	uint64_t give_said_ns;          /* likewise: tickets were given back */
-	uint32_t serving;               /* regions are known */
+	struct kvpull_reads reads; /* a request is a pull */
+	struct kvpull_gives gives;
+	struct kvpull_scratch scratch;
+	uint32_t serving;     /* regions are known */
 	uint32_t wake_wanted; /* the engine sleeps, and was told something */
 	uint64_t timer_ns;    /* next time something is due */
-	uint64_t give_ns;     /* likewise: tickets to be given back */
 	struct kvpull_progress_counts *counts; /* in the status file */
 	uint64_t run_ns;                       /* this run began */
 	/* What peers() tells; the lock is taken when a peer's state changes. */

@@ -110,10 +110,10 @@ void kvpull_show_peer_up(struct kvpull_progress *progress, uint32_t index)
 
 	kvpull_show_peer(progress, index);
 	kvpull_status_set(&row->up_ns, progress->run_ns);
-	row->pid = progress->welcome->pid;
+	row->pid = progress->scratch.welcome->pid;
 	row->rank = remote->stage.rank;
 	kvpull_status_text(row->engine_id, sizeof(row->engine_id),
-			   progress->welcome->engine_id);
+			   progress->scratch.welcome->engine_id);
 	note(progress, KVPULL_DID_UP, index, 0, remote->incarnation);
 }
 

@@ -447,7 +447,7 @@ int kvpull_remotes_init(struct kvpull_progress *progress,
 		.of_handle =
 			kvpull_arena_take(arena, progress->routes.peer_count,
 					  sizeof(*remotes->peers.of_handle)),
-		.message = progress->message,
+		.message = progress->scratch.message,
 	};
 	remotes->names.ours = progress->facts->incarnation;
 	remotes->names.named = kvpull_arena_take(arena, KVPULL_NAMED_MAX,
@@ -492,7 +492,7 @@ void kvpull_remote_event(struct kvpull_progress *progress,
 	*of_handle = NULL;
 	remote->give_code = event->code;
 	remote->gave = 1;
-	progress->give_ns = now_ns;
+	progress->gives.due_ns = now_ns;
 }
 
 /* Rates below 10 GB/s have a digit behind the point. */

@@ -147,7 +147,7 @@ static int hello_check(void *own, struct kvpull_caller *caller,
 		       struct kvpull_refusal *refusal)
 {
 	struct kvpull_progress *progress = own;
-	struct kvpull_hello *hello = progress->hello;
+	struct kvpull_hello *hello = progress->scratch.hello;
 	const uint8_t *key = kvpull_config_key(&progress->facts->config);
 	int code;
 
@@ -183,7 +183,7 @@ static size_t welcome_put(void *own, const struct kvpull_caller *caller,
 {
 	struct kvpull_progress *progress = own;
 	const struct kvpull_stage *stage = &progress->facts->stage;
-	struct kvpull_welcome *welcome = progress->welcome;
+	struct kvpull_welcome *welcome = progress->scratch.welcome;
 
 	(void)caller;
 	memset(welcome, 0, sizeof(*welcome));
@@ -211,7 +211,7 @@ static size_t welcome_put(void *own, const struct kvpull_caller *caller,
 	return kvpull_handshake_put_welcome(
 		bytes, KVPULL_MESSAGE_BYTES_MAX, welcome,
 		kvpull_config_key(&progress->facts->config),
-		progress->hello->nonce);
+		progress->scratch.hello->nonce);
 }
 
 static void consumer_came(void *own, struct kvpull_caller *caller,
@@ -221,7 +221,7 @@ static void consumer_came(void *own, struct kvpull_caller *caller,
 	const uint32_t index = kvpull_caller_index(&progress->callers, caller);
 	struct kvpull_consumer *consumer =
 		&progress->handover->consumers[index];
-	const struct kvpull_hello *hello = progress->hello;
+	const struct kvpull_hello *hello = progress->scratch.hello;
 	const struct kvpull_transport_ops *ops = caller->route->transport->ops;
 
 	consumer->instance_id = hello->instance;
@@ -257,6 +257,7 @@ void kvpull_serve_given(void *own, const void *bytes, size_t byte_count)
 	struct kvpull_progress *progress = own;
 	struct kvpull_given *given = &progress->handover->given;
 	struct kvpull_progress_counts *counts = progress->counts;
+	struct kvpull_give *give = progress->scratch.give;
 	_Atomic uint64_t *const counters[] = {
 		[KVPULL_GIVEN_NEW] = &counts->gives,
 		[KVPULL_GIVEN_OLD] = &counts->gives_old,
@@ -265,11 +266,11 @@ void kvpull_serve_given(void *own, const void *bytes, size_t byte_count)
 	uint32_t is_new = 0;
 	uint32_t at;
 
-	if (kvpull_give_get(bytes, byte_count, progress->give))
+	if (kvpull_give_get(bytes, byte_count, give))
 		return;
-	for (at = 0; at < progress->give->word_count; at++) {
+	for (at = 0; at < give->word_count; at++) {
 		const enum kvpull_given_verdict verdict =
-			kvpull_given_take(given, &progress->give->words[at]);
+			kvpull_given_take(given, &give->words[at]);
 
 		kvpull_count_add(counters[verdict], 1);
 		is_new |= verdict == KVPULL_GIVEN_NEW;
