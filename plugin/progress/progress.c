@@ -226,7 +226,7 @@ static void sleep_until_work(struct kvpull_progress *progress, uint64_t now_ns)
 
 	stay |= kvpull_routes_arm(&progress->routes);
 	if (!stay)
-		count = epoll_wait(progress->wait_fd, events_ready, 8,
+		count = epoll_wait(progress->thread.wait_fd, events_ready, 8,
 				   sleep_ms(progress, now_ns));
 	kvpull_routes_disarm(&progress->routes);
 	kvpull_ring_disarm(&progress->end.reader);
@@ -244,7 +244,8 @@ static void *thread_main(void *argument)
 	uint64_t busy_until = 0;
 
 	/* Stops when close() says so; nothing else is ordered by it. */
-	while (!atomic_load_explicit(&progress->stop, memory_order_relaxed)) {
+	while (!atomic_load_explicit(&progress->thread.stop,
+				     memory_order_relaxed)) {
 		const uint64_t now_ns = kvpull_facts_now(progress->facts);
 
 		if (kvpull_progress_run(progress, now_ns) > 0) {
@@ -263,25 +264,26 @@ int kvpull_progress_start(struct kvpull_progress *progress)
 {
 	int failed;
 
-	progress->wait_fd = epoll_create1(EPOLL_CLOEXEC);
-	failed = progress->wait_fd < 0 ||
-		 kvpull_epoll_add(progress->wait_fd,
+	progress->thread.wait_fd = epoll_create1(EPOLL_CLOEXEC);
+	failed = progress->thread.wait_fd < 0 ||
+		 kvpull_epoll_add(progress->thread.wait_fd,
 				  progress->handover->progress_wake_fd,
 				  EPOLLIN) ||
-		 kvpull_routes_watch(&progress->routes, progress->wait_fd);
+		 kvpull_routes_watch(&progress->routes,
+				     progress->thread.wait_fd);
 	if (failed) {
 		kvpull_error(progress->log, "progress thread: epoll: %s",
 			     kvpull_why(WATCH, errno));
 		return KVPULL_EDEVICE;
 	}
-	failed = kvpull_thread_start(&progress->thread, "kvpull-progress",
+	failed = kvpull_thread_start(&progress->thread.id, "kvpull-progress",
 				     thread_main, progress);
 	if (failed) {
 		kvpull_error(progress->log, "progress thread: %s",
 			     kvpull_why(THREAD, failed));
 		return KVPULL_EDEVICE;
 	}
-	progress->thread_runs = 1;
+	progress->thread.runs = 1;
 	return 0;
 }
 
@@ -336,6 +338,8 @@ static int tables_take(struct kvpull_progress *progress,
 		.refused = &progress->counts->consumers_refused,
 	};
 	code = kvpull_remotes_init(progress, arena);
+	progress->told.peers = kvpull_arena_take(arena, progress->remotes.count,
+						 sizeof(*progress->told.peers));
 	kvpull_room_init(progress, arena);
 	kvpull_claims_init(&progress->claims, config, arena);
 	return code || kvpull_arena_ok(arena) ? code : KVPULL_ENOMEM;
@@ -406,9 +410,9 @@ int kvpull_progress_open(const struct kvpull_progress_params *params,
 	progress->handover = params->handover;
 	progress->counts = params->facts->status->counts;
 	progress->end = params->end;
-	progress->wait_fd = -1;
+	progress->thread.wait_fd = -1;
 	progress->timer_ns = progress->gives.due_ns = UINT64_MAX;
-	(void)pthread_mutex_init(&progress->peers_lock, NULL);
+	(void)pthread_mutex_init(&progress->told.lock, NULL);
 	*out = progress;
 	code = routes_open(progress, params);
 	if (!code)
@@ -433,15 +437,16 @@ void kvpull_progress_close(struct kvpull_progress *progress,
 {
 	if (!progress)
 		return;
-	if (progress->thread_runs) {
-		atomic_store_explicit(&progress->stop, 1, memory_order_relaxed);
+	if (progress->thread.runs) {
+		atomic_store_explicit(&progress->thread.stop, 1,
+				      memory_order_relaxed);
 		(void)eventfd_write(progress->handover->progress_wake_fd, 1);
-		(void)pthread_join(progress->thread, NULL);
+		(void)pthread_join(progress->thread.id, NULL);
 	}
 	kvpull_show_failures(progress, UINT64_MAX);
 	kvpull_routes_close(&progress->routes, close_by_ns);
-	if (progress->wait_fd >= 0)
-		(void)close(progress->wait_fd);
+	if (progress->thread.wait_fd >= 0)
+		(void)close(progress->thread.wait_fd);
 }
 
 const struct kvpull_progress_counts *
@@ -500,17 +505,18 @@ int kvpull_progress_peers(struct kvpull_progress *progress,
 			  struct kvpull_peer_info *peers, uint32_t capacity,
 			  size_t peer_bytes)
 {
+	struct kvpull_told *told = &progress->told;
 	uint8_t *to = (uint8_t *)peers;
 	uint32_t count;
 	uint32_t index;
 
-	(void)pthread_mutex_lock(&progress->peers_lock);
-	count = progress->told_count;
+	(void)pthread_mutex_lock(&told->lock);
+	count = told->count;
 	for (index = 0; index < count && index < capacity; index++) {
-		kvpull_element_give(to, peer_bytes, &progress->told[index],
-				    sizeof(progress->told[index]));
+		kvpull_element_give(to, peer_bytes, &told->peers[index],
+				    sizeof(told->peers[index]));
 		to += peer_bytes;
 	}
-	(void)pthread_mutex_unlock(&progress->peers_lock);
+	(void)pthread_mutex_unlock(&told->lock);
 	return (int)count;
 }

@@ -220,6 +220,21 @@ struct kvpull_scratch {
 	uint8_t *message; /* KVPULL_MESSAGE_BYTES_MAX */
 };
 
+/* What peers() tells; the lock is taken when a peer's state changes. */
+struct kvpull_told {
+	pthread_mutex_t lock;
+	struct kvpull_peer_info *peers; /* [remotes.count] */
+	uint32_t count;
+};
+
+/* progress=thread */
+struct kvpull_progress_thread {
+	pthread_t id;
+	uint32_t runs;
+	_Atomic uint32_t stop;
+	int wait_fd; /* epoll of the handover's wake-up and the transport */
+};
+
 struct kvpull_progress {
 	const struct kvpull_facts *facts;
 	const struct kvpull_log *log; /* the facts' */
@@ -241,15 +256,8 @@ struct kvpull_progress {
 	uint64_t timer_ns;    /* next time something is due */
 	struct kvpull_progress_counts *counts; /* in the status file */
 	uint64_t run_ns;                       /* this run began */
-	/* What peers() tells; the lock is taken when a peer's state changes. */
-	pthread_mutex_t peers_lock;
-	struct kvpull_peer_info *told; /* [remotes.count] */
-	uint32_t told_count;
-	/* thread */
-	pthread_t thread;
-	uint32_t thread_runs;
-	_Atomic uint32_t stop;
-	int wait_fd; /* epoll of the handover's wake-up and the transport */
+	struct kvpull_told told;
+	struct kvpull_progress_thread thread;
 };
 
 /* The rank of a claim that a list of ranks has as this id. */

@@ -428,19 +428,19 @@ void kvpull_show_pull_end(struct kvpull_progress *progress, uint32_t index,
 /* Under a lock: once a run, and only when something is due. */
 void kvpull_progress_peers_tell(struct kvpull_progress *progress)
 {
+	struct kvpull_told *told = &progress->told;
 	uint32_t index;
 
-	(void)pthread_mutex_lock(&progress->peers_lock);
-	progress->told_count = 0;
+	(void)pthread_mutex_lock(&told->lock);
+	told->count = 0;
 	for (index = 0; index < progress->remotes.end; index++) {
 		const struct kvpull_remote *remote =
 			&progress->remotes.all[index];
-		struct kvpull_peer_info *info =
-			&progress->told[progress->told_count];
+		struct kvpull_peer_info *info = &told->peers[told->count];
 
 		if (remote->peer.state == KVPULL_PEER_FREE)
 			continue;
-		progress->told_count++;
+		told->count++;
 		info->incarnation = remote->incarnation;
 		(void)snprintf(info->route, sizeof(info->route), "%s",
 			       remote->peer.route->transport->ops->name);
@@ -453,5 +453,5 @@ void kvpull_progress_peers_tell(struct kvpull_progress *progress)
 		(void)snprintf(info->why, sizeof(info->why), "%s",
 			       remote->peer.why);
 	}
-	(void)pthread_mutex_unlock(&progress->peers_lock);
+	(void)pthread_mutex_unlock(&told->lock);
 }

@@ -452,8 +452,6 @@ int kvpull_remotes_init(struct kvpull_progress *progress,
 	remotes->names.ours = progress->facts->incarnation;
 	remotes->names.named = kvpull_arena_take(arena, KVPULL_NAMED_MAX,
 						 sizeof(*remotes->names.named));
-	progress->told = kvpull_arena_take(arena, remotes->count,
-					   sizeof(*progress->told));
 	kvpull_map_init(&remotes->map, remotes->count, arena);
 	if (!kvpull_arena_ok(arena))
 		return KVPULL_ENOMEM;

@@ -140,9 +140,9 @@ static int wake_fd_of(const struct kvpull_transport *transport)
 
 static void thread_stop(struct kvpull_progress *progress)
 {
-	atomic_store_explicit(&progress->stop, 1, memory_order_relaxed);
-	assert_int_equal(pthread_join(progress->thread, NULL), 0);
-	progress->thread_runs = 0;
+	atomic_store_explicit(&progress->thread.stop, 1, memory_order_relaxed);
+	assert_int_equal(pthread_join(progress->thread.id, NULL), 0);
+	progress->thread.runs = 0;
 }
 
 /* The thread runs until it slept so many times. */
