@@ -42,10 +42,15 @@ static void work_add(struct kvpull_progress *progress, uint32_t index)
 		kvpull_index_list_push(&progress->claims.work, index);
 }
 
-static struct kvpull_claim *claim_of(const struct kvpull_claims *claims,
-				     uint32_t id)
+/* The first of a list, and its claim; NULL: the list is empty. */
+static struct kvpull_claim_rank *list_first(const struct kvpull_claims *claims,
+					    const struct kvpull_rank_list *list,
+					    struct kvpull_claim **claim)
 {
-	return &claims->all[id / KVPULL_RANKS_MAX];
+	if (list->first == KVPULL_NONE)
+		return NULL;
+	*claim = &claims->all[list->first / KVPULL_RANKS_MAX];
+	return kvpull_claim_rank_of(claims, list->first);
 }
 
 static void list_add(struct kvpull_claims *claims,
@@ -355,14 +360,10 @@ static int claim_run(struct kvpull_progress *progress, uint32_t index,
 static void said_run(struct kvpull_progress *progress,
 		     struct kvpull_remote *remote, uint64_t now_ns)
 {
-	struct kvpull_claims *claims = &progress->claims;
+	struct kvpull_claim_rank *rank;
+	struct kvpull_claim *claim;
 
-	while (remote->said.first != KVPULL_NONE) {
-		const uint32_t id = remote->said.first;
-		struct kvpull_claim *claim = claim_of(claims, id);
-		struct kvpull_claim_rank *rank =
-			kvpull_claim_rank_of(claims, id);
-
+	while ((rank = list_first(&progress->claims, &remote->said, &claim))) {
 		if (is_taken(remote, rank))
 			kvpull_room_close(progress, claim, rank,
 					  KVPULL_RANK_RELEASED, now_ns);
@@ -376,44 +377,41 @@ static void to_say_run(struct kvpull_progress *progress,
 		       struct kvpull_remote *remote, uint64_t now_ns)
 {
 	struct kvpull_claims *claims = &progress->claims;
+	struct kvpull_rank_list *list = &remote->to_say;
+	struct kvpull_claim_rank *rank;
+	struct kvpull_claim *claim;
 
-	while (remote->to_say.first != KVPULL_NONE) {
-		const uint32_t id = remote->to_say.first;
-		struct kvpull_claim *claim = claim_of(claims, id);
-		struct kvpull_claim_rank *rank =
-			kvpull_claim_rank_of(claims, id);
+	while ((rank = list_first(claims, list, &claim))) {
+		const uint32_t id = list->first;
 
 		/* Out of the list first: a release goes into the other one. */
-		list_pop(progress, &remote->to_say);
+		list_pop(progress, list);
 		if (rank_expires(progress, claim, rank, now_ns) ||
 		    !has_word(claim, rank) ||
 		    !rank_say(progress, claim, rank, now_ns))
 			continue;
 		/* Back to the front. */
 		rank->listed = 1;
-		rank->next = remote->to_say.first;
+		rank->next = list->first;
 		if (rank->next == KVPULL_NONE)
-			remote->to_say.last = id;
-		remote->to_say.first = id;
+			list->last = id;
+		list->first = id;
 		claims->listed_count++;
 		kvpull_due_by(&claims->lists_ns, now_ns + FULL_RETRY_NS);
 		return;
 	}
 }
 
-void kvpull_claim_given(struct kvpull_progress *progress, uint32_t peer,
-			uint32_t count, enum kvpull_claim_state state,
-			uint64_t now_ns)
+void kvpull_claim_given(struct kvpull_progress *progress,
+			struct kvpull_remote *remote, uint32_t count,
+			enum kvpull_claim_state state, uint64_t now_ns)
 {
-	struct kvpull_rank_list *list = &progress->remotes.all[peer].to_say;
-	const struct kvpull_claims *claims = &progress->claims;
+	struct kvpull_rank_list *list = &remote->to_say;
+	struct kvpull_claim_rank *rank;
+	struct kvpull_claim *claim;
 
-	while (count-- && list->first != KVPULL_NONE) {
-		const uint32_t id = list->first;
-		struct kvpull_claim *claim = claim_of(claims, id);
-		struct kvpull_claim_rank *rank =
-			kvpull_claim_rank_of(claims, id);
-
+	while (count-- &&
+	       (rank = list_first(&progress->claims, list, &claim))) {
 		list_pop(progress, list);
 		if (state == KVPULL_RANK_RELEASED)
 			kvpull_show_release(progress, claim, rank);

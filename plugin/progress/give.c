@@ -57,11 +57,9 @@ static int call(const struct kvpull_scratch *scratch,
 }
 
 /* A shortage passes. For a producer that is not there nothing is left to do. */
-static void failed(struct kvpull_progress *progress, uint32_t index,
-		   int32_t code, uint64_t now_ns)
+static void failed(struct kvpull_progress *progress,
+		   struct kvpull_remote *remote, int32_t code, uint64_t now_ns)
 {
-	struct kvpull_remote *remote = &progress->remotes.all[index];
-
 	if (kvpull_retry_is_shortage(code) &&
 	    !kvpull_retry_failed(&remote->give_retry, code, now_ns)) {
 		kvpull_due_by(&progress->gives.due_ns,
@@ -73,7 +71,7 @@ static void failed(struct kvpull_progress *progress, uint32_t index,
 	kvpull_info(progress->log, "peer %s did not take its tickets back: %s",
 		    remote->peer.address, kvpull_error_name(code));
 	remote->give_retry = (struct kvpull_retry){ 0 };
-	kvpull_claim_given(progress, index, UINT32_MAX, KVPULL_RANK_LOST,
+	kvpull_claim_given(progress, remote, UINT32_MAX, KVPULL_RANK_LOST,
 			   now_ns);
 }
 
@@ -92,17 +90,16 @@ static void say(struct kvpull_progress *progress,
 		kvpull_log_label(progress->claims.all[claim].order->label));
 }
 
-static void begin(struct kvpull_progress *progress, uint32_t index,
-		  uint64_t now_ns)
+static void begin(struct kvpull_progress *progress,
+		  struct kvpull_remote *remote, uint64_t now_ns)
 {
-	struct kvpull_remote *remote = &progress->remotes.all[index];
 	struct kvpull_give *give = progress->scratch.give;
 	int code;
 
 	words_fill(&progress->claims, remote, give);
 	code = call(&progress->scratch, remote);
 	if (code) {
-		failed(progress, index, code, now_ns);
+		failed(progress, remote, code, now_ns);
 		return;
 	}
 	*kvpull_peer_of(&progress->remotes.peers, remote->peer.route,
@@ -113,10 +110,9 @@ static void begin(struct kvpull_progress *progress, uint32_t index,
 	kvpull_due_by(&progress->gives.due_ns, remote->peer.greeted_ns);
 }
 
-static void end(struct kvpull_progress *progress, uint32_t index,
+static void end(struct kvpull_progress *progress, struct kvpull_remote *remote,
 		uint64_t now_ns)
 {
-	struct kvpull_remote *remote = &progress->remotes.all[index];
 	const uint32_t count = remote->giving;
 	/* A producer that is late is there, and busy: that passes. */
 	const int32_t code =
@@ -127,8 +123,8 @@ static void end(struct kvpull_progress *progress, uint32_t index,
 	if (!remote->give_code) {
 		say(progress, remote, now_ns);
 		kvpull_count_add(&progress->counts->gives_said, count);
-		kvpull_claim_given(progress, index, count, KVPULL_RANK_RELEASED,
-				   now_ns);
+		kvpull_claim_given(progress, remote, count,
+				   KVPULL_RANK_RELEASED, now_ns);
 		remote->give_retry = (struct kvpull_retry){ 0 };
 	}
 	remote->giving = remote->gave = 0;
@@ -138,16 +134,14 @@ static void end(struct kvpull_progress *progress, uint32_t index,
 		kvpull_due_by(&progress->timer_ns, now_ns);
 	}
 	if (code)
-		failed(progress, index, code, now_ns);
+		failed(progress, remote, code, now_ns);
 }
 
-static void run_one(struct kvpull_progress *progress, uint32_t index,
-		    uint64_t now_ns)
+static void run_one(struct kvpull_progress *progress,
+		    struct kvpull_remote *remote, uint64_t now_ns)
 {
-	struct kvpull_remote *remote = &progress->remotes.all[index];
-
 	if (remote->gave)
-		end(progress, index, now_ns);
+		end(progress, remote, now_ns);
 	if (remote->giving && now_ns >= remote->peer.greeted_ns)
 		kvpull_peer_disconnect(&remote->peer);
 	else if (remote->giving)
@@ -160,7 +154,7 @@ static void run_one(struct kvpull_progress *progress, uint32_t index,
 		kvpull_due_by(&progress->gives.due_ns,
 			      remote->give_retry.at_ns);
 	else
-		begin(progress, index, now_ns);
+		begin(progress, remote, now_ns);
 }
 
 void kvpull_give_run(struct kvpull_progress *progress, uint64_t now_ns)
@@ -170,7 +164,8 @@ void kvpull_give_run(struct kvpull_progress *progress, uint64_t now_ns)
 	if (now_ns >= progress->gives.due_ns) {
 		progress->gives.due_ns = UINT64_MAX;
 		for (index = 0; index < progress->remotes.end; index++)
-			run_one(progress, index, now_ns);
+			run_one(progress, &progress->remotes.all[index],
+				now_ns);
 	}
 	kvpull_due_by(&progress->timer_ns, progress->gives.due_ns);
 }

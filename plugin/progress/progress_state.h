@@ -54,7 +54,6 @@ struct kvpull_claim_rank {
 	uint32_t listed;   /* in one of its remote's lists */
 	uint32_t next;     /* in it */
 	uint32_t was_told; /* its peer heard the claim, on some connection */
-	uint32_t reserved;
 };
 
 struct kvpull_claim {
@@ -67,7 +66,6 @@ struct kvpull_claim {
 	uint32_t waits;      /* no pull of it runs, nor its release */
 	/* The first request's, or that of a pull which is more urgent. */
 	int32_t priority;
-	uint32_t reserved;
 	struct kvpull_claim_rank ranks[KVPULL_RANKS_MAX];
 };
 
@@ -310,8 +308,6 @@ void kvpull_show_consumer(struct kvpull_progress *progress, uint32_t index,
 			  uint32_t uid);
 void kvpull_show_consumer_gone(struct kvpull_progress *progress,
 			       uint32_t index);
-/* Its row, whatever changed. */
-void kvpull_show_peer(struct kvpull_progress *progress, uint32_t index);
 void kvpull_progress_peers_tell(struct kvpull_progress *progress);
 /* The peer's row has another reason for its route. */
 void kvpull_show_peer_why(struct kvpull_progress *progress, uint32_t index);
@@ -379,8 +375,6 @@ uint32_t kvpull_remote_idle_close(struct kvpull_remotes *remotes,
 /* On its connection, which is up. 0; KVPULL_EAGAIN: it has no room. */
 int KVPULL_MUST_CHECK kvpull_remote_note(struct kvpull_remote *remote,
 					 const struct kvpull_record *record);
-/* Of a connection that is no more: KVPULL_EABORTED: cut on purpose, or EPEER. */
-int kvpull_remote_lost_code(const struct kvpull_remote *remote, uint64_t life);
 void kvpull_remote_event(struct kvpull_progress *progress,
 			 const struct kvpull_route *route,
 			 const struct kvpull_event *event, uint64_t now_ns);
@@ -441,9 +435,9 @@ void kvpull_claim_new(struct kvpull_progress *progress, uint32_t claim,
 void kvpull_claim_release(struct kvpull_progress *progress, uint32_t claim);
 void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns);
 /* The first so many that wait for their peer are over. */
-void kvpull_claim_given(struct kvpull_progress *progress, uint32_t peer,
-			uint32_t count, enum kvpull_claim_state state,
-			uint64_t now_ns);
+void kvpull_claim_given(struct kvpull_progress *progress,
+			struct kvpull_remote *remote, uint32_t count,
+			enum kvpull_claim_state state, uint64_t now_ns);
 /* By a pull. */
 void kvpull_claim_use(struct kvpull_progress *progress, uint32_t claim,
 		      int32_t priority);

@@ -74,7 +74,8 @@ void kvpull_show_consumer_gone(struct kvpull_progress *progress, uint32_t index)
 	     kvpull_status_get(&row->instance));
 }
 
-void kvpull_show_peer(struct kvpull_progress *progress, uint32_t index)
+/* Its row, whatever changed. */
+static void show_peer(struct kvpull_progress *progress, uint32_t index)
 {
 	const struct kvpull_remote *remote = &progress->remotes.all[index];
 	struct kvpull_status_peer *row = &progress->facts->status->peers[index];
@@ -108,7 +109,7 @@ void kvpull_show_peer_up(struct kvpull_progress *progress, uint32_t index)
 	const struct kvpull_remote *remote = &progress->remotes.all[index];
 	struct kvpull_status_peer *row = &progress->facts->status->peers[index];
 
-	kvpull_show_peer(progress, index);
+	show_peer(progress, index);
 	kvpull_status_set(&row->up_ns, progress->run_ns);
 	row->pid = progress->scratch.welcome->pid;
 	row->rank = remote->stage.rank;
@@ -160,12 +161,6 @@ void kvpull_show_release(struct kvpull_progress *progress,
 	     order->generation, order->ranks[rank - claim->ranks].incarnation);
 }
 
-static const struct kvpull_reads_request *
-request_of(const struct kvpull_progress *progress, uint32_t index)
-{
-	return &progress->reads.requests[index];
-}
-
 /* The ticket of a pull; NULL: it had none any more when it began. */
 static const struct kvpull_claim *claim_of(struct kvpull_progress *progress,
 					   uint32_t index)
@@ -186,7 +181,7 @@ static void pull_note(struct kvpull_progress *progress, uint32_t index,
 		.who = claim ? claim->order->ranks[0].incarnation : 0,
 		.slot = claim ? claim->order->slot : 0,
 		.what = what,
-		.arg = -request_of(progress, index)->code,
+		.arg = -progress->reads.requests[index].code,
 	};
 
 	kvpull_status_note(&progress->facts->status->progress, &made);
@@ -223,7 +218,7 @@ void kvpull_show_pull_state(struct kvpull_progress *progress, uint32_t index,
 	if (!kvpull_status_is_on(&progress->facts->status->progress))
 		return;
 	kvpull_status_set(&row->state,
-			  request_of(progress, index)->state |
+			  progress->reads.requests[index].state |
 				  (uint64_t)claim->ranks[0].peer << 32);
 	if (what != KVPULL_DID_NOTHING)
 		pull_note(progress, index, what, progress->run_ns);
@@ -348,7 +343,7 @@ static void failure_log(struct kvpull_progress *progress, uint32_t index,
 {
 	const struct kvpull_pull *pull = &progress->pulls[index];
 	const struct kvpull_pull_order *order = pull->order;
-	const int32_t code = request_of(progress, index)->code;
+	const int32_t code = progress->reads.requests[index].code;
 	const struct kvpull_claim *claim = claim_of(progress, index);
 	const uint32_t peer = claim ? peer_of(progress, claim) : KVPULL_NONE;
 	const struct kvpull_status_peer *row =
@@ -398,7 +393,7 @@ void kvpull_show_pull_end(struct kvpull_progress *progress, uint32_t index,
 {
 	const struct kvpull_pull *pull = &progress->pulls[index];
 	const struct kvpull_claim *claim = claim_of(progress, index);
-	const int32_t code = request_of(progress, index)->code;
+	const int32_t code = progress->reads.requests[index].code;
 	const struct kvpull_status_side *side =
 		&progress->facts->status->progress;
 	struct kvpull_status_pull *row = &progress->facts->status->pulls[index];
@@ -407,7 +402,7 @@ void kvpull_show_pull_end(struct kvpull_progress *progress, uint32_t index,
 		  ended_ns);
 	kvpull_status_set(&row->state, kvpull_status_get(&row->state) &
 					       ~(uint64_t)UINT32_MAX);
-	parts_count(progress, request_of(progress, index));
+	parts_count(progress, &progress->reads.requests[index]);
 	if (code) {
 		kvpull_status_failed(side, code);
 		failure_log(progress, index, ended_ns);
@@ -447,7 +442,7 @@ void kvpull_progress_peers_tell(struct kvpull_progress *progress)
 		info->state_error = remote->peer.state == KVPULL_PEER_UP ? 0 :
 				    remote->peer.code ? remote->peer.code :
 							KVPULL_EAGAIN;
-		kvpull_show_peer(progress, index);
+		show_peer(progress, index);
 		memcpy(info->address, remote->peer.address,
 		       sizeof(info->address));
 		(void)snprintf(info->why, sizeof(info->why), "%s",

@@ -147,6 +147,7 @@ static int peers_ready(void *own, uint32_t index)
 	return code;
 }
 
+/* Was its connection cut on purpose (KVPULL_EABORTED), or lost (KVPULL_EPEER)? */
 static int part_lost(void *own, const struct kvpull_reads_part *part)
 {
 	const struct kvpull_progress *progress = own;
@@ -154,7 +155,10 @@ static int part_lost(void *own, const struct kvpull_reads_part *part)
 
 	if (remote->peer.state == KVPULL_PEER_UP && remote->life == part->life)
 		return 0;
-	return kvpull_remote_lost_code(remote, part->life);
+	/* Who waits for another rank may have missed one cut, or several. */
+	if (remote->cut_life == part->life || remote->fault_life < part->life)
+		return KVPULL_EABORTED;
+	return KVPULL_EPEER;
 }
 
 /*

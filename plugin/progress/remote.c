@@ -465,14 +465,6 @@ int kvpull_remotes_init(struct kvpull_progress *progress,
 	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
 }
 
-int kvpull_remote_lost_code(const struct kvpull_remote *remote, uint64_t life)
-{
-	/* Who waits for another rank may have missed one cut, or several. */
-	if (remote->cut_life == life || remote->fault_life < life)
-		return KVPULL_EABORTED;
-	return KVPULL_EPEER;
-}
-
 void kvpull_remote_event(struct kvpull_progress *progress,
 			 const struct kvpull_route *route,
 			 const struct kvpull_event *event, uint64_t now_ns)
