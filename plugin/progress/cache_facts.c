@@ -65,13 +65,12 @@ static int range_check(const struct kvpull_plan_side *side,
 	layer = layer_missing(side, side->pp_rank ? stage.layer_first : 0, end);
 	if (layer == end)
 		return 0;
-	kvpull_detail_set(
+	return kvpull_detail_set(
 		detail, KVPULL_EINVAL, "caches",
 		"layer %u is in no cache: the model has %u layers, register all of %s",
 		layer, compat->layer_count,
 		side->pp_size > 1 ? "this pp_rank's, which are one range" :
 				    "them");
-	return KVPULL_EINVAL;
 }
 
 static int layers_check(const struct kvpull_plan_side *side,
@@ -173,7 +172,7 @@ static int layer_sum_check(const struct kvpull_plan_side *side, uint32_t layer,
 	}
 	if (sum == wanted)
 		return 0;
-	kvpull_detail_set(
+	return kvpull_detail_set(
 		detail, KVPULL_EINVAL, "caches",
 		"layer %u: row_count x head_bytes of its caches is %llu bytes a block, block_tokens %u x the model's head_bytes %u is %llu: %s",
 		layer, (unsigned long long)sum, tokens, compat->head_bytes,
@@ -181,7 +180,6 @@ static int layer_sum_check(const struct kvpull_plan_side *side, uint32_t layer,
 		sum < wanted ?
 			"register all of its rows, K and V" :
 			"a cache has too many rows or bytes, or is registered twice");
-	return KVPULL_EINVAL;
 }
 
 /* A layer's caches change only where one of them begins or ends. */
@@ -225,12 +223,11 @@ static int places_check(const struct kvpull_plan_side *side,
 		if (bytes <= KVPULL_OVERLAP_END_MAX &&
 		    places[i].begin <= KVPULL_OVERLAP_END_MAX - bytes)
 			continue;
-		kvpull_detail_set(
+		return kvpull_detail_set(
 			detail, KVPULL_EINVAL, "regions",
 			"regions[%u] begins at %llu and has %llu bytes: no memory and no file ends there",
 			i, (unsigned long long)places[i].begin,
 			(unsigned long long)bytes);
-		return KVPULL_EINVAL;
 	}
 	return 0;
 }
@@ -261,11 +258,10 @@ static int pair_check(const struct kvpull_plan_side *side,
 			caches[1]->region_index, pair[0],
 			(unsigned long long)caches[0]->offset,
 			caches[0]->region_index);
-	kvpull_detail_set(
+	return kvpull_detail_set(
 		detail, KVPULL_EUNSUPPORTED, "caches",
 		"caches[%u] lies between the blocks of caches[%u] at other strides: too many to compare; lay them out apart, or alike",
 		pair[1], pair[0]);
-	return KVPULL_EUNSUPPORTED;
 }
 
 static int overlaps_check(const struct kvpull_plan_side *side,

@@ -72,8 +72,8 @@ int kvpull_cache_refuse(struct kvpull_error_detail *detail,
 	va_end(arguments);
 	(void)snprintf(field, sizeof(field), "caches[%u].%s", cache_index,
 		       member);
-	kvpull_detail_set(detail, KVPULL_EINVAL, field, "%s %s", field, reason);
-	return KVPULL_EINVAL;
+	return kvpull_detail_set(detail, KVPULL_EINVAL, field, "%s %s", field,
+				 reason);
 }
 
 static uint32_t least(uint32_t one, uint32_t other)
@@ -257,10 +257,9 @@ static int check_strides(const struct kvpull_plan_side *side, uint32_t index,
 static int side_refuse(struct kvpull_error_detail *detail, const char *member,
 		       uint32_t value, uint32_t bound)
 {
-	kvpull_detail_set(detail, KVPULL_EINVAL, member,
-			  "%s is %u, not allowed with %u", member, value,
-			  bound);
-	return KVPULL_EINVAL;
+	return kvpull_detail_set(detail, KVPULL_EINVAL, member,
+				 "%s is %u, not allowed with %u", member, value,
+				 bound);
 }
 
 static int is_split(uint32_t heads, uint32_t ranks)
@@ -314,21 +313,6 @@ int kvpull_plan_check(const struct kvpull_plan_side *side,
 			rc = check_strides(side, i, detail);
 	}
 	return rc;
-}
-
-static int __attribute__((format(printf, 3, 4)))
-plan_reject(const struct plan_context *context, const char *field,
-	    const char *format, ...)
-{
-	char message[200];
-	va_list arguments;
-
-	va_start(arguments, format);
-	(void)vsnprintf(message, sizeof(message), format, arguments);
-	va_end(arguments);
-	kvpull_detail_set(context->detail, KVPULL_EREJECTED, field, "%s",
-			  message);
-	return KVPULL_EREJECTED;
 }
 
 /* Fold what is contiguous on both sides; returns the bytes of a row. */
@@ -448,14 +432,14 @@ static int pair_plan(const struct plan_context *context,
 	uint32_t end = local->head_first + local->head_count;
 
 	if (local->row_count != remote->row_count)
-		return plan_reject(
-			context, "row_count",
+		return kvpull_detail_set(
+			context->detail, KVPULL_EREJECTED, "row_count",
 			"group %u layer %u: row_count %u here, %u at the peer",
 			local->group_index, pair->layer_first, local->row_count,
 			remote->row_count);
 	if (local->head_bytes != remote->head_bytes)
-		return plan_reject(
-			context, "head_bytes",
+		return kvpull_detail_set(
+			context->detail, KVPULL_EREJECTED, "head_bytes",
 			"group %u layer %u: head_bytes %u here, %u at the peer",
 			local->group_index, pair->layer_first,
 			local->head_bytes, remote->head_bytes);
@@ -498,8 +482,9 @@ static int cache_plan(const struct plan_context *context, uint32_t index)
 			&context->there, group, layer,
 			kvpull_layers_plane(&context->here, index, layer));
 		if (!next)
-			return plan_reject(
-				context, "layer_first",
+			return kvpull_detail_set(
+				context->detail, KVPULL_EREJECTED,
+				"layer_first",
 				"group %u layer %u: the peer has no cache for it",
 				group, layer);
 		if (pair.remote && pair.remote != next) {
@@ -549,26 +534,29 @@ static int sides_compare(const struct plan_context *context)
 	uint32_t i;
 
 	if (local->replicated != remote->replicated)
-		return plan_reject(context, "replicated",
-				   "replicated is %u here, %u at the peer",
-				   local->replicated, remote->replicated);
+		return kvpull_detail_set(
+			context->detail, KVPULL_EREJECTED, "replicated",
+			"replicated is %u here, %u at the peer",
+			local->replicated, remote->replicated);
 	if (local->head_total != remote->head_total)
-		return plan_reject(
-			context, "head_count",
+		return kvpull_detail_set(
+			context->detail, KVPULL_EREJECTED, "head_count",
 			"the model has %u heads here, %u at the peer",
 			local->head_total, remote->head_total);
 	for (i = 0; i < local->cache_count; i++)
 		if (!local->regions[local->caches[i].region_index].base)
-			return plan_reject(
-				context, "region_index",
+			return kvpull_detail_set(
+				context->detail, KVPULL_EREJECTED,
+				"region_index",
 				"cache %u is not in memory: nothing can be read into it",
 				i);
 	groups_count(context, local, here, context->plan->local_block_count);
 	groups_count(context, remote, there, context->plan->remote_block_count);
 	for (i = 0; i < KVPULL_GROUPS_MAX; i++)
 		if (here[i] != there[i])
-			return plan_reject(
-				context, "layer_count",
+			return kvpull_detail_set(
+				context->detail, KVPULL_EREJECTED,
+				"layer_count",
 				"group %u, layers %u to %u: %llu here, %llu at the peer",
 				i, context->layer_first, context->layer_end - 1,
 				(unsigned long long)here[i],
