@@ -208,23 +208,6 @@ static void peers_changed(struct kvpull_progress *progress, uint64_t now_ns)
 	}
 }
 
-static int say(struct kvpull_remote *remote, const struct kvpull_claim *claim,
-	       struct kvpull_claim_rank *rank)
-{
-	const struct kvpull_record record = {
-		.kind = claim->releasing ? KVPULL_NOTE_RELEASE :
-					   KVPULL_NOTE_CLAIM,
-		.slot = claim->order->slot,
-		.generation = claim->order->generation,
-		.tag = claim->order->ranks[rank - claim->ranks].tag,
-	};
-
-	if (kvpull_remote_note(remote, &record))
-		return KVPULL_EAGAIN;
-	rank->note = remote->notes_said;
-	return 0;
-}
-
 /* Peers take notifications in the order in which they were said. */
 static int is_taken(const struct kvpull_remote *remote,
 		    const struct kvpull_claim_rank *rank)
@@ -261,9 +244,17 @@ static int rank_say(struct kvpull_progress *progress,
 {
 	struct kvpull_claims *claims = &progress->claims;
 	struct kvpull_remote *remote = &progress->remotes.all[rank->peer];
+	const struct kvpull_record record = {
+		.kind = claim->releasing ? KVPULL_NOTE_RELEASE :
+					   KVPULL_NOTE_CLAIM,
+		.slot = claim->order->slot,
+		.generation = claim->order->generation,
+		.tag = claim->order->ranks[rank - claim->ranks].tag,
+	};
 
-	if (say(remote, claim, rank))
+	if (kvpull_remote_note(remote, &record))
 		return KVPULL_EAGAIN;
+	rank->note = remote->notes_said;
 	if (!claim->releasing) {
 		rank->state = KVPULL_RANK_CLAIMED;
 		rank->was_told = 1;

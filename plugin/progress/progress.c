@@ -262,28 +262,28 @@ static void *thread_main(void *argument)
 
 int kvpull_progress_start(struct kvpull_progress *progress)
 {
+	struct kvpull_progress_thread *thread = &progress->thread;
 	int failed;
 
-	progress->thread.wait_fd = epoll_create1(EPOLL_CLOEXEC);
-	failed = progress->thread.wait_fd < 0 ||
-		 kvpull_epoll_add(progress->thread.wait_fd,
+	thread->wait_fd = epoll_create1(EPOLL_CLOEXEC);
+	failed = thread->wait_fd < 0 ||
+		 kvpull_epoll_add(thread->wait_fd,
 				  progress->handover->progress_wake_fd,
 				  EPOLLIN) ||
-		 kvpull_routes_watch(&progress->routes,
-				     progress->thread.wait_fd);
+		 kvpull_routes_watch(&progress->routes, thread->wait_fd);
 	if (failed) {
 		kvpull_error(progress->log, "progress thread: epoll: %s",
 			     kvpull_why(WATCH, errno));
 		return KVPULL_EDEVICE;
 	}
-	failed = kvpull_thread_start(&progress->thread.id, "kvpull-progress",
+	failed = kvpull_thread_start(&thread->id, "kvpull-progress",
 				     thread_main, progress);
 	if (failed) {
 		kvpull_error(progress->log, "progress thread: %s",
 			     kvpull_why(THREAD, failed));
 		return KVPULL_EDEVICE;
 	}
-	progress->thread.runs = 1;
+	thread->runs = 1;
 	return 0;
 }
 
@@ -353,13 +353,10 @@ static int routes_take(struct kvpull_progress *progress,
 	uint32_t at = 0;
 	int code = 0;
 
-	while (!code) {
-		transport = params->transport(params->transport_context,
-					      progress->log, at++);
-		if (!transport)
-			break;
+	while (!code &&
+	       (transport = params->transport(params->transport_context,
+					      progress->log, at++)))
 		code = kvpull_routes_add(&progress->routes, transport);
-	}
 	return code || progress->routes.count ? code : KVPULL_ENOMEM;
 }
 

@@ -258,6 +258,13 @@ struct kvpull_progress {
 	struct kvpull_progress_thread thread;
 };
 
+/* The claim that a pull uses, or used to when it was ordered. */
+static inline struct kvpull_claim *
+kvpull_pull_claim(const struct kvpull_progress *progress, uint32_t pull)
+{
+	return &progress->claims.all[progress->pulls[pull].order->claim];
+}
+
 /* The rank of a claim that a list of ranks has as this id. */
 static inline struct kvpull_claim_rank *
 kvpull_claim_rank_of(const struct kvpull_claims *claims, uint32_t id)

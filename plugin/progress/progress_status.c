@@ -167,8 +167,7 @@ static const struct kvpull_claim *claim_of(struct kvpull_progress *progress,
 {
 	const struct kvpull_pull *pull = &progress->pulls[index];
 
-	return pull->uses_claim ? &progress->claims.all[pull->order->claim] :
-				  NULL;
+	return pull->uses_claim ? kvpull_pull_claim(progress, index) : NULL;
 }
 
 static void pull_note(struct kvpull_progress *progress, uint32_t index,
@@ -190,8 +189,7 @@ static void pull_note(struct kvpull_progress *progress, uint32_t index,
 void kvpull_show_pull(struct kvpull_progress *progress, uint32_t index)
 {
 	const struct kvpull_pull *pull = &progress->pulls[index];
-	const struct kvpull_claim *claim =
-		&progress->claims.all[pull->order->claim];
+	const struct kvpull_claim *claim = kvpull_pull_claim(progress, index);
 	struct kvpull_status_pull *row = &progress->facts->status->pulls[index];
 	const uint32_t blocks = pull->order->group_first[KVPULL_GROUPS_MAX];
 
@@ -210,9 +208,7 @@ void kvpull_show_pull(struct kvpull_progress *progress, uint32_t index)
 void kvpull_show_pull_state(struct kvpull_progress *progress, uint32_t index,
 			    enum kvpull_status_what what)
 {
-	const struct kvpull_pull *pull = &progress->pulls[index];
-	const struct kvpull_claim *claim =
-		&progress->claims.all[pull->order->claim];
+	const struct kvpull_claim *claim = kvpull_pull_claim(progress, index);
 	struct kvpull_status_pull *row = &progress->facts->status->pulls[index];
 
 	if (!kvpull_status_is_on(&progress->facts->status->progress))

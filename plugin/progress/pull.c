@@ -79,12 +79,6 @@ static int peer_fails(const struct kvpull_remote *remote)
 	       (!was_cut || peer->retry.attempts >= CUT_ATTEMPTS_MAX);
 }
 
-static struct kvpull_claim *claim_of(const struct kvpull_progress *progress,
-				     const struct kvpull_pull *pull)
-{
-	return &progress->claims.all[pull->order->claim];
-}
-
 /*
  * Do the ranks' parts cover every local byte once? before: the rank before that one;
  * NULL: it is the first, or another one is still awaited.
@@ -114,8 +108,7 @@ static int ranks_agree(const struct kvpull_progress *progress,
 static int peers_ready(void *own, uint32_t index)
 {
 	const struct kvpull_progress *progress = own;
-	const struct kvpull_claim *claim =
-		claim_of(progress, &progress->pulls[index]);
+	const struct kvpull_claim *claim = kvpull_pull_claim(progress, index);
 	const struct kvpull_remote *before = NULL;
 	int code = 0;
 	uint32_t at;
@@ -182,7 +175,7 @@ static int part_make(struct kvpull_progress *progress, uint32_t index,
 		     uint32_t rank_index)
 {
 	struct kvpull_pull *pull = &progress->pulls[index];
-	const struct kvpull_claim *claim = claim_of(progress, pull);
+	const struct kvpull_claim *claim = kvpull_pull_claim(progress, index);
 	const uint32_t peer = claim->ranks[rank_index].peer;
 	const struct kvpull_remote *remote = &progress->remotes.all[peer];
 	struct kvpull_reads_part *part;
@@ -220,8 +213,7 @@ static int part_make(struct kvpull_progress *progress, uint32_t index,
 static int parts_make(void *own, uint32_t index)
 {
 	struct kvpull_progress *progress = own;
-	const struct kvpull_claim *claim =
-		claim_of(progress, &progress->pulls[index]);
+	const struct kvpull_claim *claim = kvpull_pull_claim(progress, index);
 	uint32_t rank;
 	int code = 0;
 
@@ -237,7 +229,7 @@ static int part_judge(void *own, const struct kvpull_reads_part *part,
 {
 	const struct kvpull_progress *progress = own;
 	const struct kvpull_claim *claim =
-		claim_of(progress, &progress->pulls[part->request]);
+		kvpull_pull_claim(progress, part->request);
 
 	if (phase == KVPULL_READS_DATA)
 		return 0;

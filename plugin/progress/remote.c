@@ -525,13 +525,12 @@ static int is_pulled(const struct kvpull_progress *progress, uint32_t index)
 	uint32_t rank;
 
 	for (at = live->first; at != KVPULL_NONE; at = live->links[at].next) {
-		const struct kvpull_pull *pull = &progress->pulls[at];
 		const struct kvpull_claim *claim =
-			&progress->claims.all[pull->order->claim];
+			kvpull_pull_claim(progress, at);
 
-		for (rank = 0;
-		     pull->uses_claim && rank < claim->order->rank_count;
-		     rank++)
+		if (!progress->pulls[at].uses_claim)
+			continue;
+		for (rank = 0; rank < claim->order->rank_count; rank++)
 			if (claim->ranks[rank].peer == index)
 				return 1;
 	}

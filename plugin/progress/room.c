@@ -55,11 +55,10 @@ static uint32_t lack_count(const struct kvpull_claim *claim)
 }
 
 /* Counts a claim more that waits on the remote. */
-static void wait_begin(struct kvpull_progress *progress,
-		       struct kvpull_remote *remote)
+static void wait_begin(struct kvpull_room *room, struct kvpull_remote *remote)
 {
 	if (!remote->wait_count++)
-		progress->room.waited_count++;
+		room->waited_count++;
 }
 
 static void attach(struct kvpull_progress *progress,
@@ -71,7 +70,7 @@ static void attach(struct kvpull_progress *progress,
 	rank->peer = peer;
 	remote->claim_count++;
 	if (claim->waits)
-		wait_begin(progress, remote);
+		wait_begin(&progress->room, remote);
 }
 
 /* Counts a claim less that waits on the remote. */
@@ -178,7 +177,7 @@ void kvpull_room_unwant(struct kvpull_progress *progress, uint32_t index)
 		const struct kvpull_claim_rank *rank = &claim->ranks[at];
 
 		if (has_entry(rank))
-			wait_begin(progress,
+			wait_begin(&progress->room,
 				   &progress->remotes.all[rank->peer]);
 	}
 }
