@@ -78,11 +78,12 @@ struct kvpull_part_done {
 /* Beside the engine's request. */
 struct kvpull_pull {
 	const struct kvpull_pull_order
-		*order;      /* NULL: the slot is the engine's */
-	uint32_t serial;     /* of its order */
-	uint32_t uses_claim; /* counted in the claim's pull_count */
-	uint64_t bytes;      /* of its parts */
-	uint64_t first_ns;   /* its first bytes came; 0: not yet, or at once */
+		*order;  /* NULL: the slot is the engine's */
+	uint32_t serial; /* of its order */
+	/* Has this pull in its pull_count; NULL: it was over when the pull began. */
+	const struct kvpull_claim *claim;
+	uint64_t bytes;    /* of its parts */
+	uint64_t first_ns; /* its first bytes came; 0: not yet, or at once */
 	struct kvpull_pull_phases phases;
 	uint64_t done_ranks; /* bitmap of producer's ranks: which are in done */
 	struct kvpull_part_done done[KVPULL_RANKS_MAX];
@@ -257,13 +258,6 @@ struct kvpull_progress {
 	struct kvpull_told told;
 	struct kvpull_progress_thread thread;
 };
-
-/* The claim that a pull uses, or used to when it was ordered. */
-static inline struct kvpull_claim *
-kvpull_pull_claim(const struct kvpull_progress *progress, uint32_t pull)
-{
-	return &progress->claims.all[progress->pulls[pull].order->claim];
-}
 
 /* The rank of a claim that a list of ranks has as this id. */
 static inline struct kvpull_claim_rank *

@@ -161,19 +161,10 @@ void kvpull_show_release(struct kvpull_progress *progress,
 	     order->generation, order->ranks[rank - claim->ranks].incarnation);
 }
 
-/* The ticket of a pull; NULL: it had none any more when it began. */
-static const struct kvpull_claim *claim_of(struct kvpull_progress *progress,
-					   uint32_t index)
-{
-	const struct kvpull_pull *pull = &progress->pulls[index];
-
-	return pull->uses_claim ? kvpull_pull_claim(progress, index) : NULL;
-}
-
 static void pull_note(struct kvpull_progress *progress, uint32_t index,
 		      enum kvpull_status_what what, uint64_t at_ns)
 {
-	const struct kvpull_claim *claim = claim_of(progress, index);
+	const struct kvpull_claim *claim = progress->pulls[index].claim;
 	const struct kvpull_status_note made = {
 		.at_ns = at_ns,
 		.generation = claim ? claim->order->generation : 0,
@@ -189,7 +180,7 @@ static void pull_note(struct kvpull_progress *progress, uint32_t index,
 void kvpull_show_pull(struct kvpull_progress *progress, uint32_t index)
 {
 	const struct kvpull_pull *pull = &progress->pulls[index];
-	const struct kvpull_claim *claim = kvpull_pull_claim(progress, index);
+	const struct kvpull_claim *claim = pull->claim;
 	struct kvpull_status_pull *row = &progress->facts->status->pulls[index];
 	const uint32_t blocks = pull->order->group_first[KVPULL_GROUPS_MAX];
 
@@ -208,7 +199,7 @@ void kvpull_show_pull(struct kvpull_progress *progress, uint32_t index)
 void kvpull_show_pull_state(struct kvpull_progress *progress, uint32_t index,
 			    enum kvpull_status_what what)
 {
-	const struct kvpull_claim *claim = kvpull_pull_claim(progress, index);
+	const struct kvpull_claim *claim = progress->pulls[index].claim;
 	struct kvpull_status_pull *row = &progress->facts->status->pulls[index];
 
 	if (!kvpull_status_is_on(&progress->facts->status->progress))
@@ -340,7 +331,7 @@ static void failure_log(struct kvpull_progress *progress, uint32_t index,
 	const struct kvpull_pull *pull = &progress->pulls[index];
 	const struct kvpull_pull_order *order = pull->order;
 	const int32_t code = progress->reads.requests[index].code;
-	const struct kvpull_claim *claim = claim_of(progress, index);
+	const struct kvpull_claim *claim = progress->pulls[index].claim;
 	const uint32_t peer = claim ? peer_of(progress, claim) : KVPULL_NONE;
 	const struct kvpull_status_peer *row =
 		peer == KVPULL_NONE ? NULL :
@@ -388,7 +379,7 @@ void kvpull_show_pull_end(struct kvpull_progress *progress, uint32_t index,
 			  uint64_t ended_ns)
 {
 	const struct kvpull_pull *pull = &progress->pulls[index];
-	const struct kvpull_claim *claim = claim_of(progress, index);
+	const struct kvpull_claim *claim = pull->claim;
 	const int32_t code = progress->reads.requests[index].code;
 	const struct kvpull_status_side *side =
 		&progress->facts->status->progress;

@@ -28,7 +28,7 @@ static void pull_ended(void *own, uint32_t index)
 	};
 	kvpull_show_pull_end(progress, index,
 			     progress->handover->outcomes[index].ended_ns);
-	if (pull->uses_claim) {
+	if (pull->claim) {
 		if (said && pull->order->flags & KVPULL_FLAG_RELEASE)
 			kvpull_claim_release(progress, pull->order->claim);
 		kvpull_claim_unuse(progress, pull->order->claim);
@@ -108,7 +108,7 @@ static int ranks_agree(const struct kvpull_progress *progress,
 static int peers_ready(void *own, uint32_t index)
 {
 	const struct kvpull_progress *progress = own;
-	const struct kvpull_claim *claim = kvpull_pull_claim(progress, index);
+	const struct kvpull_claim *claim = progress->pulls[index].claim;
 	const struct kvpull_remote *before = NULL;
 	int code = 0;
 	uint32_t at;
@@ -175,7 +175,7 @@ static int part_make(struct kvpull_progress *progress, uint32_t index,
 		     uint32_t rank_index)
 {
 	struct kvpull_pull *pull = &progress->pulls[index];
-	const struct kvpull_claim *claim = kvpull_pull_claim(progress, index);
+	const struct kvpull_claim *claim = pull->claim;
 	const uint32_t peer = claim->ranks[rank_index].peer;
 	const struct kvpull_remote *remote = &progress->remotes.all[peer];
 	struct kvpull_reads_part *part;
@@ -213,7 +213,7 @@ static int part_make(struct kvpull_progress *progress, uint32_t index,
 static int parts_make(void *own, uint32_t index)
 {
 	struct kvpull_progress *progress = own;
-	const struct kvpull_claim *claim = kvpull_pull_claim(progress, index);
+	const struct kvpull_claim *claim = progress->pulls[index].claim;
 	uint32_t rank;
 	int code = 0;
 
@@ -228,8 +228,7 @@ static int part_judge(void *own, const struct kvpull_reads_part *part,
 		      enum kvpull_reads_state phase)
 {
 	const struct kvpull_progress *progress = own;
-	const struct kvpull_claim *claim =
-		kvpull_pull_claim(progress, part->request);
+	const struct kvpull_claim *claim = progress->pulls[part->request].claim;
 
 	if (phase == KVPULL_READS_DATA)
 		return 0;
@@ -288,18 +287,19 @@ void kvpull_pull_new(struct kvpull_progress *progress, uint32_t index,
 	pull->order = order;
 	pull->serial = serial;
 	pull->bytes = pull->first_ns = pull->done_ranks = 0;
-	pull->uses_claim = claim->order &&
-			   claim->order->serial == order->claim_serial &&
-			   !claim->releasing;
+	pull->claim = NULL;
+	if (claim->order && claim->order->serial == order->claim_serial &&
+	    !claim->releasing)
+		pull->claim = claim;
 	pull->phases = (struct kvpull_pull_phases){
 		.begun_ns = kvpull_facts_now(progress->facts),
 	};
 	kvpull_reads_begin(&progress->reads, index,
 			   phases + !(order->flags & KVPULL_FLAG_READY),
-			   pull->uses_claim ? claim->order->rank_count : 0,
+			   pull->claim ? claim->order->rank_count : 0,
 			   order->deadline_ns);
 	progress->reads.requests[index].priority = order->priority;
-	if (!pull->uses_claim) {
+	if (!pull->claim) {
 		kvpull_reads_fail(&progress->reads, index, KVPULL_EEXPIRED);
 		return;
 	}

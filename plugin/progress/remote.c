@@ -525,12 +525,9 @@ static int is_pulled(const struct kvpull_progress *progress, uint32_t index)
 	uint32_t rank;
 
 	for (at = live->first; at != KVPULL_NONE; at = live->links[at].next) {
-		const struct kvpull_claim *claim =
-			kvpull_pull_claim(progress, at);
+		const struct kvpull_claim *claim = progress->pulls[at].claim;
 
-		if (!progress->pulls[at].uses_claim)
-			continue;
-		for (rank = 0; rank < claim->order->rank_count; rank++)
+		for (rank = 0; claim && rank < claim->order->rank_count; rank++)
 			if (claim->ranks[rank].peer == index)
 				return 1;
 	}
