@@ -7,76 +7,50 @@
 #include "tests/lib/newer.h"
 #include "tests/unit/scheduler/world.h"
 
-static struct world *opened(void)
-{
-	const struct kvpull_config config = world_config();
-
-	return world_open(&config, 1, 9);
-}
-
 static uint32_t texts_used(const struct world *world)
 {
 	return kvpull_index_pool_used(&world->scheduler->demand.texts->pool);
 }
 
-static int has_step(const struct world *world)
-{
-	return (kvpull_scheduler_has_pending(world->scheduler, world->now_ns) &
-		(int)KVPULL_PENDING_STEP) != 0;
-}
-
 /* Scheduling again between a pull's begin and its end is no second pull. */
-UNIT_TEST(request_that_pulls_waits_and_pulls_once)
+CONSUMER_TEST(request_that_pulls_waits_and_pulls_once, 1)
 {
-	const struct world_ticket ticket = world_make_ticket(7);
-	struct world *world = opened();
-
-	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
-	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
-	assert_int_equal(world_allocate(world, 1, 0, 4), 0);
+	want(world, 1, ticket);
+	load(world, 1);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_WAIT);
 	assert_int_equal(world_allocate(world, 1, 0, 4), 0);
-	world_pull_ended(world, 0, 1, 0);
-	world_settle(world);
+	pull_ended(world, 0, 1, 0);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_NOTHING);
 	assert_int_equal(world_allocate(world, 1, 0, 4), 0);
-	world_settle(world);
-	assert_int_equal(world_count(world, KVPULL_COMMAND_PULL), 1);
+	expect_settled(world, KVPULL_COMMAND_PULL, 1);
 	assert_int_equal(world_counts(world).pulls_done, 1);
-	assert_int_equal(kvpull_scheduler_match_failure(world->scheduler, 1),
-			 0);
-	world_close(world);
+	expect_failure(world, 1, 0);
 }
 
 /* Groups with a window need no block of each token, but one at least. */
-UNIT_TEST(pull_of_no_blocks_is_refused)
+CONSUMER_TEST(pull_of_no_blocks_is_refused, 1)
 {
-	const struct world_ticket ticket = world_make_ticket(7);
 	const struct kvpull_blocks nothing = { .block_ids =
 						       world_local_blocks };
 	const struct kvpull_allocation allocation = { .key = 1,
 						      .external_tokens = 64,
 						      .group_count = 1,
 						      .groups = &nothing };
-	struct world *world = opened();
 
 	world->scheduler->group_kinds[0] = KVPULL_GROUP_SLIDING;
-	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	want(world, 1, ticket);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
-	assert_int_equal(kvpull_scheduler_allocated(world->scheduler,
-						    &allocation, world->now_ns),
+	assert_int_equal(world_allocate_with(world, &allocation),
 			 KVPULL_EINVAL);
-	assert_string_equal(
-		world->lines.of[KVPULL_LOG_WARN],
+	expect_line(
+		world,
 		"request request-b key 1: allocated() has blocks for tokens that matched_tokens() did not offer, or none for those that it did");
 	assert_int_equal(world_allocate(world, 1, 0, 4), 0);
-	world_close(world);
 }
 
 /* The most groups that there can be are another mistake than one more. */
-UNIT_TEST(allocation_of_more_groups_than_there_can_be_is_refused)
+CONSUMER_TEST(allocation_of_more_groups_than_there_can_be_is_refused, 1)
 {
-	const struct world_ticket ticket = world_make_ticket(7);
 	const struct kvpull_blocks groups[KVPULL_GROUPS_MAX + 1] = {
 		{ .block_count = 4, .block_ids = world_local_blocks }
 	};
@@ -85,47 +59,36 @@ UNIT_TEST(allocation_of_more_groups_than_there_can_be_is_refused)
 						.group_count =
 							KVPULL_GROUPS_MAX,
 						.groups = groups };
-	struct world *world = opened();
 
-	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	want(world, 1, ticket);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
 	for (; allocation.group_count <= KVPULL_GROUPS_MAX + 1;
 	     allocation.group_count++) {
-		assert_int_equal(kvpull_scheduler_allocated(world->scheduler,
-							    &allocation,
-							    world->now_ns),
+		assert_int_equal(world_allocate_with(world, &allocation),
 				 KVPULL_EINVAL);
-		assert_non_null(strstr(
-			world->lines.of[KVPULL_LOG_WARN],
+		expect_warning(
+			world,
 			allocation.group_count == KVPULL_GROUPS_MAX ?
 				": allocated() names 8 groups, and open() named 1" :
-				": allocated() names groups or blocks, and gives none"));
+				": allocated() names groups or blocks, and gives none");
 	}
-	world_close(world);
 }
 
 /* The producer's model has as many groups as ours: this ticket was made up. */
 static struct world_ticket ticket_of_two_groups(void)
 {
-	static uint8_t scratch[KVPULL_TICKET_BYTES_MAX];
-	static struct kvpull_ticket fields;
 	struct world_ticket ticket = world_make_ticket(7);
+	struct kvpull_ticket *fields = world_decode(&ticket);
 
-	assert_int_equal(kvpull_ticket_decode(ticket.text, ticket.bytes, NULL,
-					      scratch, &fields),
-			 0);
-	fields.block_ids = world_blocks;
-	fields.groups[1] = (struct kvpull_ticket_group){ .block_tokens = 16,
-							 .first_id = 4 };
-	fields.group_count = 2;
-	assert_int_equal(kvpull_ticket_encode(&fields, NULL, scratch,
-					      ticket.text, sizeof(ticket.text),
-					      &ticket.bytes),
-			 0);
+	fields->block_ids = world_blocks;
+	fields->groups[1] = (struct kvpull_ticket_group){ .block_tokens = 16,
+							  .first_id = 4 };
+	fields->group_count = 2;
+	world_encode(fields, &ticket);
 	return ticket;
 }
 
-UNIT_TEST(ticket_of_other_groups_fails_its_pull_alone)
+WORLD_TEST(ticket_of_other_groups_fails_its_pull_alone, world_of_consumer(1))
 {
 	const struct world_ticket two = ticket_of_two_groups();
 	const struct world_ticket one = world_make_ticket(8);
@@ -138,16 +101,14 @@ UNIT_TEST(ticket_of_other_groups_fails_its_pull_alone)
 						      .external_tokens = 64,
 						      .group_count = 1,
 						      .groups = groups };
-	struct world *world = opened();
 	const struct world_seen *seen;
 
 	assert_int_equal(world_want(world, 1, &two, 1), 0);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
-	assert_int_equal(kvpull_scheduler_allocated(world->scheduler,
-						    &allocation, world->now_ns),
+	assert_int_equal(world_allocate_with(world, &allocation),
 			 KVPULL_ETRUNCATED);
-	assert_string_equal(
-		world->lines.of[KVPULL_LOG_WARN],
+	expect_line(
+		world,
 		"request request-b key 1 cannot be pulled: its ticket lacks the blocks asked for (ETRUNCATED)");
 	world_settle(world);
 	seen = world_last(world, KVPULL_COMMAND_PULL);
@@ -155,62 +116,43 @@ UNIT_TEST(ticket_of_other_groups_fails_its_pull_alone)
 	assert_int_equal(seen->command.reason, KVPULL_ETRUNCATED);
 	world_pull_ended(world, 0, 1, KVPULL_ETRUNCATED);
 	assert_int_equal(world_want(world, 2, &one, 1), 0);
-	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_LOAD);
-	assert_int_equal(world_allocate(world, 2, 0, 4), 0);
-	world_close(world);
+	load(world, 2);
 }
 
 /* By a required field, or by another number in its text. */
-UNIT_TEST(newer_ticket_is_refused_by_the_name_of_its_field)
+WORLD_TEST(newer_ticket_is_refused_by_the_name_of_its_field,
+	   world_of_consumer(1))
 {
-	static uint8_t scratch[KVPULL_TICKET_BYTES_MAX];
-	static struct kvpull_ticket fields;
 	struct world_ticket ticket = world_make_ticket(7);
-	struct world *world = opened();
+	struct kvpull_ticket *fields = world_decode(&ticket);
 	char line[256];
 
-	assert_int_equal(kvpull_ticket_decode(ticket.text, ticket.bytes, NULL,
-					      scratch, &fields),
-			 0);
-	fields.ids = (struct kvpull_ids){ .list = world_blocks, .count = 4 };
-	ticket.bytes = newer_ticket(&fields, ticket.text, sizeof(ticket.text));
+	fields->ids = (struct kvpull_ids){ .list = world_blocks, .count = 4 };
+	ticket.bytes = newer_ticket(fields, ticket.text, sizeof(ticket.text));
 	assert_int_equal(world_want(world, 1, &ticket, 1), KVPULL_ENOTICKET);
 	(void)snprintf(
 		line, sizeof(line),
 		"ticket of %zu bytes refused: another version than ours, %u (by tint)",
 		ticket.bytes, KVPULL_WIRE_VERSION);
-	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], line);
+	expect_line(world, line);
 	memcpy(ticket.text, "kvp9.", 5);
 	assert_int_equal(world_want(world, 2, &ticket, 1), KVPULL_ENOTICKET);
-	assert_non_null(
-		strstr(world->lines.of[KVPULL_LOG_WARN], "(by its text)"));
+	expect_warning(world, "(by its text)");
 	assert_int_equal(world_counts(world).bad_tickets, 2);
-	world_close(world);
 }
 
-UNIT_TEST(request_of_which_nothing_was_computed_is_not_held)
+WORLD_TEST(request_of_which_nothing_was_computed_is_not_held,
+	   world_of_consumer(1))
 {
-	struct world *world = opened();
-	const struct kvpull_blocks blocks = { .block_count = 4,
-					      .block_ids = world_blocks };
-	static char text[WORLD_TICKET_BYTES];
-	struct kvpull_finish finish = {
-		.key = 1,
-		.reason = KVPULL_FINISH_LENGTH,
-		.group_count = 1,
-		.groups = &blocks,
-		.ticket = text,
-		.ticket_capacity = sizeof(text),
-	};
+	struct world_ticket ticket;
+	struct kvpull_finish finish = world_finish_of(1, &ticket);
 
+	finish.computed_tokens = 0;
 	world_enter(world, 1, 0, 1);
-	assert_int_equal(kvpull_scheduler_request_finished(
-				 world->scheduler, &finish, world->now_ns),
-			 KVPULL_FINISH_FREE);
+	assert_int_equal(world_finish_with(world, &finish), KVPULL_FINISH_FREE);
 	assert_int_equal(finish.ticket_bytes, 0);
-	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], "");
+	expect_line(world, "");
 	assert_int_equal(world_counts(world).holds_live, 0);
-	world_close(world);
 }
 
 /* ---- a log that is full ---- */
@@ -225,79 +167,60 @@ static size_t room_leave(struct world *world, size_t bytes)
 	return capacity;
 }
 
-UNIT_TEST(ticket_that_the_log_has_no_room_for_leaves_nothing)
+CONSUMER_TEST(ticket_that_the_log_has_no_room_for_leaves_nothing, 1)
 {
-	const struct world_ticket ticket = world_make_ticket(7);
-	struct world *world = opened();
 	struct kvpull_demand *demand = &world->scheduler->demand;
 	size_t capacity;
 
 	world_settle(world);
 	capacity = room_leave(world, 1);
-	assert_int_equal(world_want(world, 1, &ticket, 1), KVPULL_EFULL);
-	assert_string_equal(
-		world->lines.of[KVPULL_LOG_WARN],
+	assert_int_equal(world_want(world, 1, ticket, 1), KVPULL_EFULL);
+	expect_line(
+		world,
 		"no room for the ticket of request request-b: tickets_max 16 or step_log_mib 1 is reached");
-	assert_int_equal(
-		kvpull_scheduler_request_rejected(world->scheduler, ticket.text,
-						  ticket.bytes, world->now_ns),
-		KVPULL_EFULL);
-	assert_int_equal(kvpull_scheduler_match_failure(world->scheduler, 1),
-			 KVPULL_EFULL);
+	assert_int_equal(world_reject(world, ticket), KVPULL_EFULL);
+	expect_failure(world, 1, KVPULL_EFULL);
 	assert_int_equal(texts_used(world), 0);
 	assert_int_equal(demand->live_count, 0);
 	assert_int_equal(kvpull_index_pool_used(&demand->pool), 0);
 	assert_int_equal(demand->by_identity.count, 0);
 	world->scheduler->outbox.capacity = capacity;
-	assert_int_equal(world_want(world, 2, &ticket, 1), 0);
+	assert_int_equal(world_want(world, 2, ticket, 1), 0);
 	assert_int_equal(demand->live_count, 1);
-	world_close(world);
 }
 
-UNIT_TEST(release_waits_for_room_and_is_said_once)
+CONSUMER_TEST(release_waits_for_room_and_is_said_once, 1)
 {
-	const struct world_ticket ticket = world_make_ticket(7);
-	struct world *world = opened();
-	struct kvpull_finish finish = { .key = 1,
-					.reason = KVPULL_FINISH_REJECT };
 	size_t capacity;
 
-	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	want(world, 1, ticket);
 	world_step(world);
 	capacity = room_leave(world, 1);
-	assert_int_equal(kvpull_scheduler_request_finished(
-				 world->scheduler, &finish, world->now_ns),
-			 KVPULL_FINISH_FREE);
+	finish(world, 1, KVPULL_FINISH_REJECT);
 	assert_int_equal(world_build(world), 0);
-	assert_false(has_step(world));
+	assert_false(world_has_step(world));
 	assert_int_equal(texts_used(world), 0);
 	world->scheduler->outbox.capacity = capacity;
-	assert_true(has_step(world));
-	world_settle(world);
-	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 1);
-	assert_false(has_step(world));
-	world_close(world);
+	assert_true(world_has_step(world));
+	expect_settled(world, KVPULL_COMMAND_RELEASE, 1);
+	assert_false(world_has_step(world));
 }
 
 /* First that the pull is over before it began, then that nobody waits for it. */
-UNIT_TEST(refusal_and_abort_wait_for_room_and_are_said_once)
+WORLD_TEST(refusal_and_abort_wait_for_room_and_are_said_once,
+	   world_of_consumer(1))
 {
 	const struct world_ticket ticket = world_make_short_ticket(7, 1);
-	struct world *world = opened();
-	struct kvpull_finish finish = { .key = 1,
-					.reason = KVPULL_FINISH_ABORT };
 	size_t capacity;
 	size_t bytes;
 
-	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	want(world, 1, &ticket);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
 	world_step(world);
 	world->seen_count = 0;
 	capacity = room_leave(world, 1);
 	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_ETRUNCATED);
-	assert_int_equal(kvpull_scheduler_request_finished(
-				 world->scheduler, &finish, world->now_ns),
-			 KVPULL_FINISH_FREE);
+	finish(world, 1, KVPULL_FINISH_ABORT);
 	assert_int_equal(world_build(world), 0);
 	/* Byte by byte: for a while there is room for one of them alone. */
 	for (bytes = 2; world->seen_count < 2 && bytes < 200; bytes++) {
@@ -312,48 +235,35 @@ UNIT_TEST(refusal_and_abort_wait_for_room_and_are_said_once)
 	assert_int_equal(world->seen[0].command.reason, KVPULL_ETRUNCATED);
 	assert_int_equal(world->seen[1].command.kind, KVPULL_COMMAND_ABORT);
 	assert_int_equal(world->seen[1].command.key, 1);
-	world_pull_ended(world, 0, 1, KVPULL_EABORTED);
-	world_settle(world);
+	pull_ended(world, 0, 1, KVPULL_EABORTED);
 	assert_int_equal(
 		kvpull_index_pool_used(&world->scheduler->request_pool), 0);
-	world_close(world);
 }
 
 /* ---- time ---- */
 
 /* The clock of two calls may be read out of order: nothing is over by that. */
-UNIT_TEST(earlier_clock_ends_nothing)
+CONSUMER_TEST(earlier_clock_ends_nothing, 1)
 {
-	const struct world_ticket ticket = world_make_ticket(7);
-	struct world *world = opened();
-	struct kvpull_finish finish = { .key = 5,
-					.reason = KVPULL_FINISH_REJECT };
 	struct world_ticket first;
 	struct world_ticket second;
 
 	/* A hold, a family that ended, a ticket that is remembered. */
 	assert_int_equal(world_hold(world, 1, &first), KVPULL_FINISH_HELD);
 	world_enter(world, 2, 50, 2);
-	assert_int_equal(world_finish(world, 2, KVPULL_FINISH_LENGTH, &first),
-			 KVPULL_FINISH_HELD);
-	assert_int_equal(world_want(world, 5, &ticket, 1), 0);
-	(void)kvpull_scheduler_request_finished(world->scheduler, &finish,
-						world->now_ns);
+	finish_held(world, 2, KVPULL_FINISH_LENGTH, &first);
+	assert_int_equal(world_want(world, 5, ticket, 1), 0);
+	finish(world, 5, KVPULL_FINISH_REJECT);
 	world_settle(world);
-	world_hold_ended(world, 0, 2, KVPULL_END_RELEASED);
-	world_settle(world);
+	hold_ended(world, 0, 2, KVPULL_END_RELEASED);
 	world->now_ns -= 1;
-	assert_int_equal(
-		kvpull_scheduler_has_pending(world->scheduler, world->now_ns),
-		KVPULL_PENDING_HOLDS);
+	assert_int_equal(world_pending(world), KVPULL_PENDING_HOLDS);
 	assert_int_equal(world->lines.counts[KVPULL_LOG_ERROR], 0);
 	world_enter(world, 3, 50, 2);
-	assert_int_equal(world_finish(world, 3, KVPULL_FINISH_LENGTH, &second),
-			 KVPULL_FINISH_FREE);
+	finish_free(world, 3, KVPULL_FINISH_LENGTH, &second);
 	assert_int_equal(second.bytes, first.bytes);
 	assert_memory_equal(second.text, first.text, first.bytes);
-	assert_int_equal(world_want(world, 6, &ticket, 1), 0);
+	assert_int_equal(world_want(world, 6, ticket, 1), 0);
 	assert_int_equal(world_match(world, 6, 0), KVPULL_MATCH_NOTHING);
 	assert_int_equal(world_counts(world).tickets_seen, 1);
-	world_close(world);
 }

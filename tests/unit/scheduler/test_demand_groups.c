@@ -20,21 +20,14 @@ static const uint32_t counts[3] = { 4, 1, 4 };
 
 static struct world_ticket ticket_make(void)
 {
-	const struct kvpull_config config = world_config();
-	struct world *producer = world_open(&config, 1, 7);
+	struct world *producer = world_of_producer(1);
 	struct kvpull_blocks groups[3];
 	struct world_ticket ticket;
-	struct kvpull_finish finish = {
-		.key = KEY,
-		.reason = KVPULL_FINISH_LENGTH,
-		.computed_tokens = 64,
-		.group_count = 3,
-		.groups = groups,
-		.ticket = ticket.text,
-		.ticket_capacity = sizeof(ticket.text),
-	};
+	struct kvpull_finish finish = world_finish_of(KEY, &ticket);
 	uint32_t group;
 
+	finish.group_count = 3;
+	finish.groups = groups;
 	for (group = 0; group < 3; group++)
 		groups[group] =
 			(struct kvpull_blocks){ .first_index =
@@ -42,9 +35,7 @@ static struct world_ticket ticket_make(void)
 						.block_count = counts[group],
 						.block_ids = remote[group] };
 	world_enter(producer, KEY, 0, 1);
-	assert_int_equal(kvpull_scheduler_request_finished(producer->scheduler,
-							   &finish,
-							   producer->now_ns),
+	assert_int_equal(world_finish_with(producer, &finish),
 			 KVPULL_FINISH_HELD);
 	ticket.bytes = finish.ticket_bytes;
 	world_close(producer);
@@ -79,9 +70,7 @@ static const struct world_seen *pull(struct world *world, uint32_t wanted,
 	assert_int_equal(world_want(world, KEY, &ticket, 1), 0);
 	assert_int_equal(world_match(world, KEY, 64 - wanted * 16),
 			 KVPULL_MATCH_LOAD);
-	assert_int_equal(kvpull_scheduler_allocated(world->scheduler,
-						    &allocation, world->now_ns),
-			 0);
+	assert_int_equal(world_allocate_with(world, &allocation), 0);
 	world_settle(world);
 	return world_last(world, KVPULL_COMMAND_PULL);
 }
@@ -109,13 +98,12 @@ static void assert_pairs(const struct world_seen *seen, uint32_t wanted,
 
 UNIT_TEST(pull_of_any_part_names_its_blocks)
 {
-	const struct kvpull_config config = world_config();
 	uint32_t wanted;
 	uint32_t none;
 
 	for (wanted = 1; wanted <= 4; wanted++)
 		for (none = 0; none <= 3; none++) {
-			struct world *world = world_open(&config, 1, 9);
+			struct world *world = world_of_consumer(1);
 
 			assert_pairs(pull(world, wanted, none), wanted, none);
 			world_close(world);
@@ -123,29 +111,22 @@ UNIT_TEST(pull_of_any_part_names_its_blocks)
 }
 
 /* Each alone would fit. */
-UNIT_TEST(more_blocks_of_all_groups_than_a_ticket_has_go_nowhere)
+PRODUCER_TEST(more_blocks_of_all_groups_than_a_ticket_has_go_nowhere, 1)
 {
 	static const uint32_t ids[KVPULL_TICKET_BLOCKS_MAX];
 	const struct kvpull_blocks groups[3] = {
 		{ .block_count = KVPULL_TICKET_BLOCKS_MAX, .block_ids = ids },
 		{ .block_count = 1, .block_ids = ids },
 	};
-	struct kvpull_finish finish = { .key = KEY,
-					.reason = KVPULL_FINISH_LENGTH,
-					.computed_tokens = 64,
-					.group_count = 3,
-					.groups = groups };
-	const struct kvpull_config config = world_config();
-	struct world *world = world_open(&config, 1, 7);
+	struct kvpull_finish finish = world_finish_of(KEY, NULL);
 	uint32_t *behind =
 		world->scheduler->block_ids + KVPULL_TICKET_BLOCKS_MAX;
 
+	finish.group_count = 3;
+	finish.groups = groups;
 	world_enter(world, KEY, 0, 1);
 	fence_open(behind, sizeof(*behind));
 	*behind = 77;
-	assert_int_equal(kvpull_scheduler_request_finished(
-				 world->scheduler, &finish, world->now_ns),
-			 KVPULL_FINISH_FREE);
+	assert_int_equal(world_finish_with(world, &finish), KVPULL_FINISH_FREE);
 	assert_int_equal(*behind, 77);
-	world_close(world);
 }

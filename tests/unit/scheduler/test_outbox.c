@@ -2,71 +2,40 @@
 /* The log of commands and the two sequences: lost, replayed, out of room. */
 #include "tests/unit/scheduler/world.h"
 
-static struct world *opened(uint32_t tp_size)
+PRODUCER_TEST(nothing_to_say_is_no_bytes, 1)
 {
-	const struct kvpull_config config = world_config();
-
-	return world_open(&config, tp_size, 7);
-}
-
-static void hold(struct world *world, uint64_t key)
-{
-	struct world_ticket ticket;
-
-	assert_int_equal(world_hold(world, key, &ticket), KVPULL_FINISH_HELD);
-}
-
-static int pending_step(struct world *world)
-{
-	return kvpull_scheduler_has_pending(world->scheduler, world->now_ns) &
-	       (int)KVPULL_PENDING_STEP;
-}
-
-UNIT_TEST(nothing_to_say_is_no_bytes)
-{
-	struct world *world = opened(1);
-
 	world_settle(world);
 	assert_int_equal(world_build(world), 0);
-	assert_false(pending_step(world));
+	assert_false(world_has_step(world));
 	hold(world, 1);
-	assert_true(pending_step(world));
+	assert_true(world_has_step(world));
 	world_step(world);
-	assert_false(pending_step(world));
+	assert_false(world_has_step(world));
 	assert_int_equal(world_build(world), 0);
-	world_close(world);
 }
 
 /* Tickets of a half before must be dead when its engine writes the first block. */
-UNIT_TEST(first_step_is_said_before_a_rank_is_known)
+WORLD_TEST(first_step_is_said_before_a_rank_is_known, world_of_silent(2))
 {
-	const struct kvpull_config config = world_config();
-	struct world *world = world_open_silent(&config, 2, 7);
-
 	assert_true(world_build(world) > 0);
 	assert_int_equal(world_build(world), 0);
-	world_close(world);
 }
 
-UNIT_TEST(acks_travel_without_commands_and_are_not_pending)
+PRODUCER_TEST(acks_travel_without_commands_and_are_not_pending, 1)
 {
-	struct world *world = opened(1);
-
 	hold(world, 1);
 	world_settle(world);
 	assert_int_equal(world_build(world), 0);
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	world_take_all(world);
-	assert_false(pending_step(world));
+	assert_false(world_has_step(world));
 	assert_int_equal(world->ranks[0].result_first, 1);
 	world_step(world);
 	assert_int_equal(world->ranks[0].result_first, 2);
-	world_close(world);
 }
 
-UNIT_TEST(lost_step_is_sent_again_after_the_gap)
+PRODUCER_TEST(lost_step_is_sent_again_after_the_gap, 2)
 {
-	struct world *world = opened(2);
 	uint64_t key;
 
 	hold(world, 1);
@@ -78,20 +47,16 @@ UNIT_TEST(lost_step_is_sent_again_after_the_gap)
 	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 1);
 	assert_int_equal(world->ranks[0].gap, 1);
 	world_take_all(world);
-	assert_true(pending_step(world));
-	world_settle(world);
-	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 3);
+	assert_true(world_has_step(world));
+	expect_settled(world, KVPULL_COMMAND_HOLD, 3);
 	for (key = 1; key <= 3; key++)
 		assert_int_equal(world->seen[key - 1].command.key, key);
 	assert_int_equal(world->ranks[1].applied, 3);
 	assert_true(world_counts(world).resends >= 1);
-	world_close(world);
 }
 
-UNIT_TEST(lost_first_step_is_sent_again)
+PRODUCER_TEST(lost_first_step_is_sent_again, 2)
 {
-	struct world *world = opened(2);
-
 	hold(world, 1);
 	assert_true(world_build(world) > 0);
 	/* Two that follow are known to be out of order, whatever they say. */
@@ -100,15 +65,12 @@ UNIT_TEST(lost_first_step_is_sent_again)
 	hold(world, 3);
 	world_step(world);
 	assert_int_equal(world->seen_count, 0);
-	world_settle(world);
-	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 3);
+	expect_settled(world, KVPULL_COMMAND_HOLD, 3);
 	assert_int_equal(world->seen[0].command.key, 1);
-	world_close(world);
 }
 
-UNIT_TEST(step_lost_by_one_rank_is_applied_once_by_the_other)
+PRODUCER_TEST(step_lost_by_one_rank_is_applied_once_by_the_other, 2)
 {
-	struct world *world = opened(2);
 	size_t bytes;
 
 	hold(world, 1);
@@ -117,34 +79,27 @@ UNIT_TEST(step_lost_by_one_rank_is_applied_once_by_the_other)
 	bytes = world_build(world);
 	world_deliver_to(world, 0, world->bytes, bytes);
 	hold(world, 3);
-	world_settle(world);
-	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 3);
+	expect_settled(world, KVPULL_COMMAND_HOLD, 3);
 	assert_int_equal(world->ranks[1].applied, 3);
-	world_close(world);
 }
 
-UNIT_TEST(last_lost_step_is_sent_again_after_silence)
+PRODUCER_TEST(last_lost_step_is_sent_again_after_silence, 1)
 {
-	struct world *world = opened(1);
-
 	hold(world, 1);
 	world_settle(world);
 	hold(world, 2);
 	assert_true(world_build(world) > 0);
 	world_take_all(world);
-	assert_false(pending_step(world));
+	assert_false(world_has_step(world));
 	world->now_ns += WORLD_LEASE_NS / 3;
-	assert_true(pending_step(world));
-	world_settle(world);
-	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 2);
+	assert_true(world_has_step(world));
+	expect_settled(world, KVPULL_COMMAND_HOLD, 2);
 	world->now_ns += WORLD_LEASE_NS;
-	assert_false(pending_step(world)); /* all is acknowledged */
-	world_close(world);
+	assert_false(world_has_step(world)); /* all is acknowledged */
 }
 
-UNIT_TEST(replayed_results_count_once)
+PRODUCER_TEST(replayed_results_count_once, 2)
 {
-	struct world *world = opened(2);
 	uint8_t bytes[4096];
 	size_t used;
 
@@ -152,21 +107,15 @@ UNIT_TEST(replayed_results_count_once)
 	world_step(world);
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	used = world_result(world, 0, bytes, sizeof(bytes));
-	assert_int_equal(kvpull_scheduler_result_take(world->scheduler, bytes,
-						      used, world->now_ns),
-			 0);
-	assert_int_equal(kvpull_scheduler_result_take(world->scheduler, bytes,
-						      used, world->now_ns),
-			 0);
+	assert_int_equal(world_hear(world, bytes, used), 0);
+	assert_int_equal(world_hear(world, bytes, used), 0);
 	assert_int_equal(world_counts(world).results_replayed, 1);
 	assert_int_equal(world_counts(world).unknown_keys, 0);
 	assert_int_equal(world_counts(world).holds_live, 1);
-	world_close(world);
 }
 
-UNIT_TEST(lost_results_are_not_acknowledged)
+PRODUCER_TEST(lost_results_are_not_acknowledged, 1)
 {
-	struct world *world = opened(1);
 	struct world_rank *rank = &world->ranks[0];
 	uint8_t bytes[4096];
 
@@ -174,8 +123,7 @@ UNIT_TEST(lost_results_are_not_acknowledged)
 	hold(world, 2);
 	hold(world, 3);
 	world_settle(world);
-	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
-	world_settle(world);
+	hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	assert_int_equal(rank->result_first, 2);
 	world_hold_ended(world, 0, 2, KVPULL_END_RELEASED);
 	world_hold_ended(world, 0, 3, KVPULL_END_RELEASED);
@@ -190,12 +138,10 @@ UNIT_TEST(lost_results_are_not_acknowledged)
 	world_settle(world);
 	assert_int_equal(rank->result_first, 4);
 	assert_int_equal(world_counts(world).holds_live, 0);
-	world_close(world);
 }
 
-UNIT_TEST(old_gap_in_a_replay_resends_nothing)
+PRODUCER_TEST(old_gap_in_a_replay_resends_nothing, 1)
 {
-	struct world *world = opened(1);
 	uint8_t bytes[4096];
 	size_t used;
 
@@ -208,24 +154,18 @@ UNIT_TEST(old_gap_in_a_replay_resends_nothing)
 	used = world_result(world, 0, bytes, sizeof(bytes));
 	world_settle(world);
 	assert_int_equal(world->ranks[0].applied, 3);
-	assert_int_equal(kvpull_scheduler_result_take(world->scheduler, bytes,
-						      used, world->now_ns),
-			 0);
-	assert_false(pending_step(world));
+	assert_int_equal(world_hear(world, bytes, used), 0);
+	assert_false(world_has_step(world));
 	/* Nor what is on its way meanwhile. */
 	hold(world, 4);
 	assert_true(world_build(world) > 0);
-	assert_int_equal(kvpull_scheduler_result_take(world->scheduler, bytes,
-						      used, world->now_ns),
-			 0);
-	assert_false(pending_step(world));
+	assert_int_equal(world_hear(world, bytes, used), 0);
+	assert_false(world_has_step(world));
 	assert_int_equal(world_counts(world).resends, 1);
-	world_close(world);
 }
 
-UNIT_TEST(log_is_trimmed_when_all_ranks_applied)
+PRODUCER_TEST(log_is_trimmed_when_all_ranks_applied, 2)
 {
-	struct world *world = opened(2);
 	uint64_t key;
 
 	world->blind = 1;
@@ -256,21 +196,17 @@ UNIT_TEST(log_is_trimmed_when_all_ranks_applied)
 	}
 	assert_int_equal(world_counts(world).holds_live, 0);
 	assert_int_equal(world_counts(world).no_slot, 0);
-	world_close(world);
 }
 
-UNIT_TEST(restarted_worker_begins_after_what_its_predecessor_was_told)
+PRODUCER_TEST(restarted_worker_begins_after_what_its_predecessor_was_told, 2)
 {
-	struct world *world = opened(2);
-	struct kvpull_result result = { .kind = KVPULL_RESULT_RANK };
 	uint32_t i;
 
 	hold(world, 1);
 	hold(world, 2);
 	world_step(world); /* rank 1 has not acknowledged: all is kept */
 	world_worker_start(world, 0, 999);
-	result.rank = world_rank_info(world, 0);
-	world_add(world, 0, &result);
+	world_add_rank(world, 0);
 	world->seen_count = 0;
 	world_settle(world);
 	world_settle(world);
@@ -282,12 +218,10 @@ UNIT_TEST(restarted_worker_begins_after_what_its_predecessor_was_told)
 	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 1);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_END), 2);
 	assert_int_equal(world->ranks[0].applied, world->ranks[1].applied);
-	world_close(world);
 }
 
-UNIT_TEST(restarted_worker_is_never_named_in_its_predecessors_steps)
+PRODUCER_TEST(restarted_worker_is_never_named_in_its_predecessors_steps, 2)
 {
-	struct world *world = opened(2);
 	struct kvpull_step_header header;
 	struct kvpull_wire_reader reader = { .data = world->bytes };
 
@@ -302,12 +236,10 @@ UNIT_TEST(restarted_worker_is_never_named_in_its_predecessors_steps)
 	assert_int_equal(step_get_header(&reader, &header), 0);
 	assert_int_equal(header.first_sequence, 1);
 	assert_int_equal(header.ack_incarnations[0], 700);
-	world_close(world);
 }
 
-UNIT_TEST(new_scheduler_takes_results_where_the_worker_stands)
+PRODUCER_TEST(new_scheduler_takes_results_where_the_worker_stands, 1)
 {
-	struct world *world = opened(1);
 	struct world_rank *rank = &world->ranks[0];
 
 	/* Fifty were taken by an earlier scheduler half. */
@@ -317,11 +249,9 @@ UNIT_TEST(new_scheduler_takes_results_where_the_worker_stands)
 	rank->applied = 0;
 	hold(world, 1);
 	world_step(world);
-	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
-	world_settle(world);
+	hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	assert_int_equal(world_counts(world).holds_live, 0);
 	assert_int_equal(rank->result_first, 52);
-	world_close(world);
 }
 
 /* Deterministic, not good: which bytes get lost. */
@@ -345,9 +275,8 @@ static void report_what_was_taken(struct world *world, uint32_t *reported)
 	}
 }
 
-UNIT_TEST(random_losses_and_replays_lose_and_repeat_nothing)
+PRODUCER_TEST(random_losses_and_replays_lose_and_repeat_nothing, 3)
 {
-	struct world *world = opened(3);
 	uint8_t kept[16384];
 	size_t kept_bytes = 0;
 	uint32_t reported = 0;
@@ -372,9 +301,7 @@ UNIT_TEST(random_losses_and_replays_lose_and_repeat_nothing)
 			if (chance(&seed) < 70)
 				world_take(world, rank);
 		if (kept_bytes && chance(&seed) < 20)
-			assert_int_equal(kvpull_scheduler_result_take(
-						 world->scheduler, kept,
-						 kept_bytes, world->now_ns),
+			assert_int_equal(world_hear(world, kept, kept_bytes),
 					 0);
 		if (chance(&seed) < 20)
 			kept_bytes = world_result(world, chance(&seed) % 3,
@@ -394,5 +321,4 @@ UNIT_TEST(random_losses_and_replays_lose_and_repeat_nothing)
 	assert_int_equal(world_counts(world).holds_ended, key - 1);
 	assert_int_equal(world_counts(world).unknown_keys, 0);
 	assert_int_equal(world->ranks[2].applied, key - 1);
-	world_close(world);
 }

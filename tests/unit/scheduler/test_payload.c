@@ -12,34 +12,23 @@ static size_t text_bytes;
 /* A ticket of another half, with so many bytes of payload. */
 static void ticket_make(uint32_t payload_bytes, uint64_t incarnation)
 {
-	const struct kvpull_config config = world_config();
-	const struct kvpull_blocks blocks = { .block_count = 4,
-					      .block_ids = world_blocks };
-	struct world *world = world_open(&config, 1, incarnation);
-	struct kvpull_finish finish = {
-		.key = 1,
-		.reason = KVPULL_FINISH_LENGTH,
-		.computed_tokens = 64,
-		.group_count = 1,
-		.groups = &blocks,
-		.payload = sent,
-		.payload_bytes = payload_bytes,
-		.ticket = text,
-		.ticket_capacity = sizeof(text),
-	};
+	struct world *world = world_of(1, incarnation);
+	struct kvpull_finish finish = world_finish_of(1, NULL);
 	uint32_t i;
 
+	finish.payload = sent;
+	finish.payload_bytes = payload_bytes;
+	finish.ticket = text;
+	finish.ticket_capacity = sizeof(text);
 	for (i = 0; i < sizeof(sent); i++)
 		sent[i] = (uint8_t)(i * 7 + incarnation);
 	world_enter(world, 1, 0, 1);
-	assert_int_equal(kvpull_scheduler_request_finished(
-				 world->scheduler, &finish, world->now_ns),
-			 KVPULL_FINISH_HELD);
+	assert_int_equal(world_finish_with(world, &finish), KVPULL_FINISH_HELD);
 	text_bytes = finish.ticket_bytes;
 	world_close(world);
 }
 
-static void want(struct world *world, uint64_t key)
+static void show(struct world *world, uint64_t key)
 {
 	struct kvpull_request request = {
 		.key = key,
@@ -50,25 +39,13 @@ static void want(struct world *world, uint64_t key)
 	};
 
 	memset(request.prompt_digest, 1, sizeof(request.prompt_digest));
-	assert_int_equal(kvpull_scheduler_request_new(world->scheduler,
-						      &request, world->now_ns),
-			 0);
+	assert_int_equal(world_ask(world, &request), 0);
 }
 
 static void pull_begin(struct world *world, uint64_t key)
 {
-	want(world, key);
-	assert_int_equal(world_match(world, key, 0), KVPULL_MATCH_LOAD);
-	assert_int_equal(world_allocate(world, key, 0, 4), 0);
-	world_settle(world);
-}
-
-static void pull_end(struct world *world, uint64_t key, int32_t reason)
-{
-	uint32_t rank;
-
-	for (rank = 0; rank < world->rank_count; rank++)
-		world_pull_ended(world, rank, key, reason);
+	show(world, key);
+	load(world, key);
 	world_settle(world);
 }
 
@@ -78,17 +55,7 @@ static void pulled(struct world *world, uint64_t key, uint32_t payload_bytes,
 {
 	ticket_make(payload_bytes, incarnation);
 	pull_begin(world, key);
-	pull_end(world, key, 0);
-}
-
-static void leave(struct world *world, uint64_t key)
-{
-	struct kvpull_finish finish = { .key = key,
-					.reason = KVPULL_FINISH_STOP };
-
-	assert_int_equal(kvpull_scheduler_request_finished(
-				 world->scheduler, &finish, world->now_ns),
-			 KVPULL_FINISH_FREE);
+	end_pull(world, key, 0);
 }
 
 /* Return: as payload_get(), with all the room that a payload can need. */
@@ -120,13 +87,6 @@ static void assert_refused(struct world *world, uint64_t key, int code)
 		assert_int_equal(told[i], 0xee);
 }
 
-static struct world *consumer_open(uint32_t tp_size)
-{
-	struct kvpull_config config = world_config();
-
-	return world_open(&config, tp_size, 9);
-}
-
 UNIT_TEST(payload_is_told_when_the_pull_ended_well)
 {
 	static const uint32_t sizes[] = { 1, 16, 1024, 1025,
@@ -134,7 +94,7 @@ UNIT_TEST(payload_is_told_when_the_pull_ended_well)
 	size_t i;
 
 	for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		struct world *world = consumer_open(1);
+		struct world *world = world_of_consumer(1);
 
 		pulled(world, 7, sizes[i], 5);
 		assert_told(world, 7, sizes[i]);
@@ -146,115 +106,88 @@ UNIT_TEST(payload_is_told_when_the_pull_ended_well)
 	}
 }
 
-UNIT_TEST(ticket_without_a_payload_tells_no_bytes)
+WORLD_TEST(ticket_without_a_payload_tells_no_bytes, world_of_consumer(1))
 {
-	struct world *world = consumer_open(1);
-
 	pulled(world, 7, 0, 5);
 	assert_told(world, 7, 0);
-	world_close(world);
 }
 
-UNIT_TEST(payload_of_an_unread_ticket_is_not_told)
+WORLD_TEST(payload_of_an_unread_ticket_is_not_told, world_of_consumer(1))
 {
-	struct world *world = consumer_open(1);
-
 	ticket_make(32, 5);
 	assert_refused(world, 7, KVPULL_ENOKEY);
-	want(world, 7);
+	show(world, 7);
 	assert_refused(world, 7, KVPULL_ENOTICKET);
 	assert_int_equal(world_match(world, 7, 0), KVPULL_MATCH_LOAD);
 	assert_refused(world, 7, KVPULL_ENOTICKET);
 	assert_int_equal(world_allocate(world, 7, 0, 4), 0);
 	assert_refused(world, 7, KVPULL_EAGAIN);
 	world_settle(world);
-	pull_end(world, 7, KVPULL_EEXPIRED);
+	end_pull(world, 7, KVPULL_EEXPIRED);
 	assert_refused(world, 7, KVPULL_EEXPIRED);
-	leave(world, 7);
+	finish(world, 7, KVPULL_FINISH_STOP);
 	assert_refused(world, 7, KVPULL_ENOKEY);
-	world_close(world);
 }
 
 /* The first rank's word is not enough, and the last one's failure counts. */
-UNIT_TEST(payload_waits_for_each_rank)
+WORLD_TEST(payload_waits_for_each_rank, world_of_consumer(2))
 {
-	struct world *world = consumer_open(2);
-
 	ticket_make(32, 5);
 	pull_begin(world, 7);
-	world_pull_ended(world, 0, 7, 0);
-	world_settle(world);
+	pull_ended(world, 0, 7, 0);
 	assert_refused(world, 7, KVPULL_EAGAIN);
-	world_pull_ended(world, 1, 7, 0);
-	world_settle(world);
+	pull_ended(world, 1, 7, 0);
 	assert_told(world, 7, 32);
-	leave(world, 7);
+	finish(world, 7, KVPULL_FINISH_STOP);
 	ticket_make(32, 6);
 	pull_begin(world, 8);
 	world_pull_ended(world, 0, 8, 0);
 	world_pull_ended(world, 1, 8, KVPULL_EPEER);
 	world_settle(world);
 	assert_refused(world, 8, KVPULL_EPEER);
-	world_close(world);
 }
 
 /* Each request has the payload of the ticket that it showed itself. */
-UNIT_TEST(payload_goes_with_its_ticket)
+WORLD_TEST(payload_goes_with_its_ticket, world_of_consumer(1))
 {
-	struct world *world = consumer_open(1);
-
 	pulled(world, 7, 32, 5);
 	pulled(world, 8, 48, 6);
 	assert_told(world, 8, 48);
 	ticket_make(32, 5);
 	assert_told(world, 7, 32);
-	world_close(world);
 }
 
-UNIT_TEST(sibling_that_loaded_nothing_is_told_nothing)
+WORLD_TEST(sibling_that_loaded_nothing_is_told_nothing, world_of_consumer(1))
 {
-	struct world *world = consumer_open(1);
-
 	ticket_make(32, 5);
 	pull_begin(world, 7);
-	want(world, 8);
+	show(world, 8);
 	assert_int_equal(world_match(world, 8, 0), KVPULL_MATCH_WAIT);
-	pull_end(world, 7, 0);
+	end_pull(world, 7, 0);
 	assert_int_equal(world_match(world, 8, 63), KVPULL_MATCH_NOTHING);
 	assert_refused(world, 8, KVPULL_ENOTICKET);
 	assert_told(world, 7, 32);
-	world_close(world);
 }
 
-UNIT_TEST(payload_from_before_a_change_is_not_told)
+WORLD_TEST(payload_from_before_a_change_is_not_told, world_of_consumer(1))
 {
-	struct world *world = consumer_open(1);
-
 	pulled(world, 7, 32, 5);
-	assert_int_equal(
-		kvpull_scheduler_changed(world->scheduler, 0, world->now_ns),
-		0);
+	world_change(world, 0);
 	assert_refused(world, 7, KVPULL_EMISMATCH);
-	world_close(world);
 }
 
 /* The engine uses what it loaded: a later change is not the pull's any more. */
-UNIT_TEST(payload_that_is_used_outlives_a_change)
+WORLD_TEST(payload_that_is_used_outlives_a_change, world_of_consumer(1))
 {
-	struct world *world = consumer_open(1);
-
 	pulled(world, 7, 32, 5);
 	assert_int_equal(kvpull_scheduler_loaded(world->scheduler, 7), 0);
-	assert_int_equal(
-		kvpull_scheduler_changed(world->scheduler, 0, world->now_ns),
-		0);
+	world_change(world, 0);
 	assert_told(world, 7, 32);
-	world_close(world);
 }
 
-UNIT_TEST(payload_that_is_too_long_for_the_buffer_says_its_size)
+WORLD_TEST(payload_that_is_too_long_for_the_buffer_says_its_size,
+	   world_of_consumer(1))
 {
-	struct world *world = consumer_open(1);
 	size_t bytes = 0;
 
 	pulled(world, 7, 100, 5);
@@ -267,7 +200,6 @@ UNIT_TEST(payload_that_is_too_long_for_the_buffer_says_its_size)
 	assert_int_equal(kvpull_scheduler_payload_get(world->scheduler, 7, NULL,
 						      0, &bytes),
 			 KVPULL_ETOOSMALL);
-	world_close(world);
 }
 
 static struct world *narrow_open(uint32_t requests_max)
@@ -284,9 +216,8 @@ static struct world *narrow_open(uint32_t requests_max)
 }
 
 /* 257 payloads of four chunks each fill 1,028; every other pull is good. */
-UNIT_TEST(payload_without_room_fails_no_pull)
+WORLD_TEST(payload_without_room_fails_no_pull, narrow_open(300))
 {
-	struct world *world = narrow_open(300);
 	uint32_t full = 0;
 	uint64_t key;
 
@@ -307,23 +238,20 @@ UNIT_TEST(payload_without_room_fails_no_pull)
 	}
 	assert_int_equal(full, 1);
 	/* The end of a request without a payload takes no other request's. */
-	leave(world, key);
+	finish(world, key, KVPULL_FINISH_STOP);
 	ticket_make(KVPULL_PAYLOAD_BYTES_MAX - 1000, key + 99);
 	assert_told(world, key - 1, KVPULL_PAYLOAD_BYTES_MAX - 1000);
-	world_close(world);
 }
 
 /* A payload is given up with its request: the room does not run out. */
-UNIT_TEST(payload_is_dropped_with_its_request)
+WORLD_TEST(payload_is_dropped_with_its_request, narrow_open(4))
 {
-	struct world *world = narrow_open(4);
 	uint64_t key;
 
 	for (key = 1; key <= 300; key++) {
 		pulled(world, key, KVPULL_PAYLOAD_BYTES_MAX, key + 100);
 		assert_told(world, key, KVPULL_PAYLOAD_BYTES_MAX);
-		leave(world, key);
+		finish(world, key, KVPULL_FINISH_STOP);
 		world->now_ns += 2 * WORLD_LEASE_NS;
 	}
-	world_close(world);
 }

@@ -35,86 +35,55 @@ static void say(struct world *world, uint64_t first)
 
 		kvpull_step_put_result(&writer, &result);
 	}
-	assert_int_equal(kvpull_scheduler_result_take(world->scheduler,
-						      world->bytes, writer.used,
-						      world->now_ns),
-			 0);
-}
-
-static int wants_step(struct world *world)
-{
-	const int bits =
-		kvpull_scheduler_has_pending(world->scheduler, world->now_ns);
-
-	assert_true(bits >= 0);
-	return (bits & (int)KVPULL_PENDING_STEP) != 0;
+	assert_int_equal(world_hear(world, world->bytes, writer.used), 0);
 }
 
 /* An idle engine steps only when it is asked to. */
-UNIT_TEST(results_of_an_idle_engine_are_all_taken)
+PRODUCER_TEST_WITH(results_of_an_idle_engine_are_all_taken, 1,
+		   max_holds = config.requests_max = HOLDS)
 {
-	struct kvpull_config config = world_config();
-	struct world_ticket ticket;
-	struct world *world;
 	uint32_t polls;
 	uint64_t key;
 
-	config.max_holds = HOLDS;
-	config.requests_max = HOLDS;
-	world = world_open(&config, 1, 5);
 	for (key = 1; key <= HOLDS; key++)
-		assert_int_equal(world_hold(world, key, &ticket),
-				 KVPULL_FINISH_HELD);
+		hold(world, key);
 	world_step(world);
 	assert_int_equal(world->seen_count, HOLDS);
 	for (polls = 0; polls < 10; polls++) {
 		say(world, world->ranks[0].result_first);
-		if (wants_step(world))
+		if (world_has_step(world))
 			world_step(world);
 	}
 	assert_int_equal(world_counts(world).holds_live, 0);
-	assert_false(wants_step(world));
-	world_close(world);
+	assert_false(world_has_step(world));
 }
 
 /* Its slot is another request's by the time at which the end would be told. */
-UNIT_TEST(end_of_one_hold_is_not_told_of_the_next)
+PRODUCER_TEST_WITH(end_of_one_hold_is_not_told_of_the_next, 2, max_holds = 1)
 {
-	struct kvpull_config config = world_config();
-	struct world_ticket ticket;
-	struct world *world;
 	uint32_t at;
 
-	config.max_holds = 1;
-	world = world_open(&config, 2, 5);
-	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
+	hold(world, 1);
 	world_step(world);
 	world_hold_ended(world, 0, 1, KVPULL_END_EXPIRED);
 	world_take(world, 0);
 	world_hold_ended(world, 1, 1, KVPULL_END_EXPIRED);
 	world_take(world, 1);
 	assert_int_equal(world_counts(world).holds_live, 0);
-	assert_int_equal(world_hold(world, 2, &ticket), KVPULL_FINISH_HELD);
+	hold(world, 2);
 	world_step(world);
 	for (at = 0; at < world->seen_count; at++)
 		assert_false(world->seen[at].command.kind ==
 				     KVPULL_COMMAND_END &&
 			     world->seen[at].command.key == 2);
-	world_close(world);
 }
 
 /* A few results do not wake anybody: the next step takes their word along. */
-UNIT_TEST(few_results_ask_for_no_step)
+PRODUCER_TEST(few_results_ask_for_no_step, 1)
 {
-	struct kvpull_config config = world_config();
-	struct world_ticket ticket;
-	struct world *world;
-
-	world = world_open(&config, 1, 5);
-	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
+	hold(world, 1);
 	world_step(world);
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	world_take(world, 0);
-	assert_false(wants_step(world));
-	world_close(world);
+	assert_false(world_has_step(world));
 }

@@ -3,22 +3,14 @@
 #include "plugin/scheduler/scheduler_state.h"
 #include "tests/unit/scheduler/world.h"
 
-static struct world *opened(uint32_t tp_size)
-{
-	const struct kvpull_config config = world_config();
-
-	return world_open(&config, tp_size, 7);
-}
-
 static uint64_t known_worker(const struct world *world, uint32_t rank)
 {
 	return world->scheduler->ranks[rank].info.incarnation;
 }
 
 /* A worker that we know says the RANK of somebody else, or another model's. */
-UNIT_TEST(rank_speaks_for_itself_alone)
+PRODUCER_TEST(rank_speaks_for_itself_alone, 2)
 {
-	struct world *world = opened(2);
 	struct kvpull_result results[5];
 	uint32_t at;
 
@@ -39,9 +31,8 @@ UNIT_TEST(rank_speaks_for_itself_alone)
 		assert_int_equal(known_worker(world, 0), 700);
 		assert_int_equal(known_worker(world, 1), 701);
 	}
-	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], "");
+	expect_line(world, "");
 	assert_int_equal(world_counts(world).unknown_keys, 0);
-	world_close(world);
 }
 
 /* Bytes of a worker that we do not know, which brings this RANK alone. */
@@ -61,15 +52,11 @@ static void stranger_says(struct world *world, uint64_t incarnation,
 
 	kvpull_step_put_result_header(&writer, &header);
 	kvpull_step_put_result(&writer, &result);
-	assert_int_equal(kvpull_scheduler_result_take(world->scheduler, bytes,
-						      writer.used,
-						      world->now_ns),
-			 0);
+	assert_int_equal(world_hear(world, bytes, writer.used), 0);
 }
 
-UNIT_TEST(worker_is_not_known_by_the_rank_of_another_one)
+PRODUCER_TEST(worker_is_not_known_by_the_rank_of_another_one, 2)
 {
-	struct world *world = opened(2);
 	struct kvpull_rank_info info = world_rank_info(world, 0);
 
 	info.incarnation = 900;
@@ -82,15 +69,13 @@ UNIT_TEST(worker_is_not_known_by_the_rank_of_another_one)
 	info.stage.rank = 0;
 	stranger_says(world, 900, &info);
 	assert_int_equal(known_worker(world, 0), 900);
-	assert_string_equal(
-		world->lines.of[KVPULL_LOG_WARN],
+	expect_line(
+		world,
 		"rank 0 has another worker: the old one's holds are ended and its pulls failed");
-	world_close(world);
 }
 
-UNIT_TEST(results_of_a_rank_that_is_not_there_are_refused)
+PRODUCER_TEST(results_of_a_rank_that_is_not_there_are_refused, 2)
 {
-	struct world *world = opened(2);
 	struct kvpull_result_header header = {
 		.incarnation = 700,
 		.first_sequence = 1,
@@ -104,25 +89,19 @@ UNIT_TEST(results_of_a_rank_that_is_not_there_are_refused)
 
 		header.incarnation = 700 + header.rank;
 		kvpull_step_put_result_header(&writer, &header);
-		assert_int_equal(kvpull_scheduler_result_take(
-					 world->scheduler, bytes, writer.used,
-					 world->now_ns),
-				 wanted);
+		assert_int_equal(world_hear(world, bytes, writer.used), wanted);
 		assert_int_equal(world_counts(world).results_bad,
 				 wanted ? 1 : 0);
 	}
-	world_close(world);
 }
 
 /* Each is counted, and frees nothing of what the same message names rightly. */
-UNIT_TEST(reports_of_what_is_not_known_are_counted)
+PRODUCER_TEST(reports_of_what_is_not_known_are_counted, 1)
 {
-	struct world *world = opened(1);
-	struct world_ticket ticket;
 	struct kvpull_result result = { .kind = KVPULL_RESULT_PULL_ENDED,
 					.key = 99 };
 
-	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
+	hold(world, 1);
 	world_settle(world);
 	world_add(world, 0, &result);
 	/* A request that pulls nothing. */
@@ -135,19 +114,17 @@ UNIT_TEST(reports_of_what_is_not_known_are_counted)
 					 .key = 1,
 					 .generation = 1 };
 	world_add(world, 0, &result);
-	result.slot = world_last(world, KVPULL_COMMAND_HOLD)->command.slot;
+	result.slot = world_command(world, KVPULL_COMMAND_HOLD)->slot;
 	result.generation =
-		world_last(world, KVPULL_COMMAND_HOLD)->command.generation;
+		world_command(world, KVPULL_COMMAND_HOLD)->generation;
 	result.key = 2;
 	world_add(world, 0, &result);
 	world_settle(world);
 	assert_int_equal(world_counts(world).unknown_keys, 4);
 	assert_int_equal(world_counts(world).holds_live, 1);
-	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
-	world_settle(world);
+	hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	assert_int_equal(world_counts(world).unknown_keys, 4);
 	assert_int_equal(world_counts(world).holds_live, 0);
-	world_close(world);
 }
 
 static int step_refused(struct kvpull_worker *worker, const void *bytes,
@@ -162,14 +139,14 @@ static int step_refused(struct kvpull_worker *worker, const void *bytes,
 /* A worker in the same process speaks for one rank: others would hear nothing. */
 UNIT_TEST(half_of_several_ranks_takes_no_worker_to_itself)
 {
-	struct world *world = opened(2);
+	struct world *world = world_of_producer(2);
 
 	assert_int_equal(kvpull_scheduler_worker_attach(world->scheduler, NULL,
 							step_refused),
 			 KVPULL_EINVAL);
 	assert_null(world->scheduler->worker_step);
 	world_close(world);
-	world = opened(1);
+	world = world_of_producer(1);
 	assert_int_equal(kvpull_scheduler_worker_attach(world->scheduler, NULL,
 							step_refused),
 			 0);

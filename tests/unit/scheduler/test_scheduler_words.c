@@ -3,32 +3,26 @@
 #include "plugin/scheduler/scheduler_state.h"
 #include "tests/unit/scheduler/world.h"
 
-UNIT_TEST(refused_pull_names_its_limit)
+static void line_forget(struct world *world)
 {
-	struct kvpull_config config = world_config();
-	const struct world_ticket ticket = world_make_ticket(7);
-	struct world *world;
+	world->lines.of[KVPULL_LOG_WARN][0] = '\0';
+}
 
-	config.pull_blocks_max = 3;
-	world = world_open(&config, 1, 9);
-	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
-	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
-	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_EFULL);
-	assert_string_equal(
-		world->lines.of[KVPULL_LOG_WARN],
+CONSUMER_TEST_WITH(refused_pull_names_its_limit, 1, pull_blocks_max = 3)
+{
+	want(world, 1, ticket);
+	load_refused(world, 1, KVPULL_EFULL);
+	expect_line(
+		world,
 		"request request-b key 1 cannot be pulled: 4 blocks, pull_blocks_max is 3 (EFULL)");
-	world_close(world);
 }
 
 /*
  * With full attention, tokens of a block that is left out would be loaded
  * nowhere.
  */
-UNIT_TEST(pull_that_leaves_out_a_block_is_refused)
+CONSUMER_TEST(pull_that_leaves_out_a_block_is_refused, 1)
 {
-	const struct kvpull_config config = world_config();
-	const struct world_ticket ticket = world_make_ticket(7);
-	struct world *world = world_open(&config, 1, 9);
 	struct kvpull_blocks group = { .block_ids = world_local_blocks };
 	const struct kvpull_allocation allocation = {
 		.key = 1,
@@ -39,98 +33,77 @@ UNIT_TEST(pull_that_leaves_out_a_block_is_refused)
 	uint32_t first;
 	uint32_t count;
 
-	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	want(world, 1, ticket);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
 	for (first = 0; first < 4; first++)
 		for (count = 1; count < 4 && first + count <= 4; count++) {
 			group.first_index = first;
 			group.block_count = count;
-			world->lines.of[KVPULL_LOG_WARN][0] = '\0';
-			assert_int_equal(kvpull_scheduler_allocated(
-						 world->scheduler, &allocation,
-						 world->now_ns),
-					 KVPULL_EINVAL);
-			assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
-					       "than those of its tokens"));
+			line_forget(world);
+			assert_int_equal(
+				world_allocate_with(world, &allocation),
+				KVPULL_EINVAL);
+			expect_warning(world, "than those of its tokens");
 		}
 	assert_int_equal(world_allocate(world, 1, 0, 4), 0);
-	world_close(world);
 }
 
 /* The engine's registration was refused, and the engine goes on. */
-UNIT_TEST(nothing_is_pulled_for_ranks_that_stay_unknown)
+TICKET_TEST(nothing_is_pulled_for_ranks_that_stay_unknown, world_of_rank_1())
 {
-	const struct kvpull_config config = world_config();
-	const struct world_ticket ticket = world_make_ticket(7);
-	struct world *world = world_open_silent(&config, 2, 9);
-
-	world_tell_rank(world, 1);
-	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
-	assert_int_equal(world_want(world, 2, &ticket, 1), 0);
+	want(world, 2, ticket);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_WAIT);
 	world->now_ns += WORLD_LEASE_NS - 1;
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_WAIT);
-	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], "");
+	expect_line(world, "");
 	world->now_ns++;
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_NOTHING);
-	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
-			       "1 of 2 ranks are unknown"));
+	expect_warning(world, "1 of 2 ranks are unknown");
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_WAIT);
 	world_tell_rank(world, 0);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_NOTHING);
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_LOAD);
-	world_close(world);
 }
 
-UNIT_TEST(hold_that_waits_for_a_rank_is_told)
+WORLD_TEST(hold_that_waits_for_a_rank_is_told, world_of_rank_1())
 {
-	const struct kvpull_config config = world_config();
-	struct world *world = world_open_silent(&config, 2, 9);
 	struct world_ticket own;
 
-	world_tell_rank(world, 1);
 	assert_int_equal(world_hold(world, 1, &own), KVPULL_FINISH_FREE);
-	assert_string_equal(
-		world->lines.of[KVPULL_LOG_WARN],
+	expect_line(
+		world,
 		"request request-a key 1 is not held: 1 of 2 ranks are unknown: their workers registered no regions, or rank_info() was not told");
 	/* A line a second at most. */
-	world->lines.of[KVPULL_LOG_WARN][0] = '\0';
+	line_forget(world);
 	assert_int_equal(world_hold(world, 2, &own), KVPULL_FINISH_FREE);
-	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], "");
+	expect_line(world, "");
 	world_tell_rank(world, 0);
 	assert_int_equal(world_hold(world, 3, &own), KVPULL_FINISH_HELD);
-	world_close(world);
 }
 
 /* The line on a request for this ticket whose digest is of such bytes. */
 static void digest_shown(const struct world_ticket *ticket, uint8_t byte,
 			 const char *words)
 {
-	const struct kvpull_config config = world_config();
-	struct world *world = world_open(&config, 1, 9);
+	struct world *world = world_of_consumer(1);
 
 	assert_int_equal(world_want(world, 1, ticket, byte), 0);
-	world->lines.of[KVPULL_LOG_WARN][0] = '\0';
+	line_forget(world);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_NOTHING);
 	assert_int_equal(world_counts(world).mismatches, 1);
-	if (!strstr(world->lines.of[KVPULL_LOG_WARN], words))
-		fail_msg("\"%s\" is not in: %s", words,
-			 world->lines.of[KVPULL_LOG_WARN]);
+	expect_warning(world, words);
 	world_close(world);
 }
 
 /* An engine that forgot its digest has no other prompt. */
 UNIT_TEST(digest_at_one_end_alone_is_told)
 {
-	struct kvpull_config config = world_config();
 	const struct world_ticket with = world_make_ticket(7);
-	struct world *producer = world_open(&config, 1, 8);
+	struct world *producer = world_of(1, 8);
 	struct world_ticket without;
 
 	world_enter(producer, 1, 0, 0);
-	assert_int_equal(
-		world_finish(producer, 1, KVPULL_FINISH_LENGTH, &without),
-		KVPULL_FINISH_HELD);
+	finish_held(producer, 1, KVPULL_FINISH_LENGTH, &without);
 	world_close(producer);
 	digest_shown(&with, 2, " is for another prompt than request key 1: ");
 	digest_shown(&with, 0,
@@ -142,104 +115,52 @@ UNIT_TEST(digest_at_one_end_alone_is_told)
 }
 
 /* A log that nobody acknowledges takes holds until it takes no pull, either. */
-UNIT_TEST(refused_pull_names_the_log)
+CONSUMER_TEST_WITH(refused_pull_names_the_log, 1, max_holds = 131072)
 {
-	struct kvpull_config config = world_config();
-	const struct world_ticket ticket = world_make_ticket(7);
-	struct world_ticket own;
-	struct world *world;
-	uint64_t key = 1;
-
-	config.max_holds = 131072;
-	world = world_open(&config, 1, 9);
-	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	want(world, 1, ticket);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
-	do {
-		key++;
-		world_enter(world, key, 0, 1);
-	} while (world_finish(world, key, KVPULL_FINISH_LENGTH, &own) ==
-			 KVPULL_FINISH_HELD &&
-		 key < 131072);
+	(void)world_hold_all(world, 2);
 	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_EFULL);
-	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
-			       "cannot be pulled: step_log_mib 1 is reached"));
-	world_close(world);
+	expect_warning(world, "cannot be pulled: step_log_mib 1 is reached");
 }
 
 /* Slots are free, so that no other line says why. */
-UNIT_TEST(refused_hold_names_the_log)
+PRODUCER_TEST_WITH(refused_hold_names_the_log, 1, max_holds = 131072)
 {
-	struct kvpull_config config = world_config();
+	uint64_t key = world_hold_all(world, 1);
 	struct world_ticket own;
-	struct world *world;
-	uint64_t key = 0;
 	uint32_t texts;
 
-	config.max_holds = 131072;
-	world = world_open(&config, 1, 9);
-	do {
-		key++;
-		world_enter(world, key, 0, 1);
-	} while (world_finish(world, key, KVPULL_FINISH_LENGTH, &own) ==
-			 KVPULL_FINISH_HELD &&
-		 key < 131072);
-	assert_true(key < 131072);
-	assert_int_equal(own.bytes, 0);
-	assert_non_null(strstr(
-		world->lines.of[KVPULL_LOG_WARN],
-		" is not held: step_log_mib 1 is reached: raise it, or look for a rank that takes no steps or whose results are not taken"));
+	expect_warning(
+		world,
+		" is not held: step_log_mib 1 is reached: raise it, or look for a rank that takes no steps or whose results are not taken");
 	/* A request that is not held keeps no text, either. */
 	texts = kvpull_index_pool_used(&world->scheduler->texts.pool);
 	world_enter(world, ++key, 0, 1);
-	assert_int_equal(world_finish(world, key, KVPULL_FINISH_LENGTH, &own),
-			 KVPULL_FINISH_FREE);
+	finish_free(world, key, KVPULL_FINISH_LENGTH, &own);
 	assert_int_equal(kvpull_index_pool_used(&world->scheduler->texts.pool),
 			 texts);
-	world_close(world);
 }
 
-UNIT_TEST(refused_pull_tells_of_its_ticket)
+WORLD_TEST(refused_pull_tells_of_its_ticket, world_of_consumer(1))
 {
-	const struct kvpull_config config = world_config();
 	const struct world_ticket ticket = world_make_short_ticket(7, 1);
-	struct world *world = world_open(&config, 1, 9);
 
-	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
-	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
-	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_ETRUNCATED);
-	assert_non_null(
-		strstr(world->lines.of[KVPULL_LOG_WARN],
-		       "its ticket lacks the blocks asked for (ETRUNC"));
-	world_close(world);
+	want(world, 1, &ticket);
+	load_refused(world, 1, KVPULL_ETRUNCATED);
+	expect_warning(world, "its ticket lacks the blocks asked for (ETRUNC");
 }
 
 /* Clients choose it where an engine passes theirs on. */
-UNIT_TEST(label_is_one_line_of_a_log)
+CONSUMER_TEST_WITH(label_is_one_line_of_a_log, 1, pull_blocks_max = 3)
 {
-	struct kvpull_config config = world_config();
-	const struct world_ticket ticket = world_make_ticket(7);
-	struct kvpull_request request = {
-		.key = 1,
-		.ticket = ticket.text,
-		.ticket_bytes = ticket.bytes,
-		.prompt_tokens = 64,
-		.flags = KVPULL_REQUEST_PULL,
-		.label = "a\nerror: all is lost\x1b[2J",
-	};
-	struct world *world;
+	struct kvpull_request request = world_request_of(1, ticket);
 
-	memset(request.prompt_digest, 1, sizeof(request.prompt_digest));
-	config.pull_blocks_max = 3;
-	world = world_open(&config, 1, 9);
-	assert_int_equal(kvpull_scheduler_request_new(world->scheduler,
-						      &request, world->now_ns),
-			 0);
-	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
-	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_EFULL);
-	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
-			       "a?error: all is lost?[2J key 1"));
+	request.label = "a\nerror: all is lost\x1b[2J";
+	assert_int_equal(world_ask(world, &request), 0);
+	load_refused(world, 1, KVPULL_EFULL);
+	expect_warning(world, "a?error: all is lost?[2J key 1");
 	assert_null(strchr(world->lines.of[KVPULL_LOG_WARN], '\n'));
-	world_close(world);
 }
 
 static void refuses(const struct kvpull_config *config,
@@ -248,7 +169,7 @@ static void refuses(const struct kvpull_config *config,
 	struct world *world = world_open(config, 1, 9);
 
 	assert_int_equal(world_want(world, 1, ticket, 1), KVPULL_ENOTICKET);
-	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN], why));
+	expect_warning(world, why);
 	world_close(world);
 }
 
@@ -276,71 +197,53 @@ UNIT_TEST(refused_ticket_is_damaged_or_of_another_key)
  * A worker of another engine, or of a restarted half, replaces no worker of
  * ours, whatever it reports. The rank goes on with the worker that it has.
  */
-UNIT_TEST(worker_of_another_half_replaces_nobody)
+PRODUCER_TEST(worker_of_another_half_replaces_nobody, 1)
 {
-	const struct kvpull_config config = world_config();
-	struct world *world = world_open(&config, 1, 7);
-	struct world *other = world_open(&config, 1, 8);
-	struct kvpull_result result = { .kind = KVPULL_RESULT_RANK };
-	static struct world_ticket ticket;
+	struct world *other = world_of(1, 8);
 	uint8_t bytes[4096];
 	size_t byte_count;
 
-	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
+	hold(world, 1);
 	world_settle(world);
-	assert_int_equal(world_hold(other, 9, &ticket), KVPULL_FINISH_HELD);
+	hold(other, 9);
 	world_settle(other);
 	assert_int_not_equal(other->ranks[0].step_incarnation, 0);
-	result.rank = world_rank_info(other, 0);
-	world_add(other, 0, &result);
+	world_add_rank(other, 0);
 	byte_count = world_result(other, 0, bytes, sizeof(bytes));
-	assert_int_equal(kvpull_scheduler_result_take(world->scheduler, bytes,
-						      byte_count,
-						      world->now_ns),
-			 0);
+	assert_int_equal(world_hear(world, bytes, byte_count), 0);
 	assert_int_equal(world_counts(world).results_replayed, 1);
 	/* The rank's own worker is heard as before. */
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	world_take_all(world);
 	assert_int_equal(world_counts(world).holds_live, 0);
 	world_close(other);
-	world_close(world);
 }
 
 /*
  * The worker may be dead, and its result late. Only a worker that has heard
  * this half replaces a known one; the other worker hears this half now.
  */
-UNIT_TEST(worker_that_heard_no_half_replaces_nobody)
+PRODUCER_TEST(worker_that_heard_no_half_replaces_nobody, 1)
 {
-	const struct kvpull_config config = world_config();
-	struct world *world = world_open(&config, 1, 7);
-	struct world *other = world_open(&config, 1, 8);
-	struct kvpull_result result = { .kind = KVPULL_RESULT_RANK };
-	static struct world_ticket ticket;
+	struct world *other = world_of(1, 8);
 	uint8_t bytes[4096];
 	size_t byte_count;
 	int round;
 
-	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
+	hold(world, 1);
 	world_settle(world);
 	world_worker_start(other, 0, 99);
-	result.rank = world_rank_info(other, 0);
-	world_add(other, 0, &result);
+	world_add_rank(other, 0);
 	for (round = 0; round < 2; round++) {
 		world->now_ns++;
 		byte_count = world_result(other, 0, bytes, sizeof(bytes));
-		assert_int_equal(kvpull_scheduler_result_take(world->scheduler,
-							      bytes, byte_count,
-							      world->now_ns),
-				 0);
+		assert_int_equal(world_hear(world, bytes, byte_count), 0);
 		assert_int_equal(world_counts(world).results_replayed, 1);
 		byte_count = world_build(world);
 		assert_int_not_equal(byte_count, 0);
 		world_deliver_to(other, 0, world->bytes, byte_count);
 	}
 	world_close(other);
-	world_close(world);
 }
 
 /*
@@ -350,20 +253,14 @@ static int is_said(struct world *world, uint64_t key, const char *limit)
 {
 	struct world_ticket ticket;
 
-	world->lines.of[KVPULL_LOG_WARN][0] = '\0';
+	line_forget(world);
 	assert_int_equal(world_hold(world, key, &ticket), KVPULL_FINISH_FREE);
 	return strstr(world->lines.of[KVPULL_LOG_WARN], limit) != NULL;
 }
 
-UNIT_TEST(full_table_says_so_once_a_second)
+PRODUCER_TEST_WITH(full_table_says_so_once_a_second, 1, max_holds = 1)
 {
-	struct kvpull_config config = world_config();
-	struct world_ticket ticket;
-	struct world *world;
-
-	config.max_holds = 1;
-	world = world_open(&config, 1, 9);
-	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
+	hold(world, 1);
 	assert_true(is_said(world, 2, "max_holds"));
 	assert_false(is_said(world, 3, "max_holds"));
 	world->now_ns += KVPULL_NS_PER_S - 1;
@@ -371,7 +268,6 @@ UNIT_TEST(full_table_says_so_once_a_second)
 	world->now_ns++;
 	assert_true(is_said(world, 5, "max_holds"));
 	assert_false(is_said(world, 6, "max_holds"));
-	world_close(world);
 }
 
 /* As D: one that comes, and one that is rejected before it comes. */
@@ -379,10 +275,8 @@ static int ticket_is_said(struct world *world, uint64_t key, int rejected)
 {
 	const struct world_ticket ticket = world_make_ticket(key);
 
-	world->lines.of[KVPULL_LOG_WARN][0] = '\0';
-	assert_int_equal(rejected ? kvpull_scheduler_request_rejected(
-					    world->scheduler, ticket.text,
-					    ticket.bytes, world->now_ns) :
+	line_forget(world);
+	assert_int_equal(rejected ? world_reject(world, &ticket) :
 				    world_want(world, key, &ticket, 1),
 			 KVPULL_EFULL);
 	return strncmp(world->lines.of[KVPULL_LOG_WARN],
@@ -398,71 +292,55 @@ UNIT_TEST(full_tables_of_a_consumer_say_so_once_a_second)
 	config.tickets_max = 1;
 	config.requests_max = 4;
 	world = world_open(&config, 1, 9);
-	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	want(world, 1, &ticket);
 	assert_true(ticket_is_said(world, 2, 0));
 	assert_false(ticket_is_said(world, 3, 1));
 	world->now_ns += KVPULL_NS_PER_S;
 	assert_true(ticket_is_said(world, 3, 1));
-	assert_non_null(
-		strstr(world->lines.of[KVPULL_LOG_WARN], "tickets_max 1"));
+	expect_warning(world, "tickets_max 1");
 	assert_false(ticket_is_said(world, 4, 0));
 	/* Requests: 1, 2 and 4 are known, though without a ticket. */
 	assert_false(ticket_is_said(world, 5, 0));
 	ticket = world_make_ticket(6);
 	assert_int_equal(world_want(world, 6, &ticket, 1), KVPULL_EFULL);
-	assert_non_null(
-		strstr(world->lines.of[KVPULL_LOG_WARN], "requests_max 4"));
-	world->lines.of[KVPULL_LOG_WARN][0] = '\0';
+	expect_warning(world, "requests_max 4");
+	line_forget(world);
 	assert_int_equal(world_want(world, 7, &ticket, 1), KVPULL_EFULL);
-	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], "");
+	expect_line(world, "");
 	world_close(world);
 }
 
 /* An unknown flag may ask for a feature of a newer library. */
-UNIT_TEST(request_with_an_unknown_flag_is_refused)
+WORLD_TEST(request_with_an_unknown_flag_is_refused, world_of_consumer(1))
 {
-	const struct kvpull_config config = world_config();
-	struct world *world = world_open(&config, 1, 9);
 	struct kvpull_request request = { .key = 1,
 					  .flags = UINT32_C(1) << 31 };
 
-	assert_int_equal(kvpull_scheduler_request_new(world->scheduler,
-						      &request, world->now_ns),
-			 KVPULL_EINVAL);
+	assert_int_equal(world_ask(world, &request), KVPULL_EINVAL);
 	request.flags = 0;
-	assert_int_equal(kvpull_scheduler_request_new(world->scheduler,
-						      &request, world->now_ns),
-			 0);
+	assert_int_equal(world_ask(world, &request), 0);
 	request.key = 0;
-	assert_int_equal(kvpull_scheduler_request_new(world->scheduler,
-						      &request, world->now_ns),
-			 KVPULL_EINVAL);
-	world_close(world);
+	assert_int_equal(world_ask(world, &request), KVPULL_EINVAL);
 }
 
 /* A host that numbers its requests anew meets the keys of open holds. */
-UNIT_TEST(key_that_is_held_is_no_new_request)
+WORLD_TEST(key_that_is_held_is_no_new_request, world_of_consumer(1))
 {
-	const struct kvpull_config config = world_config();
-	struct world *world = world_open(&config, 1, 9);
-	struct world_ticket ticket;
-
-	assert_int_equal(world_hold(world, 7, &ticket), KVPULL_FINISH_HELD);
+	hold(world, 7);
 	world_enter(world, 7, 0, 1);
-	assert_string_equal(
-		world->lines.of[KVPULL_LOG_WARN],
+	expect_line(
+		world,
 		"request request-a is neither held nor pulled: its key 7 is still that of a hold: use a key again after its SENT");
-	world->lines.of[KVPULL_LOG_WARN][0] = '\0';
+	line_forget(world);
 	world_enter(world, 7, 0, 1);
-	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], "");
+	expect_line(world, "");
 	world->now_ns += 1000 * KVPULL_NS_PER_MS;
 	world_enter(world, 7, 0, 1);
 	assert_string_not_equal(world->lines.of[KVPULL_LOG_WARN], "");
-	world->lines.of[KVPULL_LOG_WARN][0] = '\0';
+	line_forget(world);
 	/* A request that is known is no mistake. */
 	world->now_ns += 1000 * KVPULL_NS_PER_MS;
 	world_enter(world, 8, 0, 1);
 	world_enter(world, 8, 0, 1);
-	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], "");
-	world_close(world);
+	expect_line(world, "");
 }

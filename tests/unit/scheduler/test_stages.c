@@ -11,15 +11,7 @@ static struct world *opened_silent(void)
 	return world_open_stages(&config, 6, 3, 7);
 }
 
-static int told(struct world *world, const struct kvpull_rank_info *info)
-{
-	uint8_t bytes[1024];
-	struct kvpull_wire_writer writer = { bytes, sizeof(bytes), 0 };
-
-	kvpull_step_put_rank_info(&writer, info);
-	return kvpull_scheduler_rank_info(world->scheduler, bytes, writer.used,
-					  world->now_ns);
-}
+#define STAGES_TEST(name) WORLD_TEST(name, opened_silent())
 
 /* Nine layers, three a stage, but for what the test changes. */
 static struct kvpull_rank_info rank_of(struct world *world, uint32_t rank)
@@ -32,9 +24,15 @@ static struct kvpull_rank_info rank_of(struct world *world, uint32_t rank)
 	return info;
 }
 
-UNIT_TEST(stages_of_unlike_lengths_are_taken)
+static void tell(struct world *world, uint32_t rank)
 {
-	struct world *world = opened_silent();
+	const struct kvpull_rank_info info = rank_of(world, rank);
+
+	assert_int_equal(world_tell_info(world, &info), 0);
+}
+
+STAGES_TEST(stages_of_unlike_lengths_are_taken)
+{
 	uint32_t rank;
 
 	for (rank = 6; rank-- > 0;) {
@@ -44,115 +42,94 @@ UNIT_TEST(stages_of_unlike_lengths_are_taken)
 			info.stage.layer_first = 1;
 		if (rank < 2)
 			info.stage.layer_end = 1;
-		assert_int_equal(told(world, &info), 0);
+		assert_int_equal(world_tell_info(world, &info), 0);
 	}
 	assert_int_equal(kvpull_scheduler_ranks_missing(world->scheduler), 0);
-	world_close(world);
 }
 
 /* The rank that is told last is refused, whichever it is: no ticket is made. */
-UNIT_TEST(layer_without_a_rank_is_refused_by_name)
+STAGES_TEST(layer_without_a_rank_is_refused_by_name)
 {
-	struct world *world = opened_silent();
 	struct world_ticket ticket;
 	struct kvpull_rank_info info;
 	uint32_t rank;
 
-	for (rank = 0; rank < 4; rank++) {
-		info = rank_of(world, rank);
-		assert_int_equal(told(world, &info), 0);
-	}
+	for (rank = 0; rank < 4; rank++)
+		tell(world, rank);
 	info = rank_of(world, 4);
 	info.stage.layer_first = 7;
-	assert_int_equal(told(world, &info), KVPULL_EINVAL);
-	assert_non_null(strstr(
-		world->lines.of[KVPULL_LOG_ERROR],
-		"rank 4 is refused: layers that no rank has: rank 2 of 6 has layers 3 to 5, and rank 4 has 7 to 8"));
+	assert_int_equal(world_tell_info(world, &info), KVPULL_EINVAL);
+	expect_error(
+		world,
+		"rank 4 is refused: layers that no rank has: rank 2 of 6 has layers 3 to 5, and rank 4 has 7 to 8");
 	info.stage.layer_first = 6;
 	info.stage.layer_end = 8;
-	assert_int_equal(told(world, &info), KVPULL_EINVAL);
-	assert_non_null(strstr(world->lines.of[KVPULL_LOG_ERROR],
-			       "the layers behind them"));
-	info = rank_of(world, 5);
-	assert_int_equal(told(world, &info), 0);
+	assert_int_equal(world_tell_info(world, &info), KVPULL_EINVAL);
+	expect_error(world, "the layers behind them");
+	tell(world, 5);
 	assert_int_equal(kvpull_scheduler_ranks_missing(world->scheduler), 1);
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_FREE);
-	info = rank_of(world, 4);
-	assert_int_equal(told(world, &info), 0);
+	tell(world, 4);
 	assert_int_equal(world_hold(world, 2, &ticket), KVPULL_FINISH_HELD);
-	world_close(world);
 }
 
-UNIT_TEST(layer_of_two_stages_is_refused_by_name)
+STAGES_TEST(layer_of_two_stages_is_refused_by_name)
 {
-	struct world *world = opened_silent();
-	struct kvpull_rank_info info = rank_of(world, 2);
+	struct kvpull_rank_info info;
 
-	assert_int_equal(told(world, &info), 0);
+	tell(world, 2);
 	info = rank_of(world, 0);
 	info.stage.layer_end = 4;
-	assert_int_equal(told(world, &info), KVPULL_EINVAL);
-	assert_non_null(strstr(
-		world->lines.of[KVPULL_LOG_ERROR],
-		"rank 0 is refused: layers that two stages have: rank 0 of 6 has layers 0 to 3, and rank 2 has 3 to 5"));
+	assert_int_equal(world_tell_info(world, &info), KVPULL_EINVAL);
+	expect_error(
+		world,
+		"rank 0 is refused: layers that two stages have: rank 0 of 6 has layers 0 to 3, and rank 2 has 3 to 5");
 	info = rank_of(world, 3);
 	info.stage.layer_end = 7;
-	assert_int_equal(told(world, &info), KVPULL_EINVAL);
-	assert_non_null(strstr(world->lines.of[KVPULL_LOG_ERROR],
-			       "ranks of one stage"));
-	world_close(world);
+	assert_int_equal(world_tell_info(world, &info), KVPULL_EINVAL);
+	expect_error(world, "ranks of one stage");
 }
 
 /* A worker that is started again is held against the others, not against itself. */
-UNIT_TEST(layers_of_a_new_worker_are_compared_again)
+STAGES_TEST(layers_of_a_new_worker_are_compared_again)
 {
-	struct world *world = opened_silent();
 	struct kvpull_rank_info info;
 	uint32_t rank;
 
-	for (rank = 0; rank < 6; rank++) {
-		info = rank_of(world, rank);
-		assert_int_equal(told(world, &info), 0);
-	}
+	for (rank = 0; rank < 6; rank++)
+		tell(world, rank);
 	world_worker_start(world, 2, 4711);
 	info = rank_of(world, 2);
 	info.stage.layer_end = 5;
-	assert_int_equal(told(world, &info), KVPULL_EINVAL);
-	info = rank_of(world, 2);
-	assert_int_equal(told(world, &info), 0);
-	world_close(world);
+	assert_int_equal(world_tell_info(world, &info), KVPULL_EINVAL);
+	tell(world, 2);
 }
 
-UNIT_TEST(new_worker_need_not_have_the_layers_of_the_old_one)
+STAGES_TEST(new_worker_need_not_have_the_layers_of_the_old_one)
 {
-	struct world *world = opened_silent();
-	struct kvpull_rank_info info = rank_of(world, 2);
+	struct kvpull_rank_info info;
 
-	assert_int_equal(told(world, &info), 0);
+	tell(world, 2);
 	world_worker_start(world, 2, 4711);
 	info = rank_of(world, 2);
 	info.stage.layer_end = 5;
-	assert_int_equal(told(world, &info), 0);
-	world_close(world);
+	assert_int_equal(world_tell_info(world, &info), 0);
 }
 
-UNIT_TEST(rank_of_another_number_of_stages_is_refused)
+STAGES_TEST(rank_of_another_number_of_stages_is_refused)
 {
-	struct world *world = opened_silent();
 	struct kvpull_rank_info info = rank_of(world, 0);
 
 	info.stage.pp_size = 2;
-	assert_int_equal(told(world, &info), KVPULL_EINVAL);
-	assert_non_null(strstr(
-		world->lines.of[KVPULL_LOG_ERROR],
-		"rank 0 of 6 in 2 stages refused: ours are 6 in 3, or its model record differs"));
-	world_close(world);
+	assert_int_equal(world_tell_info(world, &info), KVPULL_EINVAL);
+	expect_error(
+		world,
+		"rank 0 of 6 in 2 stages refused: ours are 6 in 3, or its model record differs");
 }
 
 /* P's blocks are the engine's when the last of all stages has reported. */
-UNIT_TEST(rank_of_each_stage_reports_a_hold)
+STAGES_TEST(rank_of_each_stage_reports_a_hold)
 {
-	struct world *world = opened_silent();
 	struct world_ticket ticket;
 	uint32_t rank;
 
@@ -167,5 +144,4 @@ UNIT_TEST(rank_of_each_stage_reports_a_hold)
 		world_take(world, rank);
 	}
 	assert_int_equal(world_counts(world).holds_live, 0);
-	world_close(world);
 }

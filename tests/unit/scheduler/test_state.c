@@ -14,8 +14,9 @@ static const uint32_t slots_there[2] = { 77, 78 };
 static const uint32_t slots_here[2] = { 55, 56 };
 
 /* The prompt has 64 tokens, a block has 16. */
-static int finish(struct world *producer, uint32_t computed, uint32_t first,
-		  uint32_t count, struct world_ticket *ticket)
+static int finish_state(struct world *producer, uint32_t computed,
+			uint32_t first, uint32_t count,
+			struct world_ticket *ticket)
 {
 	const struct kvpull_blocks groups[2] = {
 		{ .block_count = 4, .block_ids = blocks_there },
@@ -23,20 +24,14 @@ static int finish(struct world *producer, uint32_t computed, uint32_t first,
 		  .block_count = count,
 		  .block_ids = slots_there },
 	};
-	struct kvpull_finish finish = {
-		.key = KEY,
-		.reason = KVPULL_FINISH_LENGTH,
-		.computed_tokens = computed,
-		.group_count = 2,
-		.groups = groups,
-		.ticket = ticket->text,
-		.ticket_capacity = sizeof(ticket->text),
-	};
+	struct kvpull_finish finish = world_finish_of(KEY, ticket);
 	int answer;
 
+	finish.computed_tokens = computed;
+	finish.group_count = 2;
+	finish.groups = groups;
 	world_enter(producer, KEY, 0, 1);
-	answer = kvpull_scheduler_request_finished(producer->scheduler, &finish,
-						   producer->now_ns);
+	answer = world_finish_with(producer, &finish);
 	ticket->bytes = finish.ticket_bytes;
 	return answer;
 }
@@ -44,22 +39,29 @@ static int finish(struct world *producer, uint32_t computed, uint32_t first,
 /* The ticket of `tokens` computed tokens, with the state after them. */
 static struct world_ticket ticket_make(uint32_t tokens)
 {
-	const struct kvpull_config config = world_config();
-	struct world *producer = world_open(&config, 1, 7);
+	struct world *producer = world_of_producer(1);
 	struct world_ticket ticket;
 
 	assert_int_equal(
-		finish(producer, tokens, (tokens - 1) / 16, 1, &ticket),
+		finish_state(producer, tokens, (tokens - 1) / 16, 1, &ticket),
 		KVPULL_FINISH_HELD);
 	world_close(producer);
 	return ticket;
 }
 
-static int match(struct world *world, uint64_t key, uint32_t local_tokens,
-		 uint32_t *tokens)
+/* The request wants this ticket, and is offered what is not local. */
+static struct world *world_wants(struct world_ticket ticket)
+{
+	struct world *world = world_of_consumer(1);
+
+	assert_int_equal(world_want(world, KEY, &ticket, 1), 0);
+	return world;
+}
+
+static int match(struct world *world, uint32_t local_tokens, uint32_t *tokens)
 {
 	return kvpull_scheduler_matched_tokens(
-		world->scheduler, key, local_tokens, tokens, world->now_ns);
+		world->scheduler, KEY, local_tokens, tokens, world->now_ns);
 }
 
 static int allocate(struct world *world, uint32_t tokens, uint32_t full_first,
@@ -80,17 +82,7 @@ static int allocate(struct world *world, uint32_t tokens, uint32_t full_first,
 		.groups = groups,
 	};
 
-	return kvpull_scheduler_allocated(world->scheduler, &allocation,
-					  world->now_ns);
-}
-
-static struct world *consumer_open(const struct world_ticket *ticket)
-{
-	const struct kvpull_config config = world_config();
-	struct world *world = world_open(&config, 1, 9);
-
-	assert_int_equal(world_want(world, KEY, ticket, 1), 0);
-	return world;
+	return world_allocate_with(world, &allocation);
 }
 
 /* Also where the engine has some of the blocks: the state is that of the end. */
@@ -102,14 +94,13 @@ UNIT_TEST(state_is_loaded_with_all_tokens_up_to_its_count)
 
 	for (i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
 		for (local = 0; local < counts[i]; local += 16) {
-			const struct world_ticket ticket =
-				ticket_make(counts[i]);
-			struct world *world = consumer_open(&ticket);
+			struct world *world =
+				world_wants(ticket_make(counts[i]));
 			const uint32_t last = (counts[i] - 1) / 16;
 			const struct world_seen *seen;
 			uint32_t tokens = 0;
 
-			assert_int_equal(match(world, KEY, local, &tokens),
+			assert_int_equal(match(world, local, &tokens),
 					 KVPULL_MATCH_LOAD);
 			assert_int_equal(tokens, counts[i] - local);
 			assert_int_equal(allocate(world, tokens, local / 16,
@@ -129,39 +120,25 @@ UNIT_TEST(state_is_loaded_with_all_tokens_up_to_its_count)
 }
 
 /* The state after tokens that the request does not have is of no use to it. */
-UNIT_TEST(shorter_request_loads_no_state)
+WORLD_TEST(shorter_request_loads_no_state, world_of_consumer(1))
 {
 	const struct world_ticket ticket = ticket_make(64);
-	const struct kvpull_config config = world_config();
-	struct world *world = world_open(&config, 1, 9);
-	struct kvpull_request request = {
-		.key = KEY,
-		.ticket = ticket.text,
-		.ticket_bytes = ticket.bytes,
-		.prompt_tokens = 63,
-		.flags = KVPULL_REQUEST_PULL,
-	};
+	struct kvpull_request request = world_request_of(KEY, &ticket);
 	uint32_t tokens = 0;
 
-	memset(request.prompt_digest, 1, sizeof(request.prompt_digest));
-	assert_int_equal(kvpull_scheduler_request_new(world->scheduler,
-						      &request, world->now_ns),
-			 0);
-	assert_int_equal(match(world, KEY, 0, &tokens), KVPULL_MATCH_NOTHING);
+	request.prompt_tokens = 63;
+	assert_int_equal(world_ask(world, &request), 0);
+	assert_int_equal(match(world, 0, &tokens), KVPULL_MATCH_NOTHING);
 	assert_int_equal(tokens, 0);
-	world_close(world);
 }
 
-UNIT_TEST(state_that_is_local_is_not_loaded)
+WORLD_TEST(state_that_is_local_is_not_loaded, world_wants(ticket_make(48)))
 {
-	const struct world_ticket ticket = ticket_make(48);
-	struct world *world = consumer_open(&ticket);
 	uint32_t tokens = 0;
 
-	assert_int_equal(match(world, KEY, 48, &tokens), KVPULL_MATCH_NOTHING);
-	assert_int_equal(match(world, KEY, 32, &tokens), KVPULL_MATCH_LOAD);
+	assert_int_equal(match(world, 48, &tokens), KVPULL_MATCH_NOTHING);
+	assert_int_equal(match(world, 32, &tokens), KVPULL_MATCH_LOAD);
 	assert_int_equal(tokens, 16);
-	world_close(world);
 }
 
 UNIT_TEST(pull_that_names_another_state_is_refused)
@@ -178,15 +155,13 @@ UNIT_TEST(pull_that_names_another_state_is_refused)
 		{ 64, 4, 2, 2 }, /* two */
 		{ 64, 4, 3, 2 },
 	};
-	const struct world_ticket ticket = ticket_make(64);
 	size_t i;
 
 	for (i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-		struct world *world = consumer_open(&ticket);
+		struct world *world = world_wants(ticket_make(64));
 		uint32_t tokens = 0;
 
-		assert_int_equal(match(world, KEY, 0, &tokens),
-				 KVPULL_MATCH_LOAD);
+		assert_int_equal(match(world, 0, &tokens), KVPULL_MATCH_LOAD);
 		assert_int_equal(allocate(world, wrong[i].tokens, 0,
 					  wrong[i].full_count, wrong[i].first,
 					  wrong[i].count),
@@ -215,16 +190,15 @@ UNIT_TEST(finish_names_the_one_slot_of_its_last_token)
 		{ 64, 4, 0, KVPULL_FINISH_FREE },
 		{ 0, 0, 1, KVPULL_FINISH_FREE },
 	};
-	const struct kvpull_config config = world_config();
 	size_t i;
 
 	for (i = 0; i < sizeof(finishes) / sizeof(finishes[0]); i++) {
-		struct world *producer = world_open(&config, 1, 7);
+		struct world *producer = world_of_producer(1);
 		struct world_ticket ticket;
 
-		assert_int_equal(finish(producer, finishes[i].computed,
-					finishes[i].first, finishes[i].count,
-					&ticket),
+		assert_int_equal(finish_state(producer, finishes[i].computed,
+					      finishes[i].first,
+					      finishes[i].count, &ticket),
 				 finishes[i].answer);
 		assert_int_equal(!!ticket.bytes,
 				 finishes[i].answer == KVPULL_FINISH_HELD);
@@ -233,20 +207,14 @@ UNIT_TEST(finish_names_the_one_slot_of_its_last_token)
 }
 
 /* Blocks that came without their state are not used: both fail as one. */
-UNIT_TEST(state_that_expired_fails_its_blocks)
+WORLD_TEST(state_that_expired_fails_its_blocks, world_wants(ticket_make(64)))
 {
-	const struct world_ticket ticket = ticket_make(64);
-	struct world *world = consumer_open(&ticket);
 	uint32_t tokens = 0;
 
-	assert_int_equal(match(world, KEY, 0, &tokens), KVPULL_MATCH_LOAD);
+	assert_int_equal(match(world, 0, &tokens), KVPULL_MATCH_LOAD);
 	assert_int_equal(allocate(world, 64, 0, 4, 3, 1), 0);
-	world_settle(world);
-	assert_int_equal(world_count(world, KVPULL_COMMAND_PULL), 1);
-	world_pull_ended(world, 0, KEY, KVPULL_EEXPIRED);
-	world_settle(world);
-	assert_int_equal(match(world, KEY, 0, &tokens), KVPULL_MATCH_NOTHING);
-	assert_int_equal(kvpull_scheduler_match_failure(world->scheduler, KEY),
-			 KVPULL_EEXPIRED);
-	world_close(world);
+	expect_settled(world, KVPULL_COMMAND_PULL, 1);
+	pull_ended(world, 0, KEY, KVPULL_EEXPIRED);
+	assert_int_equal(match(world, 0, &tokens), KVPULL_MATCH_NOTHING);
+	expect_failure(world, KEY, KVPULL_EEXPIRED);
 }

@@ -53,16 +53,21 @@ struct kvpull_rank_info world_rank_info(const struct world *world,
 	return info;
 }
 
-void world_tell_rank(struct world *world, uint32_t rank)
+int world_tell_info(struct world *world, const struct kvpull_rank_info *info)
 {
-	const struct kvpull_rank_info info = world_rank_info(world, rank);
 	uint8_t bytes[1024];
 	struct kvpull_wire_writer writer = { bytes, sizeof(bytes), 0 };
 
-	kvpull_step_put_rank_info(&writer, &info);
-	assert_int_equal(kvpull_scheduler_rank_info(world->scheduler, bytes,
-						    writer.used, world->now_ns),
-			 0);
+	kvpull_step_put_rank_info(&writer, info);
+	return kvpull_scheduler_rank_info(world->scheduler, bytes, writer.used,
+					  world->now_ns);
+}
+
+void world_tell_rank(struct world *world, uint32_t rank)
+{
+	const struct kvpull_rank_info info = world_rank_info(world, rank);
+
+	assert_int_equal(world_tell_info(world, &info), 0);
 }
 
 void world_worker_start(struct world *world, uint32_t rank,
@@ -113,6 +118,7 @@ struct world *world_open_stages(const struct kvpull_config *config,
 	assert_int_equal(kvpull_scheduler_create(&setup, &world->scheduler), 0);
 	for (rank = 0; rank < rank_count; rank++)
 		world_worker_start(world, rank, incarnation * 100 + rank);
+	world->fresh = kvpull_scheduler_digest(world->scheduler);
 	return world;
 }
 
@@ -130,7 +136,50 @@ struct world *world_open(const struct kvpull_config *config, uint32_t tp_size,
 
 	for (rank = 0; rank < tp_size; rank++)
 		world_tell_rank(world, rank);
+	world->fresh = kvpull_scheduler_digest(world->scheduler);
 	return world;
+}
+
+struct world *world_of(uint32_t tp_size, uint64_t incarnation)
+{
+	const struct kvpull_config config = world_config();
+
+	return world_open(&config, tp_size, incarnation);
+}
+
+struct world *world_of_producer(uint32_t tp_size)
+{
+	return world_of(tp_size, 7);
+}
+
+struct world *world_of_consumer(uint32_t tp_size)
+{
+	return world_of(tp_size, 9);
+}
+
+struct world *world_of_key(int key_byte)
+{
+	struct kvpull_config config = world_config();
+
+	config.key_set = 1;
+	memset(config.key, key_byte, sizeof(config.key));
+	return world_open(&config, 1, 9);
+}
+
+struct world *world_of_rank_1(void)
+{
+	const struct kvpull_config config = world_config();
+	struct world *world = world_open_silent(&config, 2, 9);
+
+	world_tell_rank(world, 1);
+	return world;
+}
+
+struct world *world_of_silent(uint32_t tp_size)
+{
+	const struct kvpull_config config = world_config();
+
+	return world_open_silent(&config, tp_size, 7);
 }
 
 void world_close(struct world *world)
@@ -235,14 +284,21 @@ void world_add(struct world *world, uint32_t rank,
 	from->queue[from->result_next++ % WORLD_QUEUE_MAX] = *result;
 }
 
+void world_add_rank(struct world *world, uint32_t rank)
+{
+	const struct kvpull_result result = {
+		.kind = KVPULL_RESULT_RANK,
+		.rank = world_rank_info(world, rank),
+	};
+
+	world_add(world, rank, &result);
+}
+
 void world_worker_replace(struct world *world, uint32_t rank,
 			  uint64_t incarnation)
 {
-	struct kvpull_result result = { .kind = KVPULL_RESULT_RANK };
-
 	world_worker_start(world, rank, incarnation);
-	result.rank = world_rank_info(world, rank);
-	world_add(world, rank, &result);
+	world_add_rank(world, rank);
 	world_tell_rank(world, rank);
 }
 
@@ -277,9 +333,7 @@ void world_take(struct world *world, uint32_t rank)
 	uint8_t bytes[16384];
 	const size_t used = world_result(world, rank, bytes, sizeof(bytes));
 
-	assert_int_equal(kvpull_scheduler_result_take(world->scheduler, bytes,
-						      used, world->now_ns),
-			 0);
+	assert_int_equal(world_hear(world, bytes, used), 0);
 }
 
 void world_take_all(struct world *world)
@@ -310,6 +364,13 @@ uint32_t world_count(const struct world *world, enum kvpull_command_kind kind)
 	return count;
 }
 
+void expect_settled(struct world *world, enum kvpull_command_kind kind,
+		    uint32_t count)
+{
+	world_settle(world);
+	assert_int_equal(world_count(world, kind), count);
+}
+
 const struct world_seen *world_last(const struct world *world,
 				    enum kvpull_command_kind kind)
 {
@@ -322,169 +383,49 @@ const struct world_seen *world_last(const struct world *world,
 	return &world->seen[0]; /* not reached; NULL would be warned of */
 }
 
+const struct kvpull_command *world_command(const struct world *world,
+					   enum kvpull_command_kind kind)
+{
+	return &world_last(world, kind)->command;
+}
+
+void expect_ends(const struct world *world, uint32_t count, int32_t reason)
+{
+	assert_int_equal(world_count(world, KVPULL_COMMAND_END), count);
+	assert_int_equal(world_command(world, KVPULL_COMMAND_END)->reason,
+			 reason);
+}
+
+static void expect_words(const char *line, const char *words)
+{
+	if (!strstr(line, words))
+		fail_msg("\"%s\" is not in: %s", words, line);
+}
+
+void expect_warning(const struct world *world, const char *words)
+{
+	expect_words(world->lines.of[KVPULL_LOG_WARN], words);
+}
+
+void expect_error(const struct world *world, const char *words)
+{
+	expect_words(world->lines.of[KVPULL_LOG_ERROR], words);
+}
+
+void expect_line(const struct world *world, const char *line)
+{
+	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], line);
+}
+
+void expect_fresh(const struct world *world)
+{
+	assert_true(kvpull_scheduler_digest(world->scheduler) == world->fresh);
+}
+
 union kvpull_scheduler_counts world_counts(struct world *world)
 {
 	union kvpull_scheduler_counts counts;
 
 	kvpull_scheduler_counts(world->scheduler, &counts);
 	return counts;
-}
-
-void world_enter(struct world *world, uint64_t key, uint64_t parent_key,
-		 int digest_byte)
-{
-	struct kvpull_request request = {
-		.key = key,
-		.parent_key = parent_key,
-		.prompt_tokens = 64,
-		.flags = KVPULL_REQUEST_WANTS_HOLD,
-		.label = "request-a",
-	};
-
-	memset(request.prompt_digest, digest_byte,
-	       sizeof(request.prompt_digest));
-	assert_int_equal(kvpull_scheduler_request_new(world->scheduler,
-						      &request, world->now_ns),
-			 0);
-}
-
-/* Lies behind the groups of each call: nothing must look at it. */
-#define NO_GROUP                                                               \
-	{                                                                      \
-		.first_index = UINT32_MAX, .block_count = UINT32_MAX           \
-	}
-
-int world_finish(struct world *world, uint64_t key, uint32_t reason,
-		 struct world_ticket *ticket)
-{
-	const struct kvpull_blocks groups[] = {
-		{ .block_count = 4, .block_ids = world_blocks },
-		NO_GROUP,
-	};
-	struct kvpull_finish finish = {
-		.key = key,
-		.reason = reason,
-		.computed_tokens = 64,
-		.group_count = 1,
-		.groups = groups,
-		.ticket = ticket->text,
-		.ticket_capacity = sizeof(ticket->text),
-	};
-	const int answer = kvpull_scheduler_request_finished(
-		world->scheduler, &finish, world->now_ns);
-
-	ticket->bytes = finish.ticket_bytes;
-	return answer;
-}
-
-int world_hold(struct world *world, uint64_t key, struct world_ticket *ticket)
-{
-	world_enter(world, key, 0, 1);
-	return world_finish(world, key, KVPULL_FINISH_LENGTH, ticket);
-}
-
-void world_hold_ended(struct world *world, uint32_t rank, uint64_t key,
-		      int32_t reason)
-{
-	struct kvpull_result result = { .kind = KVPULL_RESULT_HOLD_ENDED,
-					.key = key,
-					.reason = reason };
-	uint32_t i;
-
-	for (i = 0; i < world->seen_count; i++)
-		if (world->seen[i].command.kind == KVPULL_COMMAND_HOLD &&
-		    world->seen[i].command.key == key) {
-			result.slot = world->seen[i].command.slot;
-			result.generation = world->seen[i].command.generation;
-		}
-	assert_true(result.generation != 0);
-	world_add(world, rank, &result);
-}
-
-int world_want(struct world *world, uint64_t key,
-	       const struct world_ticket *ticket, int digest_byte)
-{
-	struct kvpull_request request = {
-		.key = key,
-		.ticket = ticket->text,
-		.ticket_bytes = ticket->bytes,
-		.prompt_tokens = 64,
-		.flags = KVPULL_REQUEST_PULL,
-		.label = "request-b",
-	};
-
-	memset(request.prompt_digest, digest_byte,
-	       sizeof(request.prompt_digest));
-	return kvpull_scheduler_request_new(world->scheduler, &request,
-					    world->now_ns);
-}
-
-int world_match(struct world *world, uint64_t key, uint32_t local_tokens)
-{
-	uint32_t tokens = 0;
-	const int answer = kvpull_scheduler_matched_tokens(
-		world->scheduler, key, local_tokens, &tokens, world->now_ns);
-
-	if (answer == KVPULL_MATCH_LOAD)
-		assert_int_equal(tokens, 64 - local_tokens);
-	return answer;
-}
-
-int world_allocate(struct world *world, uint64_t key, uint32_t first_index,
-		   uint32_t block_count)
-{
-	const struct kvpull_blocks groups[] = {
-		{ .first_index = first_index,
-		  .block_count = block_count,
-		  .block_ids = world_local_blocks },
-		NO_GROUP,
-	};
-	const struct kvpull_allocation allocation = {
-		.key = key,
-		.external_tokens = block_count * 16,
-		.group_count = 1,
-		.groups = groups,
-	};
-
-	return kvpull_scheduler_allocated(world->scheduler, &allocation,
-					  world->now_ns);
-}
-
-void world_pull_ended(struct world *world, uint32_t rank, uint64_t key,
-		      int32_t reason)
-{
-	const struct kvpull_result result = { .kind = KVPULL_RESULT_PULL_ENDED,
-					      .key = key,
-					      .reason = reason };
-
-	world_add(world, rank, &result);
-}
-
-struct world_ticket world_make_short_ticket(uint64_t incarnation,
-					    uint32_t lacking)
-{
-	static uint8_t scratch[KVPULL_TICKET_BYTES_MAX];
-	static struct kvpull_ticket fields;
-	const struct kvpull_config config = world_config();
-	struct world *producer = world_open(&config, 1, incarnation);
-	struct world_ticket ticket;
-
-	assert_int_equal(world_hold(producer, 1, &ticket), KVPULL_FINISH_HELD);
-	world_close(producer);
-	/* No producer of ours makes such a ticket: its fields, written anew. */
-	assert_int_equal(kvpull_ticket_decode(ticket.text, ticket.bytes, NULL,
-					      scratch, &fields),
-			 0);
-	fields.block_ids = world_blocks;
-	fields.groups[0].block_count -= lacking;
-	assert_int_equal(kvpull_ticket_encode(&fields, NULL, scratch,
-					      ticket.text, sizeof(ticket.text),
-					      &ticket.bytes),
-			 0);
-	return ticket;
-}
-
-struct world_ticket world_make_ticket(uint64_t incarnation)
-{
-	return world_make_short_ticket(incarnation, 0);
 }
