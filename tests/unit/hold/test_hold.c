@@ -4,7 +4,6 @@
 
 TEST(open_writes_the_incarnation_everywhere)
 {
-	struct fixture *f = fixture_of(state);
 	uint32_t slot;
 
 	for (slot = 0; slot < SLOTS; slot++)
@@ -13,7 +12,6 @@ TEST(open_writes_the_incarnation_everywhere)
 
 TEST(open_refuses_a_small_arena)
 {
-	struct fixture *f = fixture_of(state);
 	struct kvpull_arena arena;
 	struct kvpull_holds *holds = NULL;
 	size_t bytes;
@@ -30,10 +28,8 @@ TEST(open_refuses_a_small_arena)
 }
 
 /* A half before the one that is followed may have given out such tickets. */
-TEST(what_another_half_gave_out_is_dead)
+ONE_TEST(what_another_half_gave_out_is_dead)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who a = { join(f, 1, 0, 1), 0 };
 	uint32_t slot;
 
 	claim(f, a, 2, 40);
@@ -64,30 +60,20 @@ TEST(what_another_half_gave_out_is_dead)
 	assert_int_equal(
 		kvpull_holds_end(f->holds, 6, 40, 106, KVPULL_END_ABORTED),
 		KVPULL_EINVAL);
-	take(f, 6, 41);
-	claim(f, a, 6, 41);
-	release(f, a, 6, 41);
-	expect_report(f, 6, 41, KVPULL_END_RELEASED);
+	take_claimed(f, a, 6, 41);
+	release_ends(f, a, 6, 41);
 	take(f, 5, 41);
-	release(f, a, 5, 41);
-	expect_report(f, 5, 41, KVPULL_END_RELEASED);
+	release_ends(f, a, 5, 41);
 }
 
-TEST(hold_is_released_by_last_rank)
+PAIR_TEST(hold_is_released_by_last_rank)
 {
-	struct fixture *f = fixture_of(state);
-	const uint32_t d = join(f, 1, 0, 2);
-	const struct who r0 = { d, 0 }, r1 = { join(f, 1, 1, 2), 1 };
-
-	assert_int_equal(r1.instance, d);
-	take(f, 3, 1);
-	claim(f, r0, 3, 1);
+	assert_int_equal(r1.instance, r0.instance);
+	take_claimed(f, r0, 3, 1);
 	claim(f, r1, 3, 1);
-	release(f, r0, 3, 1);
-	expect_nothing(f);
+	release_waits(f, r0, 3, 1);
 	assert_false(is_revoked(f, 3, 1));
-	release(f, r1, 3, 1);
-	expect_report(f, 3, 1, KVPULL_END_RELEASED);
+	release_ends(f, r1, 3, 1);
 	expect_nothing(f);
 	leave(f, r0);
 	leave(f, r1);
@@ -96,82 +82,65 @@ TEST(hold_is_released_by_last_rank)
 
 TEST(release_implies_a_claim)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who a = { join(f, 1, 0, 1), 0 };
-	const struct who b = { join(f, 2, 0, 2), 0 };
-	const struct who b1 = { join(f, 2, 1, 2), 1 };
+	const struct who a = rank_of(f, 1, 0, 1);
+	const struct who b = rank_of(f, 2, 0, 2);
+	const struct who b1 = rank_of(f, 2, 1, 2);
 
 	take(f, 0, 1);
 	release(f, b, 0, 1);
-	release(f, a, 0, 1);
-	expect_nothing(f); /* b has claimed and is incomplete */
-	release(f, b1, 0, 1);
-	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+	release_waits(f, a, 0, 1); /* b has claimed and is incomplete */
+	release_ends(f, b1, 0, 1);
 }
 
 TEST(instances_are_counted_and_not_ranks)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who a = { join(f, 1, 0, 2), 0 };
-	const struct who b = { join(f, 2, 0, 2), 0 };
-	const struct who a1 = { join(f, 1, 1, 2), 1 };
+	const struct who a = rank_of(f, 1, 0, 2);
+	const struct who b = rank_of(f, 2, 0, 2);
+	const struct who a1 = rank_of(f, 1, 1, 2);
 
 	take(f, 0, 1);
 	release(f, a, 0, 1);
 	release(f, b, 0, 1); /* two ranks, of different instances */
-	release(f, a1, 0, 1);
-	expect_nothing(f);
+	release_waits(f, a1, 0, 1);
 	assert_int_equal(counts_of(f).releases, 3);
 }
 
-TEST(second_instance_is_not_cut)
+APART_TEST(second_instance_is_not_cut)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who a = { join(f, 1, 0, 1), 0 };
-	const struct who b = { join(f, 2, 0, 1), 0 };
-
-	take(f, 0, 1);
-	claim(f, a, 0, 1);
+	take_claimed(f, a, 0, 1);
 	claim(f, b, 0, 1);
-	release(f, a, 0, 1);
-	expect_nothing(f);
-	release(f, b, 0, 1);
-	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+	release_waits(f, a, 0, 1);
+	release_ends(f, b, 0, 1);
 }
 
 TEST(duplicate_release_is_counted_once)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who r0 = { join(f, 1, 0, 2), 0 };
+	const struct who r0 = rank_of(f, 1, 0, 2);
 
 	take(f, 0, 1);
 	release(f, r0, 0, 1);
 	release(f, r0, 0, 1);
-	release(f, r0, 0, 1);
-	expect_nothing(f);
+	release_waits(f, r0, 0, 1);
 	assert_int_equal(counts_of(f).releases, 1);
 	assert_int_equal(counts_of(f).duplicates, 2);
 }
 
 TEST(fifth_instance_is_not_counted)
 {
-	struct fixture *f = fixture_of(state);
 	struct who who[5];
 	uint32_t i;
 
 	take(f, 0, 1);
 	for (i = 0; i < 5; i++) {
-		who[i] = (struct who){ join(f, 10 + i, 0, 1), 0 };
+		who[i] = rank_of(f, 10 + i, 0, 1);
 		claim(f, who[i], 0, 1);
 	}
 	assert_int_equal(counts_of(f).claims, 4);
 	assert_int_equal(counts_of(f).claims_over, 1);
 	release(f, who[4], 0, 1);
 	for (i = 0; i < 3; i++)
-		release(f, who[i], 0, 1);
-	expect_nothing(f);
-	release(f, who[3], 0, 1);
-	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+		release_waits(f, who[i], 0, 1);
+	release_ends(f, who[3], 0, 1);
 	for (i = 0; i < 5; i++)
 		leave(f, who[i]);
 	expect_fresh(f);
@@ -179,12 +148,11 @@ TEST(fifth_instance_is_not_counted)
 
 TEST(sixty_four_ranks_are_counted)
 {
-	struct fixture *f = fixture_of(state);
 	uint32_t rank;
 
 	take(f, 0, 1);
 	for (rank = 0; rank < 64; rank++) {
-		const struct who who = { join(f, 1, rank, 64), rank };
+		const struct who who = rank_of(f, 1, rank, 64);
 
 		expect_nothing(f);
 		release(f, who, 0, 1);
@@ -195,9 +163,8 @@ TEST(sixty_four_ranks_are_counted)
 /* Early ones, of a generation that another one replaces. */
 TEST(claims_of_high_ranks_end_with_their_generation)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who first = { join(f, 1, 40, 64), 40 };
-	const struct who next = { join(f, 1, 41, 64), 41 };
+	const struct who first = rank_of(f, 1, 40, 64);
+	const struct who next = rank_of(f, 1, 41, 64);
 	char text[400];
 
 	claim(f, first, 0, 1);
@@ -208,10 +175,8 @@ TEST(claims_of_high_ranks_end_with_their_generation)
 }
 
 /* A.8, A.2: revoked at the end, reported after the fence, once for ever. */
-TEST(report_waits_for_publish)
+ONE_TEST(report_waits_for_publish)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who a = { join(f, 1, 0, 1), 0 };
 	struct kvpull_hold_end end;
 
 	take(f, 0, 1);
@@ -225,7 +190,6 @@ TEST(report_waits_for_publish)
 
 TEST(reports_come_in_order_and_by_capacity)
 {
-	struct fixture *f = fixture_of(state);
 	const uint32_t order[] = { 4, 1, 6 };
 	struct kvpull_hold_end end;
 	uint32_t i;
@@ -233,9 +197,7 @@ TEST(reports_come_in_order_and_by_capacity)
 	for (i = 0; i < 3; i++)
 		take(f, order[i], 1);
 	for (i = 0; i < 3; i++)
-		assert_int_equal(kvpull_holds_end(f->holds, order[i], 1, 1,
-						  KVPULL_END_ABORTED),
-				 0);
+		end_hold(f, order[i], 1, 1, KVPULL_END_ABORTED);
 	kvpull_holds_publish(f->holds);
 	assert_int_equal(kvpull_holds_report(f->holds, &end, 0), 0);
 	for (i = 0; i < 3; i++) {
@@ -247,11 +209,8 @@ TEST(reports_come_in_order_and_by_capacity)
 }
 
 /* C.1; vllm #43509 */
-TEST(early_release_ends_the_hold_when_it_is_taken)
+ONE_TEST(early_release_ends_the_hold_when_it_is_taken)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who a = { join(f, 1, 0, 1), 0 };
-
 	release(f, a, 5, 1);
 	assert_int_equal(counts_of(f).staged, 1);
 	assert_int_equal(counts_of(f).early, 1);
@@ -262,70 +221,49 @@ TEST(early_release_ends_the_hold_when_it_is_taken)
 	expect_fresh(f);
 }
 
-TEST(early_claim_counts_as_one)
+APART_TEST(early_claim_counts_as_one)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who a = { join(f, 1, 0, 1), 0 };
-	const struct who b = { join(f, 2, 0, 1), 0 };
-
 	claim(f, a, 5, 1);
 	take(f, 5, 1);
-	release(f, b, 5, 1);
-	expect_nothing(f); /* a has claimed */
+	release_waits(f, b, 5, 1); /* a has claimed */
 	leave(f, a);
-	poll_at(f, f->now_ns);
-	expect_report(f, 5, 1, KVPULL_END_RELEASED);
+	report_at(f, f->now_ns, 5, 1, KVPULL_END_RELEASED);
 }
 
-TEST(early_claim_of_the_dead_is_released)
+ONE_TEST(early_claim_of_the_dead_is_released)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who a = { join(f, 1, 0, 1), 0 };
-
 	claim(f, a, 5, 1);
-	leave(f, a);
-	poll_at(f, f->now_ns);
+	leave_and_poll(f, a);
 	expect_nothing(f);
 	take(f, 5, 1);
 	expect_report(f, 5, 1, KVPULL_END_RELEASED);
 	expect_fresh(f);
 }
 
-TEST(staged_is_not_dropped_by_time)
+ONE_TEST(staged_is_not_dropped_by_time)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who a = { join(f, 1, 0, 1), 0 };
-
 	release(f, a, 5, 1);
 	poll_at(f, START + 2 * HOLD_MAX);
 	take(f, 5, 1);
 	expect_report(f, 5, 1, KVPULL_END_RELEASED);
 }
 
-TEST(newer_staged_generation_replaces)
+APART_TEST(newer_staged_generation_replaces)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who a = { join(f, 1, 0, 1), 0 };
-	const struct who b = { join(f, 2, 0, 1), 0 };
-
 	claim(f, a, 5, 1);
 	claim(f, b, 5, 2);
 	claim(f, a, 5, 1);
 	assert_int_equal(counts_of(f).unknown, 1);
 	take(f, 5, 2);
-	release(f, b, 5, 2);
-	expect_report(f, 5, 2, KVPULL_END_RELEASED);
+	release_ends(f, b, 5, 2);
 	leave(f, a);
 	leave(f, b);
 	expect_fresh(f);
 }
 
 /* A.9 */
-TEST(revoked_while_staged_ends_when_it_is_taken)
+ONE_TEST(revoked_while_staged_ends_when_it_is_taken)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who a = { join(f, 1, 0, 1), 0 };
-
 	claim(f, a, 5, 1);
 	assert_int_equal(kvpull_holds_revoke_all(f->holds, KVPULL_END_REVOKED),
 			 0);
@@ -336,32 +274,29 @@ TEST(revoked_while_staged_ends_when_it_is_taken)
 
 TEST(notes_that_fit_nothing_touch_nothing)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who a = { join(f, 1, 0, 2), 0 };
+	const struct who a = rank_of(f, 1, 0, 2);
+	const struct who absent = { a.instance, 1 };
+	const struct who unknown = { INSTANCES, 0 };
 	struct kvpull_record record = record_of(f, KVPULL_NOTE_CLAIM, 0, 1);
 	const uint64_t digest = kvpull_holds_digest(f->holds);
 
 	f->now_ns += 10;
-	kvpull_holds_tick(f->holds, f->now_ns, KVPULL_NO_THREAD);
+	tick(f);
 	record.tag ^= 1;
-	kvpull_holds_note(f->holds, a.instance, 0, &record, f->now_ns);
+	note(f, a, record);
 	record = record_of(f, KVPULL_NOTE_RELEASE, 0, UINT64_MAX);
 	record.generation = 9;
-	kvpull_holds_note(f->holds, a.instance, 0, &record, f->now_ns);
+	note(f, a, record);
 	assert_int_equal(counts_of(f).bad_tag, 2);
-	record = record_of(f, KVPULL_NOTE_RELEASE, SLOTS, 1);
-	kvpull_holds_note(f->holds, a.instance, 0, &record, f->now_ns);
-	record = record_of(f, 4, 0, 1);
-	kvpull_holds_note(f->holds, a.instance, 0, &record, f->now_ns);
-	record = record_of(f, 0, 0, 1);
-	kvpull_holds_note(f->holds, a.instance, 0, &record, f->now_ns);
-	record = record_of(f, KVPULL_NOTE_CLAIM, 0, 1);
-	kvpull_holds_note(f->holds, a.instance, 1, &record, f->now_ns);
-	kvpull_holds_note(f->holds, INSTANCES, 0, &record, f->now_ns);
-	kvpull_holds_note(f->holds, a.instance, 64, &record, f->now_ns);
-	kvpull_holds_beat(f->holds, a.instance, 1, f->now_ns);
-	kvpull_holds_beat(f->holds, INSTANCES, 0, f->now_ns);
-	kvpull_holds_leave(f->holds, a.instance, 1, f->now_ns);
+	release(f, a, SLOTS, 1);
+	note(f, a, record_of(f, 4, 0, 1));
+	note(f, a, record_of(f, 0, 0, 1));
+	claim(f, absent, 0, 1);
+	claim(f, unknown, 0, 1);
+	claim(f, (struct who){ a.instance, 64 }, 0, 1);
+	beat(f, absent);
+	beat(f, unknown);
+	leave(f, absent);
 	assert_int_equal(counts_of(f).unknown, 6);
 	assert_int_equal(kvpull_holds_digest(f->holds), digest);
 	assert_int_equal(kvpull_holds_generation_max(f->holds), 0);
@@ -369,12 +304,10 @@ TEST(notes_that_fit_nothing_touch_nothing)
 
 TEST(generations_only_grow)
 {
-	struct fixture *f = fixture_of(state);
 	const uint64_t high = UINT64_MAX / 200;
 
 	take(f, 0, high);
-	assert_int_equal(
-		kvpull_holds_end(f->holds, 0, high, 1, KVPULL_END_ABORTED), 0);
+	end_hold(f, 0, high, 1, KVPULL_END_ABORTED);
 	expect_report(f, 0, high, KVPULL_END_ABORTED);
 	assert_int_equal(kvpull_holds_take(f->holds, 0, high, 7),
 			 KVPULL_EINVAL);
@@ -389,7 +322,6 @@ TEST(generations_only_grow)
 
 TEST(broken_steps_change_nothing)
 {
-	struct fixture *f = fixture_of(state);
 	uint64_t digest;
 
 	take(f, 0, 1);
@@ -414,20 +346,15 @@ TEST(broken_steps_change_nothing)
 /* B.7: a worker that restarted alone still makes its report. */
 TEST(end_of_a_hold_never_told_is_reported)
 {
-	struct fixture *f = fixture_of(state);
-
-	assert_int_equal(kvpull_holds_end(f->holds, 4, 9, 904, KVPULL_END_RANK),
-			 0);
+	end_hold(f, 4, 9, 904, KVPULL_END_RANK);
 	expect_report(f, 4, 9, KVPULL_END_RANK);
-	assert_int_equal(kvpull_holds_end(f->holds, 4, 9, 904, KVPULL_END_RANK),
-			 0);
+	end_hold(f, 4, 9, 904, KVPULL_END_RANK);
 	expect_nothing(f);
 	expect_fresh(f);
 }
 
 TEST(revoke_all_ends_every_hold_before_it_returns)
 {
-	struct fixture *f = fixture_of(state);
 	struct kvpull_hold_end ends[SLOTS];
 	uint32_t slot;
 
@@ -445,21 +372,17 @@ TEST(revoke_all_ends_every_hold_before_it_returns)
 
 TEST(ready_says_the_generation_held)
 {
-	struct fixture *f = fixture_of(state);
-
 	assert_int_equal(kvpull_holds_ready(f->holds, 1007), KVPULL_ENOKEY);
 	take(f, 7, 10);
 	assert_int_equal(kvpull_revocation_read(&f->entries[7]).ready, 0);
 	assert_int_equal(kvpull_holds_ready(f->holds, 1007), 0);
 	assert_int_equal(kvpull_revocation_read(&f->entries[7]).ready, 10);
-	assert_int_equal(
-		kvpull_holds_end(f->holds, 7, 10, 1007, KVPULL_END_ABORTED), 0);
+	end_hold(f, 7, 10, 1007, KVPULL_END_ABORTED);
 	assert_int_equal(kvpull_holds_ready(f->holds, 1007), KVPULL_ENOKEY);
 }
 
 TEST(description_fits_any_capacity)
 {
-	struct fixture *f = fixture_of(state);
 	char text[400];
 	size_t capacity;
 	uint32_t i;

@@ -40,6 +40,10 @@ static int teardown_hook(void **state)
 	return teardown(state);
 }
 
+#define FENCE_TEST(name)                                                       \
+	UNIT_TEST_OF(name, struct fixture, f, setup_hook, teardown_hook)
+#define FENCE_ONE_TEST(name) ONE_TEST_OF(FENCE_TEST, name)
+
 /* Reports as a poll does after its sweep: no report may precede the fence. */
 static void expect_fenced_report(struct fixture *f, uint32_t slot,
 				 int32_t reason)
@@ -58,58 +62,43 @@ static void expect_fenced_report(struct fixture *f, uint32_t slot,
 	assert_int_equal(unfenced, 0);
 }
 
-UNIT_TEST_WITH(release_is_fenced_before_its_report, setup_hook, teardown_hook)
+FENCE_ONE_TEST(release_is_fenced_before_its_report)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who a = { join(f, 1, 0, 1), 0 };
-
 	take(f, 2, 1);
 	release(f, a, 2, 1);
 	assert_int_equal(writes, 1);
 	expect_fenced_report(f, 2, KVPULL_END_RELEASED);
 }
 
-UNIT_TEST_WITH(early_release_is_fenced_before_its_report, setup_hook,
-	       teardown_hook)
+FENCE_ONE_TEST(early_release_is_fenced_before_its_report)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who a = { join(f, 1, 0, 1), 0 };
-
 	release(f, a, 2, 1);
 	assert_int_equal(writes, 0);
 	take(f, 2, 1);
 	expect_fenced_report(f, 2, KVPULL_END_RELEASED);
 }
 
-UNIT_TEST_WITH(expiry_is_fenced_before_its_report, setup_hook, teardown_hook)
+FENCE_TEST(expiry_is_fenced_before_its_report)
 {
-	struct fixture *f = fixture_of(state);
-
 	take(f, 2, 1);
 	while (f->now_ns < START + LEASE) {
 		f->now_ns += LEASE / 3;
-		kvpull_holds_tick(f->holds, f->now_ns, KVPULL_NO_THREAD);
+		tick(f);
 	}
 	(void)kvpull_holds_sweep(f->holds, f->now_ns);
 	expect_fenced_report(f, 2, KVPULL_END_EXPIRED);
 }
 
-UNIT_TEST_WITH(end_is_fenced_before_its_report, setup_hook, teardown_hook)
+FENCE_TEST(end_is_fenced_before_its_report)
 {
-	struct fixture *f = fixture_of(state);
-
 	take(f, 2, 1);
-	assert_int_equal(kvpull_holds_end(f->holds, 2, 1, 102, KVPULL_END_RANK),
-			 0);
+	end_hold(f, 2, 1, 102, KVPULL_END_RANK);
 	expect_fenced_report(f, 2, KVPULL_END_RANK);
 }
 
 /* A.9: its caller may overwrite the blocks when it returns. */
-UNIT_TEST_WITH(revoke_all_fences_before_it_returns, setup_hook, teardown_hook)
+FENCE_ONE_TEST(revoke_all_fences_before_it_returns)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who a = { join(f, 1, 0, 1), 0 };
-
 	take(f, 2, 1);
 	claim(f, a, 3, 1); /* staged: revoked as well */
 	assert_int_equal(kvpull_holds_revoke_all(f->holds, KVPULL_END_REVOKED),
@@ -119,10 +108,8 @@ UNIT_TEST_WITH(revoke_all_fences_before_it_returns, setup_hook, teardown_hook)
 	assert_int_equal(fences, 1);
 }
 
-UNIT_TEST_WITH(revoke_full_fences_before_it_returns, setup_hook, teardown_hook)
+FENCE_TEST(revoke_full_fences_before_it_returns)
 {
-	struct fixture *f = fixture_of(state);
-
 	take(f, 2, 1);
 	assert_int_equal(kvpull_holds_revoke_full(f->holds, KVPULL_END_REVOKED),
 			 1);
@@ -131,27 +118,22 @@ UNIT_TEST_WITH(revoke_full_fences_before_it_returns, setup_hook, teardown_hook)
 }
 
 /* No report follows: the step that begins the half may give the blocks away. */
-UNIT_TEST_WITH(begin_fences_before_it_returns, setup_hook, teardown_hook)
+FENCE_TEST(begin_fences_before_it_returns)
 {
-	struct fixture *f = fixture_of(state);
-
 	kvpull_holds_begin(f->holds, 40);
 	assert_int_equal(writes, SLOTS);
 	assert_int_equal(unfenced, 0);
 }
 
-UNIT_TEST_WITH(one_fence_serves_all_ends_of_a_poll, setup_hook, teardown_hook)
+FENCE_TEST(one_fence_serves_all_ends_of_a_poll)
 {
-	struct fixture *f = fixture_of(state);
 	struct kvpull_hold_end ends[SLOTS];
 	uint32_t slot;
 
 	for (slot = 0; slot < SLOTS; slot++)
 		take(f, slot, 1);
 	for (slot = 0; slot < SLOTS; slot++)
-		assert_int_equal(kvpull_holds_end(f->holds, slot, 1, 1,
-						  KVPULL_END_ABORTED),
-				 0);
+		end_hold(f, slot, 1, 1, KVPULL_END_ABORTED);
 	assert_int_equal(unfenced, SLOTS);
 	kvpull_holds_publish(f->holds);
 	assert_int_equal(fences, 1);
@@ -159,5 +141,3 @@ UNIT_TEST_WITH(one_fence_serves_all_ends_of_a_poll, setup_hook, teardown_hook)
 	kvpull_holds_publish(f->holds);
 	assert_int_equal(fences, 1); /* and a poll without an end costs none */
 }
-
-#define TEST_HOOK(name) UNIT_TEST_WITH(name, setup_hook, teardown_hook)

@@ -41,10 +41,8 @@ static void expect_event(const struct fixture *f, uint32_t before,
 	assert_int_equal(kvpull_status_get(&event->who), who);
 }
 
-TEST(each_transition_is_shown)
+ONE_TEST(each_transition_is_shown)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who a = { join(f, 0xa1, 0, 1), 0 };
 	uint64_t key;
 
 	take(f, 2, 7);
@@ -63,18 +61,15 @@ TEST(each_transition_is_shown)
 	expect_row(f, 2, KVPULL_SHOWN_HELD, a.instance + 1, 0);
 	expect_event(f, 0, KVPULL_DID_END, 2, 7, 0xa1);
 	expect_event(f, 1, KVPULL_DID_CLAIM, 2, 7, 0xa1);
-	poll_at(f, f->now_ns + 1);
-	expect_report(f, 2, 7, KVPULL_END_RELEASED);
+	report_at(f, f->now_ns + 1, 2, 7, KVPULL_END_RELEASED);
 	expect_event(f, 0, KVPULL_DID_END, 2, 7, 0xa1);
 	/* Free: but who it was is still to be read. */
 	expect_row(f, 2, KVPULL_SHOWN_FREE, a.instance + 1, 0);
 	assert_int_equal(kvpull_status_get(&row_of(f, 2)->key), key);
 }
 
-TEST(end_that_waits_for_a_report_is_shown)
+ONE_TEST(end_that_waits_for_a_report_is_shown)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who a = { join(f, 0xa1, 0, 1), 0 };
 	struct kvpull_hold_end end;
 	uint64_t key;
 
@@ -101,69 +96,49 @@ TEST(end_that_waits_for_a_report_is_shown)
 
 TEST(end_by_the_engine_is_shown_before_its_poll)
 {
-	struct fixture *f = fixture_of(state);
 	uint64_t key;
 
 	take(f, 2, 7);
 	key = kvpull_status_get(&row_of(f, 2)->key);
-	assert_int_equal(
-		kvpull_holds_end(f->holds, 2, 7, key, KVPULL_END_ABORTED), 0);
+	end_hold(f, 2, 7, key, KVPULL_END_ABORTED);
 	expect_row(f, 2, KVPULL_SHOWN_ENDED, 0, KVPULL_END_ABORTED);
-	poll_at(f, f->now_ns + 1);
-	expect_report(f, 2, 7, KVPULL_END_ABORTED);
+	report_at(f, f->now_ns + 1, 2, 7, KVPULL_END_ABORTED);
 	expect_row(f, 2, KVPULL_SHOWN_FREE, 0, KVPULL_END_ABORTED);
 	expect_event(f, 0, KVPULL_DID_SENT, 2, 7, key);
 }
 
-TEST(end_at_its_take_is_shown_before_its_poll)
+ONE_TEST(end_at_its_take_is_shown_before_its_poll)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who a = { join(f, 0xa1, 0, 1), 0 };
-
 	claim(f, a, 2, 3);
 	release(f, a, 2, 3);
 	take(f, 2, 3);
 	expect_row(f, 2, KVPULL_SHOWN_ENDED, a.instance + 1,
 		   KVPULL_END_RELEASED);
-	poll_at(f, f->now_ns + 1);
-	expect_report(f, 2, 3, KVPULL_END_RELEASED);
+	report_at(f, f->now_ns + 1, 2, 3, KVPULL_END_RELEASED);
 	expect_row(f, 2, KVPULL_SHOWN_FREE, a.instance + 1,
 		   KVPULL_END_RELEASED);
 }
 
-TEST(release_by_one_of_two_is_shown)
+APART_TEST(release_by_one_of_two_is_shown)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who a = { join(f, 0xa1, 0, 1), 0 };
-	const struct who b = { join(f, 0xb1, 0, 1), 0 };
-
-	take(f, 2, 7);
-	claim(f, a, 2, 7);
+	take_claimed(f, a, 2, 7);
 	claim(f, b, 2, 7);
 	release(f, a, 2, 7);
 	expect_row(f, 2, KVPULL_SHOWN_HELD, a.instance + 1, 0);
 	expect_event(f, 0, KVPULL_DID_RELEASE, 2, 7, 0xa1);
 }
 
-TEST(next_hold_of_a_slot_is_not_the_last_ones)
+ONE_TEST(next_hold_of_a_slot_is_not_the_last_ones)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who a = { join(f, 0xa1, 0, 1), 0 };
-
-	take(f, 2, 1);
-	claim(f, a, 2, 1);
+	take_claimed(f, a, 2, 1);
 	release(f, a, 2, 1);
-	poll_at(f, f->now_ns + 1);
-	expect_report(f, 2, 1, KVPULL_END_RELEASED);
+	report_at(f, f->now_ns + 1, 2, 1, KVPULL_END_RELEASED);
 	take(f, 2, 2);
 	expect_row(f, 2, KVPULL_SHOWN_HELD, 0, 0);
 }
 
-TEST(early_claim_is_its_claimants)
+ONE_TEST(early_claim_is_its_claimants)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who a = { join(f, 0xa1, 0, 1), 0 };
-
 	claim(f, a, 2, 3);
 	expect_row(f, 2, KVPULL_SHOWN_STAGED, a.instance + 1, 0);
 	expect_event(f, 0, KVPULL_DID_CLAIM, 2, 3, 0xa1);
@@ -173,12 +148,10 @@ TEST(early_claim_is_its_claimants)
 
 TEST(age_of_a_hold_is_counted_at_its_end)
 {
-	struct fixture *f = fixture_of(state);
 	const struct kvpull_status_thread *thread;
 
 	take(f, 2, 1);
-	poll_at(f, START + LEASE);
-	expect_report(f, 2, 1, KVPULL_END_EXPIRED);
+	report_at(f, START + LEASE, 2, 1, KVPULL_END_EXPIRED);
 	thread = f->holds->shown.side->thread;
 	assert_int_equal(
 		kvpull_status_get(&thread->times[KVPULL_TIMES_HOLD]
@@ -190,19 +163,15 @@ TEST(age_of_a_hold_is_counted_at_its_end)
 }
 
 /* But for what the line of an expired one says. */
-TEST(nothing_is_stored_where_nobody_looks)
+ONE_TEST(nothing_is_stored_where_nobody_looks)
 {
-	struct fixture *f = fixture_of(state);
-	const struct who a = { join(f, 0xa1, 0, 1), 0 };
 	const uint64_t events = f->side.event_next;
 
 	f->holds->shown.side = NULL;
-	take(f, 2, 7);
-	claim(f, a, 2, 7);
+	take_claimed(f, a, 2, 7);
 	expect_row(f, 2, KVPULL_SHOWN_FREE, 0, 0);
 	assert_int_equal(kvpull_status_get(&row_of(f, 2)->generation), 0);
-	poll_at(f, START + LEASE);
-	expect_report(f, 2, 7, KVPULL_END_EXPIRED);
+	report_at(f, START + LEASE, 2, 7, KVPULL_END_EXPIRED);
 	assert_int_equal(kvpull_status_get(&row_of(f, 2)->taken_ns), START);
 	expect_row(f, 2, KVPULL_SHOWN_FREE, a.instance + 1, 0);
 	assert_int_equal(f->side.event_next, events);

@@ -10,24 +10,20 @@
 
 static struct who bring(struct fixture *f, enum hold_state state)
 {
-	const struct who a = { join(f, 1, 0, 1), 0 };
+	const struct who a = rank_of(f, 1, 0, 1);
 
 	/* Keeps the heap, and slot 0's stale entry in it. */
 	take(f, 1, 1);
 	claim(f, (struct who){ join(f, 2, 0, 1), 0 }, 1, 1);
 	take(f, 0, TOLD);
-	assert_int_equal(
-		kvpull_holds_end(f->holds, 0, TOLD, 500, KVPULL_END_ABORTED),
-		0);
+	end_hold(f, 0, TOLD, 500, KVPULL_END_ABORTED);
 	expect_report(f, 0, TOLD, KVPULL_END_ABORTED);
 	if (state == HOLD_STAGED)
 		claim(f, a, 0, LATEST);
 	if (state == HOLD_HELD || state == HOLD_ENDED)
 		take(f, 0, LATEST);
 	if (state == HOLD_ENDED)
-		assert_int_equal(kvpull_holds_end(f->holds, 0, LATEST, 600,
-						  KVPULL_END_ABORTED),
-				 0);
+		end_hold(f, 0, LATEST, 600, KVPULL_END_ABORTED);
 	assert_int_equal(f->holds->holds[0].state, state);
 	return a;
 }
@@ -62,12 +58,11 @@ static int fire(struct fixture *f, struct who a, enum hold_state state,
 		break;
 	case HOLD_EV_DUE:
 		f->now_ns = START + LEASE / 3;
-		kvpull_holds_tick(f->holds, f->now_ns, KVPULL_NO_THREAD);
+		tick(f);
 		kvpull_holds_beat(f->holds, 1, 0, f->now_ns);
 		while (f->now_ns < START + LEASE) {
 			f->now_ns += LEASE / 3;
-			kvpull_holds_tick(f->holds, f->now_ns,
-					  KVPULL_NO_THREAD);
+			tick(f);
 		}
 		assert_int_equal(f->holds->leases.count, 2);
 		(void)kvpull_holds_sweep(f->holds, f->now_ns);

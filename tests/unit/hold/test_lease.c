@@ -6,42 +6,35 @@
 
 #define SLOTS 64u
 
-struct fixture {
-	struct kvpull_arena arena;
-	struct kvpull_leases leases;
-};
+static struct kvpull_arena arena;
 
 static int setup(void **state)
 {
-	static struct fixture fixture;
+	static struct kvpull_leases leases;
 
-	kvpull_arena_init(&fixture.arena, NULL);
-	*state = &fixture;
-	kvpull_leases_init(&fixture.leases, SLOTS, &fixture.arena);
-	return !kvpull_arena_ok(&fixture.arena);
+	kvpull_arena_init(&arena, NULL);
+	*state = &leases;
+	kvpull_leases_init(&leases, SLOTS, &arena);
+	return !kvpull_arena_ok(&arena);
 }
 
 static int teardown(void **state)
 {
-	kvpull_arena_fini(&((struct fixture *)*state)->arena);
+	(void)state;
+	kvpull_arena_fini(&arena);
 	return 0;
 }
 
-static struct kvpull_leases *leases_of(void **state)
-{
-	return &((struct fixture *)*state)->leases;
-}
-
-#define TEST(name) UNIT_TEST_WITH(name, setup, teardown)
+#define TEST(name)                                                             \
+	UNIT_TEST_OF(name, struct kvpull_leases, leases, setup, teardown)
 
 TEST(empty_heap_is_never_due)
 {
-	assert_int_equal(kvpull_leases_next(leases_of(state)), UINT64_MAX);
+	assert_int_equal(kvpull_leases_next(leases), UINT64_MAX);
 }
 
 TEST(roots_come_in_order_of_their_keys)
 {
-	struct kvpull_leases *leases = leases_of(state);
 	uint32_t i;
 
 	for (i = 0; i < SLOTS; i++)
@@ -56,8 +49,6 @@ TEST(roots_come_in_order_of_their_keys)
 
 TEST(slot_has_one_entry_and_keeps_its_lower_key)
 {
-	struct kvpull_leases *leases = leases_of(state);
-
 	kvpull_leases_arm(leases, 3, 50);
 	kvpull_leases_arm(leases, 3, 70);
 	assert_int_equal(kvpull_leases_next(leases), 50);
@@ -70,8 +61,6 @@ TEST(slot_has_one_entry_and_keeps_its_lower_key)
 /* vllm #58222: a renewed hold at the head hid those due behind it. */
 TEST(renewed_root_hides_nothing_behind_it)
 {
-	struct kvpull_leases *leases = leases_of(state);
-
 	kvpull_leases_arm(leases, 1, 10);
 	kvpull_leases_arm(leases, 2, 20);
 	kvpull_leases_rekey(leases, 900);
@@ -84,7 +73,6 @@ TEST(renewed_root_hides_nothing_behind_it)
 
 TEST(cleared_heap_takes_every_slot_again)
 {
-	struct kvpull_leases *leases = leases_of(state);
 	uint32_t i, round;
 
 	for (round = 0; round < 3; round++) {
@@ -109,7 +97,6 @@ static uint64_t model_least(const uint64_t *keys)
 
 TEST(heap_equals_a_naive_model_in_any_order)
 {
-	struct kvpull_leases *leases = leases_of(state);
 	uint64_t keys[SLOTS];
 	uint64_t seed = 0x1234567;
 	uint32_t i;

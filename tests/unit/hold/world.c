@@ -87,6 +87,12 @@ uint32_t join(struct fixture *f, uint64_t id, uint32_t rank,
 	return instance;
 }
 
+struct who rank_of(struct fixture *f, uint64_t id, uint32_t rank,
+		   uint32_t rank_count)
+{
+	return (struct who){ join(f, id, rank, rank_count), rank };
+}
+
 struct kvpull_record record_of(const struct fixture *f, uint32_t kind,
 			       uint32_t slot, uint64_t generation)
 {
@@ -98,22 +104,45 @@ struct kvpull_record record_of(const struct fixture *f, uint32_t kind,
 	};
 }
 
+void note(struct fixture *f, struct who who, struct kvpull_record record)
+{
+	kvpull_holds_note(f->holds, who.instance, who.rank, &record, f->now_ns);
+}
+
 void claim(struct fixture *f, struct who who, uint32_t slot,
 	   uint64_t generation)
 {
-	const struct kvpull_record record =
-		record_of(f, KVPULL_NOTE_CLAIM, slot, generation);
-
-	kvpull_holds_note(f->holds, who.instance, who.rank, &record, f->now_ns);
+	note(f, who, record_of(f, KVPULL_NOTE_CLAIM, slot, generation));
 }
 
 void release(struct fixture *f, struct who who, uint32_t slot,
 	     uint64_t generation)
 {
-	const struct kvpull_record record =
-		record_of(f, KVPULL_NOTE_RELEASE, slot, generation);
+	note(f, who, record_of(f, KVPULL_NOTE_RELEASE, slot, generation));
+}
 
-	kvpull_holds_note(f->holds, who.instance, who.rank, &record, f->now_ns);
+void beat(struct fixture *f, struct who who)
+{
+	kvpull_holds_beat(f->holds, who.instance, who.rank, f->now_ns);
+}
+
+void take_claimed(struct fixture *f, struct who who, uint32_t slot,
+		  uint64_t generation)
+{
+	take(f, slot, generation);
+	claim(f, who, slot, generation);
+}
+
+void end_hold(struct fixture *f, uint32_t slot, uint64_t generation,
+	      uint64_t key, int32_t reason)
+{
+	assert_int_equal(
+		kvpull_holds_end(f->holds, slot, generation, key, reason), 0);
+}
+
+void tick(struct fixture *f)
+{
+	kvpull_holds_tick(f->holds, f->now_ns, KVPULL_NO_THREAD);
 }
 
 void poll_at(struct fixture *f, uint64_t now_ns)
@@ -168,9 +197,49 @@ void expect_nothing(struct fixture *f)
 	assert_int_equal(kvpull_holds_report(f->holds, &end, 1), 0);
 }
 
+void release_ends(struct fixture *f, struct who who, uint32_t slot,
+		  uint64_t generation)
+{
+	release(f, who, slot, generation);
+	expect_report(f, slot, generation, KVPULL_END_RELEASED);
+}
+
+void release_waits(struct fixture *f, struct who who, uint32_t slot,
+		   uint64_t generation)
+{
+	release(f, who, slot, generation);
+	expect_nothing(f);
+}
+
+void nothing_at(struct fixture *f, uint64_t now_ns)
+{
+	poll_at(f, now_ns);
+	expect_nothing(f);
+}
+
+void report_at(struct fixture *f, uint64_t now_ns, uint32_t slot,
+	       uint64_t generation, int32_t reason)
+{
+	poll_at(f, now_ns);
+	expect_report(f, slot, generation, reason);
+}
+
+void expires_at(struct fixture *f, uint64_t now_ns, uint32_t slot,
+		uint64_t generation)
+{
+	nothing_at(f, now_ns - 1);
+	report_at(f, now_ns, slot, generation, KVPULL_END_EXPIRED);
+}
+
 void leave(struct fixture *f, struct who who)
 {
 	kvpull_holds_leave(f->holds, who.instance, who.rank, f->now_ns);
+}
+
+void leave_and_poll(struct fixture *f, struct who who)
+{
+	leave(f, who);
+	poll_at(f, f->now_ns);
 }
 
 void expect_fresh(struct fixture *f)
