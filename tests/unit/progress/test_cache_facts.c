@@ -59,7 +59,7 @@ static int setup(void **state)
 	return 0;
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, setup, NULL)
+#define TEST(name) UNIT_TEST_OF(name, struct model, model, setup, NULL)
 
 static int check(struct model *model)
 {
@@ -84,7 +84,6 @@ static void is_refused(struct model *model, const char *words)
 TEST(region_ends_where_memory_can)
 {
 	const uint64_t most = KVPULL_OVERLAP_END_MAX;
-	struct model *model = *state;
 
 	is_good(model);
 	model->places[1].begin = most - CACHE_BYTES;
@@ -116,7 +115,6 @@ TEST(caches_of_one_place_alone_can_share_bytes)
 		{ { 3, 3 }, { 4, 5 }, 0 }, { { 3, 2 }, { 4, 4 }, 0 },
 		{ { 0, 3 }, { 0, 0 }, 0 },
 	};
-	struct model *model = *state;
 	size_t at;
 	uint32_t side;
 
@@ -141,8 +139,6 @@ TEST(caches_of_one_place_alone_can_share_bytes)
 
 TEST(layer_has_one_group)
 {
-	struct model *model = *state;
-
 	model->compat.group_count = 2;
 	model->caches[1].group_index = 1;
 	is_good(model);
@@ -164,8 +160,6 @@ TEST(layer_has_one_group)
 
 TEST(layers_are_those_of_the_model)
 {
-	struct model *model = *state;
-
 	model->compat.layer_count = LAYERS - 1;
 	is_refused(
 		model,
@@ -185,8 +179,6 @@ TEST(layers_are_those_of_the_model)
 /* The caches are of layers 0 to 3. */
 TEST(layers_of_a_stage_are_a_range)
 {
-	struct model *model = *state;
-
 	model->side.pp_size = 2;
 	model->compat.layer_count = 6;
 	is_good(model); /* the first of two: 4 and 5 are the other's */
@@ -218,8 +210,6 @@ TEST(layers_of_a_stage_are_a_range)
 /* Each plane is a cache: together they have the bytes of a head. */
 TEST(bytes_of_a_layer_are_the_models)
 {
-	struct model *model = *state;
-
 	model->caches[0].row_count = TOKENS - 1;
 	is_refused(
 		model,
@@ -249,7 +239,6 @@ TEST(bytes_of_a_layer_are_the_models)
 /* Both are hostile: a sum that wraps around would be the model's. */
 TEST(bytes_of_a_layer_beyond_64_bits_are_too_many)
 {
-	struct model *model = *state;
 	uint32_t at;
 
 	model->compat.head_bytes = UINT32_MAX;
@@ -276,8 +265,6 @@ TEST(bytes_of_a_layer_beyond_64_bits_are_too_many)
 
 TEST(bytes_of_a_token_are_said_where_the_model_has_none)
 {
-	struct model *model = *state;
-
 	model->compat.head_bytes = 0;
 	is_refused(
 		model,
@@ -295,8 +282,6 @@ TEST(bytes_of_a_token_are_said_where_the_model_has_none)
 /* A state's bytes follow from no tokens, nor from the model's head_bytes. */
 TEST(state_has_no_bytes_a_token)
 {
-	struct model *model = *state;
-
 	model->compat.group_count = 2;
 	model->caches[1].group_index = 1;
 	model->caches[1].row_count = 1;

@@ -423,6 +423,22 @@ UNIT_TEST(replicated_heads_are_read_from_one_rank)
 	all_sizes(&shape, 4);
 }
 
+/* Does rank `ours` of our_size read anything from rank `theirs`? */
+static int is_read(const struct shape *shape, uint32_t ours, uint32_t our_size,
+		   uint32_t theirs, uint32_t their_size)
+{
+	static struct rank local;
+	static struct rank remote;
+	int is;
+
+	rank_open(&local, shape, ours, our_size);
+	rank_open(&remote, shape, theirs, their_size);
+	is = peer_read(&local, &remote) > 0;
+	rank_close(&local);
+	rank_close(&remote);
+	return is;
+}
+
 UNIT_TEST(replicated_source_is_local_rank_modulo_remote_size)
 {
 	const struct shape shape = { .layers = { 1, 1 },
@@ -431,20 +447,13 @@ UNIT_TEST(replicated_source_is_local_rank_modulo_remote_size)
 				     .head_bytes = 8,
 				     .head_total = 1,
 				     .replicated = 1 };
-	static struct rank local;
-	static struct rank remote;
 	uint32_t i;
 	uint32_t k;
 
 	for (i = 0; i < 8; i++)
-		for (k = 0; k < 2; k++) {
-			rank_open(&local, &shape, i, 8);
-			rank_open(&remote, &shape, k, 2);
-			assert_int_equal(peer_read(&local, &remote) > 0,
+		for (k = 0; k < 2; k++)
+			assert_int_equal(is_read(&shape, i, 8, k, 2),
 					 i % 2 == k);
-			rank_close(&local);
-			rank_close(&remote);
-		}
 }
 
 UNIT_TEST(shared_heads_are_read_from_the_lowest_rank)
@@ -454,15 +463,9 @@ UNIT_TEST(shared_heads_are_read_from_the_lowest_rank)
 				     .rows = 1,
 				     .head_bytes = 8,
 				     .head_total = 2 };
-	static struct rank local;
-	static struct rank remote;
 	uint32_t i;
 
-	for (i = 0; i < 8; i++) {
-		rank_open(&local, &shape, 1, 2); /* head 1: ranks 4 .. 7 */
-		rank_open(&remote, &shape, i, 8);
-		assert_int_equal(peer_read(&local, &remote) > 0, i == 4);
-		rank_close(&local);
-		rank_close(&remote);
-	}
+	/* Head 1: ranks 4 .. 7. */
+	for (i = 0; i < 8; i++)
+		assert_int_equal(is_read(&shape, 1, 2, i, 8), i == 4);
 }

@@ -41,6 +41,12 @@ struct rank {
 static uint8_t memory[2][BYTES];
 static struct kvpull_strip strips[2 * CACHES * HEADS];
 
+static struct kvpull_plan no_plan(void)
+{
+	return (struct kvpull_plan){ .strips = strips,
+				     .strip_count_max = 2 * CACHES * HEADS };
+}
+
 /* One cache a layer and plane, in the order of layers. */
 static void caches_fill(struct rank *rank, uint32_t heads, uint32_t head_first)
 {
@@ -204,10 +210,7 @@ static void pull_is_whole(const struct split *ours, uint32_t our_tp,
 		rank_fill(&here, ours, our_tp, index, memory[0], replicated);
 		assert_int_equal(kvpull_plan_check(&here.side, NULL), 0);
 		for (peer = 0; peer < theirs->pp_size * their_tp; peer++) {
-			struct kvpull_plan plan = {
-				.strips = strips,
-				.strip_count_max = 2 * CACHES * HEADS
-			};
+			struct kvpull_plan plan = no_plan();
 
 			rank_fill(&there, theirs, their_tp, peer, memory[1],
 				  replicated);
@@ -244,8 +247,7 @@ UNIT_TEST(each_layer_is_read_once_at_any_stages)
 /* Nothing is read from a rank that has none of our layers. */
 UNIT_TEST(stages_that_do_not_meet_read_nothing)
 {
-	struct kvpull_plan plan = { .strips = strips,
-				    .strip_count_max = 2 * CACHES * HEADS };
+	struct kvpull_plan plan = no_plan();
 	struct rank here;
 	struct rank there;
 
@@ -276,8 +278,7 @@ UNIT_TEST(layers_that_caches_span_are_the_stage)
 UNIT_TEST(hole_in_a_stage_of_the_peer_is_rejected)
 {
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
-	struct kvpull_plan plan = { .strips = strips,
-				    .strip_count_max = 2 * CACHES * HEADS };
+	struct kvpull_plan plan = no_plan();
 	struct rank here;
 	struct rank there;
 
