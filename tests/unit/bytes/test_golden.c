@@ -144,6 +144,21 @@ static int challenge_decode(const uint8_t *bytes, size_t byte_count)
 					      handshake_values.nonce);
 }
 
+/* How a sealed message of the handshake becomes bytes, and back. */
+#define HANDSHAKE(name, module, message, encode)                               \
+	static size_t encode(uint8_t *bytes)                                   \
+	{                                                                      \
+		return module##_put_##message(                                 \
+			bytes, GOLDEN_BYTES_MAX, &handshake_values.name,       \
+			handshake_key(), handshake_values.their_nonce);        \
+	}                                                                      \
+	static int name##_decode(const uint8_t *bytes, size_t byte_count)      \
+	{                                                                      \
+		return module##_get_##message(                                 \
+			bytes, byte_count, handshake_key(),                    \
+			handshake_values.their_nonce, &handshake_values.name); \
+	}
+
 static const struct golden_member group_members[] = {
 	GOLDEN(GOLDEN_U32, struct kvpull_group, block_tokens),
 	GOLDEN(GOLDEN_U32, struct kvpull_group, kind),
@@ -186,21 +201,14 @@ static const struct golden_member hello_members[] = {
 	GOLDEN_END
 };
 
+HANDSHAKE(hello, kvpull_handshake, hello, hello_put)
+
 /* The layout is ours: it changes with any table, and with the ring. */
 static size_t hello_encode(uint8_t *bytes)
 {
 	handshake_values.hello.wire_layout =
 		kvpull_handshake_layout(KVPULL_WIRE_VERSION);
-	return kvpull_handshake_put_hello(
-		bytes, GOLDEN_BYTES_MAX, &handshake_values.hello,
-		handshake_key(), handshake_values.their_nonce);
-}
-
-static int hello_decode(const uint8_t *bytes, size_t byte_count)
-{
-	return kvpull_handshake_get_hello(bytes, byte_count, handshake_key(),
-					  handshake_values.their_nonce,
-					  &handshake_values.hello);
+	return hello_put(bytes);
 }
 
 /* The bytes that tickets carry as `compat`. */
@@ -273,19 +281,7 @@ static const struct golden_member welcome_members[] = {
 	GOLDEN_END
 };
 
-static size_t welcome_encode(uint8_t *bytes)
-{
-	return kvpull_handshake_put_welcome(
-		bytes, GOLDEN_BYTES_MAX, &handshake_values.welcome,
-		handshake_key(), handshake_values.their_nonce);
-}
-
-static int welcome_decode(const uint8_t *bytes, size_t byte_count)
-{
-	return kvpull_handshake_get_welcome(bytes, byte_count, handshake_key(),
-					    handshake_values.their_nonce,
-					    &handshake_values.welcome);
-}
+HANDSHAKE(welcome, kvpull_handshake, welcome, welcome_encode)
 
 #define READER(kind, field)                                                    \
 	GOLDEN_OF(kind, struct handshake_values, reader, field)
@@ -319,19 +315,7 @@ static const struct golden_member reader_members[] = {
 	GOLDEN_END
 };
 
-static size_t reader_encode(uint8_t *bytes)
-{
-	return kvpull_share_put_hello(bytes, GOLDEN_BYTES_MAX,
-				      &handshake_values.reader, handshake_key(),
-				      handshake_values.their_nonce);
-}
-
-static int reader_decode(const uint8_t *bytes, size_t byte_count)
-{
-	return kvpull_share_get_hello(bytes, byte_count, handshake_key(),
-				      handshake_values.their_nonce,
-				      &handshake_values.reader);
-}
+HANDSHAKE(reader, kvpull_share, hello, reader_encode)
 
 static const struct golden_member share_members[] = {
 	GOLDEN_KEY(struct handshake_values),
@@ -351,19 +335,7 @@ static const struct golden_member share_members[] = {
 	GOLDEN_END
 };
 
-static size_t share_encode(uint8_t *bytes)
-{
-	return kvpull_share_put_welcome(
-		bytes, GOLDEN_BYTES_MAX, &handshake_values.share,
-		handshake_key(), handshake_values.their_nonce);
-}
-
-static int share_decode(const uint8_t *bytes, size_t byte_count)
-{
-	return kvpull_share_get_welcome(bytes, byte_count, handshake_key(),
-					handshake_values.their_nonce,
-					&handshake_values.share);
-}
+HANDSHAKE(share, kvpull_share, welcome, share_encode)
 
 static const struct golden_member refusal_members[] = {
 	GOLDEN_OF(GOLDEN_I32, struct handshake_values, refusal, code),

@@ -143,6 +143,17 @@ struct result_values {
 		.count = offsetof(struct result_values,                        \
 				  result.rank.group_count),                    \
 	}
+/* All of a rank's but its incarnation, which a result's header has, too. */
+#define RANK_MEMBERS                                                           \
+	RANK(GOLDEN_U64, generation_floor), RANK(GOLDEN_U32, stage.rank),      \
+		RANK(GOLDEN_U32, stage.rank_count),                            \
+		RANK(GOLDEN_U32, stage.pp_size),                               \
+		RANK(GOLDEN_U32, stage.layer_first),                           \
+		RANK(GOLDEN_U32, stage.layer_end),                             \
+		RANK(GOLDEN_U32, slot_count), RANK_BLOCKS,                     \
+		RANK(GOLDEN_BYTES, secret), RANK(GOLDEN_BYTES, compat),        \
+		RANK(GOLDEN_TEXT, address)
+
 static const struct golden_member result_members[] = {
 	RESULT_HEADER(GOLDEN_U64, incarnation),
 	RESULT_HEADER(GOLDEN_U64, first_sequence),
@@ -160,34 +171,12 @@ static const struct golden_member result_members[] = {
 	RESULT(GOLDEN_I32, reason),
 	{ "rank_incarnation", GOLDEN_U64,
 	  offsetof(struct result_values, result.rank.incarnation), 8, 0, NULL },
-	RANK(GOLDEN_U64, generation_floor),
-	RANK(GOLDEN_U32, stage.rank),
-	RANK(GOLDEN_U32, stage.rank_count),
-	RANK(GOLDEN_U32, stage.pp_size),
-	RANK(GOLDEN_U32, stage.layer_first),
-	RANK(GOLDEN_U32, stage.layer_end),
-	RANK(GOLDEN_U32, slot_count),
-	RANK_BLOCKS,
-	RANK(GOLDEN_BYTES, secret),
-	RANK(GOLDEN_BYTES, compat),
-	RANK(GOLDEN_TEXT, address),
+	RANK_MEMBERS,
 	GOLDEN_END
 };
 
 static const struct golden_member rank_members[] = {
-	RANK(GOLDEN_U64, incarnation),
-	RANK(GOLDEN_U64, generation_floor),
-	RANK(GOLDEN_U32, stage.rank),
-	RANK(GOLDEN_U32, stage.rank_count),
-	RANK(GOLDEN_U32, stage.pp_size),
-	RANK(GOLDEN_U32, stage.layer_first),
-	RANK(GOLDEN_U32, stage.layer_end),
-	RANK(GOLDEN_U32, slot_count),
-	RANK_BLOCKS,
-	RANK(GOLDEN_BYTES, secret),
-	RANK(GOLDEN_BYTES, compat),
-	RANK(GOLDEN_TEXT, address),
-	GOLDEN_END
+	RANK(GOLDEN_U64, incarnation), RANK_MEMBERS, GOLDEN_END
 };
 
 static struct result_values result_values;

@@ -13,6 +13,12 @@ static struct kvpull_ticket_scratch scratch;
 static char text[NEWER_TICKET_BYTES_MAX * 2];
 static size_t text_bytes;
 
+static int encode(void)
+{
+	return kvpull_ticket_encode(&ticket, NULL, scratch.body, text,
+				    sizeof(text), &text_bytes);
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -29,8 +35,7 @@ static int setup(void **state)
 						       .address = "shm:here" };
 	memcpy(ticket.engine_id, "prefill-0", 10);
 	ticket.block_ids = ids;
-	return kvpull_ticket_encode(&ticket, NULL, scratch.body, text,
-				    sizeof(text), &text_bytes);
+	return encode();
 }
 
 #define TEST(name) UNIT_TEST_WITH(name, setup, NULL)
@@ -101,18 +106,12 @@ TEST(look_at_another_text_says_what_it_is_not)
 TEST(ticket_without_blocks_or_of_too_many_groups_is_not_made)
 {
 	ticket.group_count = KVPULL_GROUPS_MAX + 1;
-	assert_int_equal(kvpull_ticket_encode(&ticket, NULL, scratch.body, text,
-					      sizeof(text), &text_bytes),
-			 KVPULL_EINVAL);
+	assert_int_equal(encode(), KVPULL_EINVAL);
 	ticket.group_count = 1;
 	ticket.block_ids = NULL;
-	assert_int_equal(kvpull_ticket_encode(&ticket, NULL, scratch.body, text,
-					      sizeof(text), &text_bytes),
-			 KVPULL_EINVAL);
+	assert_int_equal(encode(), KVPULL_EINVAL);
 	ticket.block_ids = ids;
 	/* Ids of a group that do not begin where the last one's end. */
 	ticket.groups[0].first_id = 1;
-	assert_int_equal(kvpull_ticket_encode(&ticket, NULL, scratch.body, text,
-					      sizeof(text), &text_bytes),
-			 KVPULL_EINVAL);
+	assert_int_equal(encode(), KVPULL_EINVAL);
 }
