@@ -6,27 +6,14 @@
 
 #include "plugin/bytes/handshake.h"
 #include "tests/lib/unit.h"
+#include "tests/unit/bytes/making.h"
 
 static struct kvpull_compat ours;
-
-static void text_set(char *to, const char *value)
-{
-	memcpy(to, value, strlen(value) + 1);
-}
 
 static int setup(void **state)
 {
 	(void)state;
-	memset(&ours, 0, sizeof(ours));
-	text_set(ours.model, "acme/tiny-7b");
-	text_set(ours.dtype, "float16");
-	text_set(ours.layout, "LBHNC");
-	ours.layer_count = 32;
-	ours.head_count = 8;
-	ours.head_bytes = 256;
-	ours.group_count = 2;
-	ours.groups[0] = (struct kvpull_group){ 16, 0, 0, 0 };
-	ours.groups[1] = (struct kvpull_group){ 32, 1, 0, 0 };
+	ours = compat_make();
 	return 0;
 }
 

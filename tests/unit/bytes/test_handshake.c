@@ -2,11 +2,10 @@
 
 #include <string.h>
 
-#include <sodium.h>
-
 #include "plugin/bytes/handshake.h"
 #include "tests/lib/random.h"
 #include "tests/lib/unit.h"
+#include "tests/unit/bytes/making.h"
 
 static const uint8_t key[KVPULL_KEY_BYTES] = { 1, 2, 3 };
 static const uint8_t other_key[KVPULL_KEY_BYTES] = { 1, 2, 4 };
@@ -20,11 +19,6 @@ static struct kvpull_hello got_hello;
 static struct kvpull_welcome welcome;
 static struct kvpull_welcome got_welcome;
 
-static void text_set(char *to, const char *value)
-{
-	memcpy(to, value, strlen(value) + 1);
-}
-
 static int setup(void **state)
 {
 	(void)state;
@@ -32,15 +26,7 @@ static int setup(void **state)
 	memset(&welcome, 0, sizeof(welcome));
 	hello.sealed.version = welcome.sealed.version = KVPULL_WIRE_VERSION;
 	hello.wire_layout = kvpull_handshake_layout(KVPULL_WIRE_VERSION);
-	text_set(hello.compat.model, "acme/tiny-7b");
-	text_set(hello.compat.dtype, "float16");
-	text_set(hello.compat.layout, "LBHNC");
-	hello.compat.layer_count = 32;
-	hello.compat.head_count = 8;
-	hello.compat.head_bytes = 256;
-	hello.compat.group_count = 2;
-	hello.compat.groups[0] = (struct kvpull_group){ 16, 0, 0, 0 };
-	hello.compat.groups[1] = (struct kvpull_group){ 32, 1, 0, 0 };
+	hello.compat = compat_make();
 	hello.instance = 1;
 	hello.incarnation = 2;
 	hello.wanted = 3;
@@ -160,22 +146,6 @@ static int get_challenge(size_t count)
 	uint8_t got[KVPULL_NONCE_BYTES];
 
 	return kvpull_handshake_get_challenge(bytes, count, got);
-}
-
-/* The checksum that a message of the test's own making needs. */
-static void add_checksum(const char *use)
-{
-	crypto_generichash_blake2b_state hash;
-	const size_t covered = byte_count - KVPULL_CHECKSUM_BYTES;
-
-	assert_int_equal(crypto_generichash_blake2b_init_salt_personal(
-				 &hash, NULL, 0, KVPULL_CHECKSUM_BYTES, NULL,
-				 (const uint8_t *)use),
-			 0);
-	crypto_generichash_blake2b_update(&hash, nonce, sizeof(nonce));
-	crypto_generichash_blake2b_update(&hash, bytes, covered);
-	crypto_generichash_blake2b_final(&hash, bytes + covered,
-					 KVPULL_CHECKSUM_BYTES);
 }
 
 #define TEST(name) UNIT_TEST_WITH(name, setup, NULL)
@@ -356,7 +326,7 @@ static void other_lengths_are_refused(const struct way *way)
 	memcpy(copy, bytes, whole);
 	for (cut = 8; cut <= whole - KVPULL_CHECKSUM_BYTES + 1; cut++) {
 		byte_count = cut + KVPULL_CHECKSUM_BYTES;
-		add_checksum(way->use);
+		checksum_put(bytes, byte_count, nonce, way->use);
 		assert_int_equal(get(way, NULL),
 				 byte_count == whole ? 0 : KVPULL_EPROTO);
 		memcpy(bytes, copy, whole);
@@ -529,12 +499,10 @@ TEST(welcomes_out_of_bounds_are_not_made)
 /* The last byte of a hello's record, and a welcome's counts, by hand. */
 static int welcome_with(size_t at, uint64_t value, size_t value_bytes)
 {
-	size_t i;
 
 	put(&welcomes, NULL);
-	for (i = 0; i < value_bytes; i++)
-		bytes[at + i] = (uint8_t)(value >> 8 * i);
-	add_checksum("kvpull.welcome.1");
+	value_put(bytes + at, value, value_bytes);
+	checksum_put(bytes, byte_count, nonce, "kvpull.welcome.1");
 	return get(&welcomes, NULL);
 }
 
@@ -590,12 +558,12 @@ TEST(welcome_of_one_cache_too_many_is_not_taken)
 	bytes[counts + 34] = (uint8_t)(KVPULL_CACHES_MAX + 1);
 	bytes[counts + 35] = (KVPULL_CACHES_MAX + 1) >> 8;
 	byte_count += KVPULL_CHECKSUM_BYTES;
-	add_checksum("kvpull.welcome.1");
+	checksum_put(bytes, byte_count, nonce, "kvpull.welcome.1");
 	assert_int_equal(get(&welcomes, NULL), KVPULL_EPROTO);
 	/* A welcome with one cache less is good. */
 	byte_count -= cache_bytes;
 	bytes[counts + 34] = (uint8_t)KVPULL_CACHES_MAX;
-	add_checksum("kvpull.welcome.1");
+	checksum_put(bytes, byte_count, nonce, "kvpull.welcome.1");
 	assert_int_equal(get(&welcomes, NULL), 0);
 }
 

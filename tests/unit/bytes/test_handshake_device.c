@@ -3,10 +3,9 @@
 
 #include <string.h>
 
-#include <sodium.h>
-
 #include "plugin/bytes/handshake.h"
 #include "tests/lib/unit.h"
+#include "tests/unit/bytes/making.h"
 
 static const uint8_t nonce[KVPULL_NONCE_BYTES] = { 5, 6, 7 };
 
@@ -64,22 +63,10 @@ static int put(void)
 /* The welcome with these bytes changed, and a checksum that says they are right. */
 static int get_with(size_t at, uint64_t value, size_t value_bytes)
 {
-	crypto_generichash_blake2b_state hash;
-	size_t i;
 
 	assert_true(put());
-	for (i = 0; i < value_bytes; i++)
-		bytes[at + i] = (uint8_t)(value >> 8 * i);
-	assert_int_equal(crypto_generichash_blake2b_init_salt_personal(
-				 &hash, NULL, 0, KVPULL_CHECKSUM_BYTES, NULL,
-				 (const uint8_t *)"kvpull.welcome.1"),
-			 0);
-	crypto_generichash_blake2b_update(&hash, nonce, sizeof(nonce));
-	crypto_generichash_blake2b_update(&hash, bytes,
-					  byte_count - KVPULL_CHECKSUM_BYTES);
-	crypto_generichash_blake2b_final(
-		&hash, bytes + byte_count - KVPULL_CHECKSUM_BYTES,
-		KVPULL_CHECKSUM_BYTES);
+	value_put(bytes + at, value, value_bytes);
+	checksum_put(bytes, byte_count, nonce, "kvpull.welcome.1");
 	return kvpull_handshake_get_welcome(bytes, byte_count, NULL, nonce,
 					    &got);
 }

@@ -6,6 +6,7 @@
 #include "tests/lib/random.h"
 #include "tests/lib/step.h"
 #include "tests/lib/unit.h"
+#include "tests/unit/bytes/making.h"
 
 #define BYTES_MAX (1u << 20)
 #define COMMANDS 6u
@@ -23,11 +24,6 @@ static struct kvpull_step_scratch scratch;
 static struct kvpull_ticket_rank ranks[KVPULL_RANKS_MAX];
 static uint8_t bytes[BYTES_MAX];
 static struct kvpull_wire_writer writer;
-
-static void text_set(char *to, const char *value)
-{
-	memcpy(to, value, strlen(value) + 1);
-}
 
 static struct kvpull_wire_reader reader_of(size_t byte_count)
 {
@@ -333,10 +329,8 @@ TEST(every_truncated_step_is_refused)
 static int check_with(size_t at, uint64_t value, size_t value_bytes)
 {
 	const size_t byte_count = put_all();
-	size_t i;
 
-	for (i = 0; i < value_bytes; i++)
-		bytes[at + i] = (uint8_t)(value >> 8 * i);
+	value_put(bytes + at, value, value_bytes);
 	return step_check(bytes, byte_count, &scratch);
 }
 
@@ -393,89 +387,82 @@ static int get_payload(const void *payload, size_t payload_bytes)
 		assert_int_equal(get_payload(payload, sizeof(payload)), code); \
 	} while (0)
 
+#define GOOD(...) ASSERT_PAYLOAD(0, __VA_ARGS__)
+#define BAD(...) ASSERT_PAYLOAD(KVPULL_EINVAL, __VA_ARGS__)
+
 TEST(broken_commands_are_refused)
 {
-	ASSERT_PAYLOAD(0, 1, 0, 1, 1, 1, 0, 0, 0, 0, 0);
-	ASSERT_PAYLOAD(0, 5, 1, 0, 0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 0, 1, 0, 0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 7, 1, 0, 0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 255, 1, 0, 0, 0);
+	GOOD(1, 0, 1, 1, 1, 0, 0, 0, 0, 0);
+	GOOD(5, 1, 0, 0, 0);
+	BAD(0, 1, 0, 0, 0);
+	BAD(7, 1, 0, 0, 0);
+	BAD(255, 1, 0, 0, 0);
 	/* HOLD: slot 2^20, key 0, generation 0, flags 2, a reason. */
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0x80, 0x80, 0x40, 1, 1, 0, 0, 0, 0, 0,
-		       0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0, 1, 1, 2, 0, 0, 0, 0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0, 1, 1, 0, 2, 0, 0, 0, 0);
+	BAD(1, 0x80, 0x80, 0x40, 1, 1, 0, 0, 0, 0, 0, 0);
+	BAD(1, 0, 0, 1, 0, 0, 0, 0, 0, 0);
+	BAD(1, 0, 1, 0, 0, 0, 0, 0, 0, 0);
+	BAD(1, 0, 1, 1, 2, 0, 0, 0, 0, 0);
+	BAD(1, 0, 1, 1, 0, 2, 0, 0, 0, 0);
 	/* END: reasons 0 .. 5; CLAIM: generation; ABORT: key. */
-	ASSERT_PAYLOAD(0, 2, 0, 1, 1, 0, 8, 0, 3);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 2, 0, 1, 1, 0, 8, 0);
-	ASSERT_PAYLOAD(0, 2, 0, 1, 1, 0, 10, 0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 2, 0, 1, 1, 0, 12, 0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 2, 0, 1, 1, 0, 1, 0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 3, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 3, 0, 1, 1, 0, 0, 0, 0, 0, 0, 65);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 5, 0, 0, 0, 0);
+	GOOD(2, 0, 1, 1, 0, 8, 0, 3);
+	BAD(2, 0, 1, 1, 0, 8, 0);
+	GOOD(2, 0, 1, 1, 0, 10, 0, 0);
+	BAD(2, 0, 1, 1, 0, 12, 0, 0);
+	BAD(2, 0, 1, 1, 0, 1, 0, 0);
+	BAD(3, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0);
+	BAD(3, 0, 1, 1, 0, 0, 0, 0, 0, 0, 65);
+	BAD(5, 0, 0, 0, 0);
 	/* A byte too many, a varint of 33 bits. */
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 5, 1, 0, 0, 0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 5, 1, 0x80, 0x80, 0x80, 0x80, 0x10, 0, 0);
+	BAD(5, 1, 0, 0, 0, 0);
+	BAD(5, 1, 0x80, 0x80, 0x80, 0x80, 0x10, 0, 0);
 }
 
 TEST(broken_pulls_are_refused)
 {
 #define PULL 4, 1, 3, 0, 0, 0, 0, 0
+#define GOOD_PULL(...) GOOD(PULL, __VA_ARGS__)
+#define BAD_PULL(...) BAD(PULL, __VA_ARGS__)
+#define OF_64 1, 64, RUN_OF_64 /* one group, and its remote ids */
 #define U32(low) low, 0, 0, 0
 #define RUN_OF_64 U32(64), U32(1), 2, 2, 0, 63, 0
 #define TWO(a, b) U32(2), U32(2), 2, a, 0, b, 0
 	/* groups, their ends, then both lists: ids, runs, bytes an id, the ids */
-	ASSERT_PAYLOAD(0, PULL, 1, 64, RUN_OF_64, RUN_OF_64);
-	ASSERT_PAYLOAD(0, PULL, 1, 0, U32(0), U32(0));
-	ASSERT_PAYLOAD(0, PULL, 2, 1, 2, TWO(1, 2), TWO(9, 8));
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 0, U32(0), U32(0));
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-		       U32(0), U32(0));
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 0, U32(0), U32(0), 0);
+	GOOD_PULL(OF_64, RUN_OF_64);
+	GOOD_PULL(1, 0, U32(0), U32(0));
+	GOOD_PULL(2, 1, 2, TWO(1, 2), TWO(9, 8));
+	BAD_PULL(0, U32(0), U32(0));
+	BAD_PULL(9, 0, 0, 0, 0, 0, 0, 0, 0, 0, U32(0), U32(0));
+	BAD_PULL(1, 0, U32(0), U32(0), 0);
 	/* Groups that end before they begin, or not where the lists do. */
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 2, 3, 2, TWO(1, 2), TWO(9, 8));
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 63, RUN_OF_64, RUN_OF_64);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, RUN_OF_64, U32(0));
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, U32(0), RUN_OF_64);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 0x81, 0x80, 4, U32(0), U32(0));
+	BAD_PULL(2, 3, 2, TWO(1, 2), TWO(9, 8));
+	BAD_PULL(1, 63, RUN_OF_64, RUN_OF_64);
+	BAD_PULL(OF_64, U32(0));
+	BAD_PULL(1, 64, U32(0), RUN_OF_64);
+	BAD_PULL(1, 0x81, 0x80, 4, U32(0), U32(0));
 	/* Ids of no known width; runs of more, of fewer, of none. */
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, RUN_OF_64, U32(64), U32(1),
-		       1, 2, 63, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, RUN_OF_64, U32(64), U32(1),
-		       5, 2, 0, 0, 0, 0, 63, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, RUN_OF_64, U32(64), U32(1),
-		       2, 2, 0, 64, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, RUN_OF_64, U32(64), U32(1),
-		       2, 2, 0, 62, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, RUN_OF_64, U32(64), U32(0),
-		       2);
+	BAD_PULL(OF_64, U32(64), U32(1), 1, 2, 63, 0);
+	BAD_PULL(OF_64, U32(64), U32(1), 5, 2, 0, 0, 0, 0, 63, 0);
+	BAD_PULL(OF_64, U32(64), U32(1), 2, 2, 0, 64, 0);
+	BAD_PULL(OF_64, U32(64), U32(1), 2, 2, 0, 62, 0);
+	BAD_PULL(OF_64, U32(64), U32(0), 2);
 	/* More runs than ids or bytes, and 65536 pairs out of a few. */
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, RUN_OF_64, U32(64), U32(65),
-		       2, 2, 0, 63, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, RUN_OF_64, U32(64), U32(60),
-		       2, 2, 0, 63, 0);
+	BAD_PULL(OF_64, U32(64), U32(65), 2, 2, 0, 63, 0);
+	BAD_PULL(OF_64, U32(64), U32(60), 2, 2, 0, 63, 0);
 #define RUN_OF_ALL 0, 0, 1, 0, U32(1), 4, U32(0), 0xff, 0xff
-	ASSERT_PAYLOAD(0, PULL, 1, 0x80, 0x80, 4, RUN_OF_ALL, RUN_OF_ALL);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 0x81, 0x80, 4, 1, 0, 1, 0,
-		       U32(2), 4, U32(0), U32(0), 0xff, 0xff, 0, 0, RUN_OF_ALL);
+	GOOD_PULL(1, 0x80, 0x80, 4, RUN_OF_ALL, RUN_OF_ALL);
+	BAD_PULL(1, 0x81, 0x80, 4, 1, 0, 1, 0, U32(2), 4, U32(0), U32(0), 0xff,
+		 0xff, 0, 0, RUN_OF_ALL);
 	/* A run that goes beyond UINT32_MAX. */
-	ASSERT_PAYLOAD(0, PULL, 1, 2, U32(2), U32(1), 4, 0xfe, 0xff, 0xff, 0xff,
-		       1, 0, TWO(1, 2));
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 2, U32(2), U32(1), 4, 0xff, 0xff,
-		       0xff, 0xff, 1, 0, TWO(1, 2));
+	GOOD_PULL(1, 2, U32(2), U32(1), 4, 0xfe, 0xff, 0xff, 0xff, 1, 0,
+		  TWO(1, 2));
+	BAD_PULL(1, 2, U32(2), U32(1), 4, 0xff, 0xff, 0xff, 0xff, 1, 0,
+		 TWO(1, 2));
 	/* Lists that end too early. */
 #define ONE U32(1), U32(1), 4
-	ASSERT_PAYLOAD(0, PULL, 1, 1, ONE, 0xff, 0xff, 0xff, 0xff, ONE, 9, 0, 0,
-		       0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 1, ONE, 0xff, 0xff, 0xff, 0xff,
-		       ONE, 9, 0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 1, ONE, 1, 0, 0, 0, ONE, 9, 0, 0,
-		       0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 4, 0, 1, 0, 4, 0, 0, 0, 1, 0, U32(0),
-		       U32(0));
+	GOOD_PULL(1, 1, ONE, 0xff, 0xff, 0xff, 0xff, ONE, 9, 0, 0, 0);
+	BAD_PULL(1, 1, ONE, 0xff, 0xff, 0xff, 0xff, ONE, 9, 0, 0);
+	BAD_PULL(1, 1, ONE, 1, 0, 0, 0, ONE, 9, 0, 0, 0, 0);
+	BAD(4, 0, 1, 0, 4, 0, 0, 0, 1, 0, U32(0), U32(0));
 }
 
 TEST(record_shorter_or_longer_than_it_says_is_refused)

@@ -7,6 +7,7 @@
 #include "tests/lib/random.h"
 #include "tests/lib/step.h"
 #include "tests/lib/unit.h"
+#include "tests/unit/bytes/making.h"
 
 #define BYTES_MAX (1u << 16)
 #define RESULTS 4u
@@ -15,11 +16,6 @@
 
 static uint8_t bytes[BYTES_MAX];
 static struct kvpull_wire_writer writer;
-
-static void text_set(char *to, const char *value)
-{
-	memcpy(to, value, strlen(value) + 1);
-}
 
 static struct kvpull_wire_reader reader_of(size_t byte_count)
 {
@@ -138,10 +134,8 @@ TEST(every_truncated_result_is_refused)
 static int check_result_with(size_t at, uint64_t value, size_t value_bytes)
 {
 	const size_t byte_count = put_results();
-	size_t i;
 
-	for (i = 0; i < value_bytes; i++)
-		bytes[at + i] = (uint8_t)(value >> 8 * i);
+	value_put(bytes + at, value, value_bytes);
 	return kvpull_step_check_result(bytes, byte_count);
 }
 

@@ -7,6 +7,7 @@
 #include "plugin/bytes/ticket.h"
 #include "tests/lib/random.h"
 #include "tests/lib/unit.h"
+#include "tests/unit/bytes/making.h"
 
 static const uint8_t key[KVPULL_KEY_BYTES] = { 1, 2, 3 };
 static const uint8_t other_key[KVPULL_KEY_BYTES] = { 1, 2, 4 };
@@ -18,11 +19,6 @@ static char text[KVPULL_TICKET_BYTES_MAX];
 static size_t text_bytes;
 static struct kvpull_ticket ticket;
 static struct kvpull_ticket got;
-
-static void text_set(char *to, const char *value)
-{
-	memcpy(to, value, strlen(value) + 1);
-}
 
 /* Makes a ticket of one rank and one group of 40 contiguous blocks. */
 static int ticket_make(void **state)
@@ -144,6 +140,12 @@ static void text_of_body(const uint8_t *body, size_t body_bytes,
 				  body_bytes + KVPULL_CHECKSUM_BYTES,
 				  sodium_base64_VARIANT_URLSAFE_NO_PADDING));
 	text_bytes = strlen(text);
+}
+
+static int decode_body(const uint8_t *of, size_t of_bytes)
+{
+	text_of_body(of, of_bytes, NULL);
+	return decode(NULL);
 }
 
 /* The body that the last encode() made, without its checksum. */
@@ -334,14 +336,11 @@ TEST(every_truncated_body_is_refused)
 	body_bytes = body_bytes_made();
 	memcpy(body, scratch, body_bytes);
 	for (cut = 0; cut < body_bytes; cut++) {
-		text_of_body(body, cut, NULL);
-		assert_int_equal(decode(NULL), KVPULL_ENOTICKET);
+		assert_int_equal(decode_body(body, cut), KVPULL_ENOTICKET);
 	}
-	text_of_body(body, body_bytes, NULL);
-	assert_int_equal(decode(NULL), 0);
+	assert_int_equal(decode_body(body, body_bytes), 0);
 	body[body_bytes] = 0;
-	text_of_body(body, body_bytes + 1, NULL);
-	assert_int_equal(decode(NULL), KVPULL_ENOTICKET);
+	assert_int_equal(decode_body(body, body_bytes + 1), KVPULL_ENOTICKET);
 }
 
 TEST(wrong_or_missing_key_is_refused)
@@ -485,16 +484,13 @@ static size_t body_bytes;
 static int decode_with(size_t at, uint64_t value, size_t value_bytes)
 {
 	uint8_t changed[sizeof(body)];
-	size_t i;
 
 	ticket_make(NULL);
 	assert_int_equal(encode(NULL), 0);
 	body_bytes = body_bytes_made();
 	memcpy(changed, scratch, body_bytes);
-	for (i = 0; i < value_bytes; i++)
-		changed[at + i] = (uint8_t)(value >> 8 * i);
-	text_of_body(changed, body_bytes, NULL);
-	return decode(NULL);
+	value_put(changed + at, value, value_bytes);
+	return decode_body(changed, body_bytes);
 }
 
 static void refused_with(size_t at, uint64_t value, size_t value_bytes)
@@ -594,8 +590,7 @@ static int decode_run(uint32_t first)
 	kvpull_wire_put_u32(&writer, first);
 	kvpull_wire_put_u16(&writer, 39);
 	kvpull_wire_put(&writer, scratch + AT_RANKS, tail_bytes);
-	text_of_body(body, writer.used, NULL);
-	return decode(NULL);
+	return decode_body(body, writer.used);
 }
 
 TEST(decode_refuses_ids_beyond_32_bits)

@@ -97,6 +97,18 @@ static void heads_count(const struct rank *here, const struct kvpull_plan *plan,
 	}
 }
 
+static struct kvpull_plan plan_of(const struct rank *here,
+				  const struct rank *there)
+{
+	struct kvpull_plan plan = { .strips = strips, .strip_count_max = 16 };
+
+	assert_int_equal(kvpull_plan_check(&here->side, NULL), 0);
+	assert_int_equal(kvpull_plan_check(&there->side, NULL), 0);
+	assert_int_equal(
+		kvpull_plan_make(&plan, &here->side, &there->side, NULL), 0);
+	return plan;
+}
+
 /* Each head that a rank has is read once, over all ranks of the peer. */
 static void each_head_once(uint32_t index, uint32_t ranks, uint32_t peers,
 			   uint32_t replicated)
@@ -109,15 +121,10 @@ static void each_head_once(uint32_t index, uint32_t ranks, uint32_t peers,
 
 	rank_fill(&here, index, ranks, replicated);
 	for (peer = 0; peer < peers; peer++) {
-		struct kvpull_plan plan = { .strips = strips,
-					    .strip_count_max = 16 };
+		struct kvpull_plan plan;
 
 		rank_fill(&there, peer, peers, replicated);
-		assert_int_equal(kvpull_plan_check(&here.side, NULL), 0);
-		assert_int_equal(kvpull_plan_check(&there.side, NULL), 0);
-		assert_int_equal(
-			kvpull_plan_make(&plan, &here.side, &there.side, NULL),
-			0);
+		plan = plan_of(&here, &there);
 		heads_count(&here, &plan, 0, filled[0]);
 		heads_count(&here, &plan, 1, filled[1]);
 	}
@@ -146,14 +153,13 @@ UNIT_TEST(each_head_of_each_group_is_read_once)
 /* Where the slices lie: heads 2 and 3 of a peer that has four. */
 UNIT_TEST(heads_of_a_state_come_from_where_the_peer_has_them)
 {
-	struct kvpull_plan plan = { .strips = strips, .strip_count_max = 16 };
+	struct kvpull_plan plan;
 	struct rank here;
 	struct rank there;
 
 	rank_fill(&here, 1, 4, 0);
 	rank_fill(&there, 0, 2, 0);
-	assert_int_equal(kvpull_plan_make(&plan, &here.side, &there.side, NULL),
-			 0);
+	plan = plan_of(&here, &there);
 	assert_int_equal(plan.strip_count, 2);
 	assert_int_equal(strips[1].group_index, 1);
 	assert_int_equal(strips[1].remote_offset, (1u << 15) + 2 * STATE_BYTES);
@@ -207,8 +213,6 @@ UNIT_TEST(state_of_a_rank_is_read_from_the_same_rank)
 
 	for (index = 0; index < 4; index++)
 		for (peer = 0; peer < 4; peer++) {
-			struct kvpull_plan plan = { .strips = strips,
-						    .strip_count_max = 16 };
 			struct rank ranks[2];
 			uint32_t at;
 
@@ -218,12 +222,8 @@ UNIT_TEST(state_of_a_rank_is_read_from_the_same_rank)
 				cache_fill(&ranks[at].caches[1], 1, STATE_BYTES,
 					   at ? peer : index, 1);
 			}
-			assert_int_equal(
-				kvpull_plan_check(&ranks[0].side, NULL), 0);
-			assert_int_equal(kvpull_plan_make(&plan, &ranks[0].side,
-							  &ranks[1].side, NULL),
-					 0);
-			assert_int_equal(plan.group_block_bytes[1],
+			assert_int_equal(plan_of(&ranks[0], &ranks[1])
+						 .group_block_bytes[1],
 					 index == peer ? STATE_BYTES : 0);
 		}
 }

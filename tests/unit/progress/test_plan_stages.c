@@ -41,10 +41,13 @@ struct rank {
 static uint8_t memory[2][BYTES];
 static struct kvpull_strip strips[2 * CACHES * HEADS];
 
-static struct kvpull_plan no_plan(void)
+static int plan_make(struct kvpull_plan *plan, const struct rank *here,
+		     const struct rank *there,
+		     struct kvpull_error_detail *detail)
 {
-	return (struct kvpull_plan){ .strips = strips,
-				     .strip_count_max = 2 * CACHES * HEADS };
+	*plan = (struct kvpull_plan){ .strips = strips,
+				      .strip_count_max = 2 * CACHES * HEADS };
+	return kvpull_plan_make(plan, &here->side, &there->side, detail);
 }
 
 /* One cache a layer and plane, in the order of layers. */
@@ -210,15 +213,14 @@ static void pull_is_whole(const struct split *ours, uint32_t our_tp,
 		rank_fill(&here, ours, our_tp, index, memory[0], replicated);
 		assert_int_equal(kvpull_plan_check(&here.side, NULL), 0);
 		for (peer = 0; peer < theirs->pp_size * their_tp; peer++) {
-			struct kvpull_plan plan = no_plan();
+			struct kvpull_plan plan;
 
 			rank_fill(&there, theirs, their_tp, peer, memory[1],
 				  replicated);
 			memory_stamp(&there);
 			assert_int_equal(kvpull_plan_check(&there.side, NULL),
 					 0);
-			assert_int_equal(kvpull_plan_make(&plan, &here.side,
-							  &there.side, NULL),
+			assert_int_equal(plan_make(&plan, &here, &there, NULL),
 					 0);
 			if (plan.strip_count)
 				ids_fit(&plan);
@@ -247,14 +249,13 @@ UNIT_TEST(each_layer_is_read_once_at_any_stages)
 /* Nothing is read from a rank that has none of our layers. */
 UNIT_TEST(stages_that_do_not_meet_read_nothing)
 {
-	struct kvpull_plan plan = no_plan();
+	struct kvpull_plan plan;
 	struct rank here;
 	struct rank there;
 
 	rank_fill(&here, &splits[1], 1, 0, memory[0], 0);
 	rank_fill(&there, &splits[1], 1, 1, memory[1], 0);
-	assert_int_equal(kvpull_plan_make(&plan, &here.side, &there.side, NULL),
-			 0);
+	assert_int_equal(plan_make(&plan, &here, &there, NULL), 0);
 	assert_int_equal(plan.strip_count, 0);
 }
 
@@ -278,7 +279,7 @@ UNIT_TEST(layers_that_caches_span_are_the_stage)
 UNIT_TEST(hole_in_a_stage_of_the_peer_is_rejected)
 {
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
-	struct kvpull_plan plan = no_plan();
+	struct kvpull_plan plan;
 	struct rank here;
 	struct rank there;
 
@@ -286,9 +287,8 @@ UNIT_TEST(hole_in_a_stage_of_the_peer_is_rejected)
 	rank_fill(&there, &splits[4], 1, 1, memory[1], 0);
 	/* Layers 1 to 4: layer 2 is another layer 1. */
 	there.caches[2].layer_first = there.caches[3].layer_first = 1;
-	assert_int_equal(
-		kvpull_plan_make(&plan, &here.side, &there.side, &detail),
-		KVPULL_EREJECTED);
+	assert_int_equal(plan_make(&plan, &here, &there, &detail),
+			 KVPULL_EREJECTED);
 	assert_string_equal(detail.message,
 			    "group 0 layer 2: the peer has no cache for it");
 }

@@ -99,9 +99,12 @@ int world_finish(struct world *world, uint64_t key, uint32_t reason,
 		 struct world_ticket *ticket)
 {
 	const struct kvpull_blocks groups[] = { world_group, NO_GROUP };
-	struct kvpull_finish finish = world_finish_of(key, ticket);
+	struct world_ticket unused;
+	struct kvpull_finish finish;
 	int answer;
 
+	ticket = ticket ? ticket : &unused;
+	finish = world_finish_of(key, ticket);
 	finish.reason = reason;
 	finish.groups = groups;
 	answer = world_finish_with(world, &finish);
@@ -131,9 +134,15 @@ int world_hold(struct world *world, uint64_t key, struct world_ticket *ticket)
 
 void hold(struct world *world, uint64_t key)
 {
+	assert_int_equal(world_hold(world, key, NULL), KVPULL_FINISH_HELD);
+}
+
+void hold_refused(struct world *world, uint64_t key)
+{
 	struct world_ticket ticket;
 
-	assert_int_equal(world_hold(world, key, &ticket), KVPULL_FINISH_HELD);
+	assert_int_equal(world_hold(world, key, &ticket), KVPULL_FINISH_FREE);
+	assert_int_equal(ticket.bytes, 0);
 }
 
 uint64_t world_hold_all(struct world *world, uint64_t key)
@@ -226,6 +235,17 @@ int world_match(struct world *world, uint64_t key, uint32_t local_tokens)
 	return answer;
 }
 
+struct kvpull_allocation world_allocation_of(uint64_t key, uint32_t group_count,
+					     const struct kvpull_blocks *groups)
+{
+	return (struct kvpull_allocation){
+		.key = key,
+		.external_tokens = 64,
+		.group_count = group_count,
+		.groups = groups,
+	};
+}
+
 int world_allocate(struct world *world, uint64_t key, uint32_t first_index,
 		   uint32_t block_count)
 {
@@ -235,13 +255,10 @@ int world_allocate(struct world *world, uint64_t key, uint32_t first_index,
 		  .block_ids = world_local_blocks },
 		NO_GROUP,
 	};
-	const struct kvpull_allocation allocation = {
-		.key = key,
-		.external_tokens = block_count * 16,
-		.group_count = 1,
-		.groups = groups,
-	};
+	struct kvpull_allocation allocation =
+		world_allocation_of(key, 1, groups);
 
+	allocation.external_tokens = block_count * 16;
 	return world_allocate_with(world, &allocation);
 }
 
@@ -291,10 +308,7 @@ void end_pull(struct world *world, uint64_t key, int32_t reason)
 
 void finish(struct world *world, uint64_t key, uint32_t reason)
 {
-	struct world_ticket none;
-
-	assert_int_equal(world_finish(world, key, reason, &none),
-			 KVPULL_FINISH_FREE);
+	finish_free(world, key, reason, NULL);
 }
 
 void forget_all(struct world *world)

@@ -201,7 +201,6 @@ CONSUMER_TEST_WITH(without_sharing_each_pulls_and_the_release_follows, 1,
 
 CONSUMER_TEST_WITH(late_user_of_a_releasing_pull_waits, 1, share_prefix = 0)
 {
-
 	want(world, 1, ticket);
 	load(world, 1);
 	world_settle(world);

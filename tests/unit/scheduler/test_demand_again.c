@@ -32,10 +32,8 @@ CONSUMER_TEST(pull_of_no_blocks_is_refused, 1)
 {
 	const struct kvpull_blocks nothing = { .block_ids =
 						       world_local_blocks };
-	const struct kvpull_allocation allocation = { .key = 1,
-						      .external_tokens = 64,
-						      .group_count = 1,
-						      .groups = &nothing };
+	const struct kvpull_allocation allocation =
+		world_allocation_of(1, 1, &nothing);
 
 	world->scheduler->group_kinds[0] = KVPULL_GROUP_SLIDING;
 	want(world, 1, ticket);
@@ -54,11 +52,8 @@ CONSUMER_TEST(allocation_of_more_groups_than_there_can_be_is_refused, 1)
 	const struct kvpull_blocks groups[KVPULL_GROUPS_MAX + 1] = {
 		{ .block_count = 4, .block_ids = world_local_blocks }
 	};
-	struct kvpull_allocation allocation = { .key = 1,
-						.external_tokens = 64,
-						.group_count =
-							KVPULL_GROUPS_MAX,
-						.groups = groups };
+	struct kvpull_allocation allocation =
+		world_allocation_of(1, KVPULL_GROUPS_MAX, groups);
 
 	want(world, 1, ticket);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
@@ -97,10 +92,8 @@ WORLD_TEST(ticket_of_other_groups_fails_its_pull_alone, world_of_consumer(1))
 		{ .block_count = 4, .block_ids = world_local_blocks },
 		{ .block_count = 0 },
 	};
-	const struct kvpull_allocation allocation = { .key = 1,
-						      .external_tokens = 64,
-						      .group_count = 1,
-						      .groups = groups };
+	const struct kvpull_allocation allocation =
+		world_allocation_of(1, 1, groups);
 	const struct world_seen *seen;
 
 	assert_int_equal(world_want(world, 1, &two, 1), 0);

@@ -284,10 +284,7 @@ CONSUMER_TEST(groups_that_the_engine_has_not_are_its_mistake, 1)
 		{ .block_count = 4, .block_ids = ids },
 		{ .block_count = 0, .block_ids = ids },
 	};
-	struct kvpull_allocation allocation = { .key = 1,
-						.external_tokens = 64,
-						.group_count = 2,
-						.groups = groups };
+	struct kvpull_allocation allocation = world_allocation_of(1, 2, groups);
 
 	want(world, 1, ticket);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);

@@ -116,57 +116,51 @@ PRODUCER_TEST(siblings_that_ask_for_it_have_a_hold_each, 1)
 		.prompt_tokens = 64,
 		.flags = KVPULL_REQUEST_WANTS_HOLD | KVPULL_REQUEST_ALONE,
 	};
-	struct world_ticket ticket;
 
 	for (request.key = 10; request.key < 13; request.key++) {
 		assert_int_equal(world_ask(world, &request), 0);
-		finish_held(world, request.key, KVPULL_FINISH_STOP, &ticket);
+		finish_held(world, request.key, KVPULL_FINISH_STOP, NULL);
 	}
 }
 
 PRODUCER_TEST_WITH(siblings_can_have_a_hold_each, 1, siblings_alone = 1)
 {
-	struct world_ticket ticket;
 	uint64_t key;
 
 	for (key = 1; key <= 3; key++) {
 		world_enter(world, key, PARENT, 1);
-		finish_held(world, key, KVPULL_FINISH_STOP, &ticket);
+		finish_held(world, key, KVPULL_FINISH_STOP, NULL);
 	}
 }
 
 PRODUCER_TEST_WITH(oldest_ended_family_makes_room, 1, families_max = 2)
 {
-	struct world_ticket ticket;
 	uint64_t key;
 
 	for (key = 1; key <= 3; key++)
 		world_enter(world, key, key + 100, 1);
 	for (key = 1; key <= 3; key++)
 		world_enter(world, key + 10, key + 100, 1);
-	finish_held(world, 1, KVPULL_FINISH_STOP, &ticket);
-	finish_held(world, 2, KVPULL_FINISH_STOP, &ticket);
+	finish_held(world, 1, KVPULL_FINISH_STOP, NULL);
+	finish_held(world, 2, KVPULL_FINISH_STOP, NULL);
 	end_hold(world, 2);
-	finish_held(world, 3, KVPULL_FINISH_STOP, &ticket);
+	finish_held(world, 3, KVPULL_FINISH_STOP, NULL);
 	assert_int_equal(world_counts(world).families_live, 2);
-	finish_free(world, 11, KVPULL_FINISH_STOP, &ticket);
-	finish_free(world, 13, KVPULL_FINISH_STOP, &ticket);
+	finish_free(world, 11, KVPULL_FINISH_STOP, NULL);
+	finish_free(world, 13, KVPULL_FINISH_STOP, NULL);
 	/* Forgotten, and no room while the others live: a hold of its own. */
-	finish_held(world, 12, KVPULL_FINISH_STOP, &ticket);
+	finish_held(world, 12, KVPULL_FINISH_STOP, NULL);
 	assert_int_equal(world_counts(world).families_live, 2);
 }
 
 PRODUCER_TEST(reset_forgets_families_and_keeps_holds, 1)
 {
-	struct world_ticket first;
-	struct world_ticket second;
-
 	enter_siblings(world, 2);
-	finish_held(world, 1, KVPULL_FINISH_STOP, &first);
+	finish_held(world, 1, KVPULL_FINISH_STOP, NULL);
 	world_reset(world, KVPULL_RESET_FORGET);
 	assert_int_equal(world_counts(world).holds_live, 1);
 	assert_int_equal(world_counts(world).families_live, 0);
-	finish_held(world, 2, KVPULL_FINISH_STOP, &second);
+	finish_held(world, 2, KVPULL_FINISH_STOP, NULL);
 	/* The old hold's end must not end the new family. */
 	end_hold(world, 1);
 	world->now_ns += 2 * WORLD_LEASE_NS;
@@ -201,12 +195,11 @@ PRODUCER_TEST_WITH(reset_forgets_no_family_beyond_the_table, 1,
 	struct kvpull_family *beyond;
 	struct kvpull_family before;
 	struct kvpull_family after;
-	struct world_ticket ticket;
 	uint64_t key;
 
 	for (key = 1; key <= 2; key++) {
 		world_enter(world, key, PARENT + key, 1);
-		finish_held(world, key, KVPULL_FINISH_STOP, &ticket);
+		finish_held(world, key, KVPULL_FINISH_STOP, NULL);
 	}
 	assert_int_equal(world_counts(world).families_live, 2);
 	beyond = &world->scheduler->families.families[2];

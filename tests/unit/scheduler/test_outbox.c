@@ -100,15 +100,14 @@ PRODUCER_TEST(last_lost_step_is_sent_again_after_silence, 1)
 
 PRODUCER_TEST(replayed_results_count_once, 2)
 {
-	uint8_t bytes[4096];
-	size_t used;
+	struct world_said said;
 
 	hold(world, 1);
 	world_step(world);
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
-	used = world_result(world, 0, bytes, sizeof(bytes));
-	assert_int_equal(world_hear(world, bytes, used), 0);
-	assert_int_equal(world_hear(world, bytes, used), 0);
+	said = world_say(world, 0);
+	world_hears(world, &said);
+	world_hears(world, &said);
 	assert_int_equal(world_counts(world).results_replayed, 1);
 	assert_int_equal(world_counts(world).unknown_keys, 0);
 	assert_int_equal(world_counts(world).holds_live, 1);
@@ -117,7 +116,6 @@ PRODUCER_TEST(replayed_results_count_once, 2)
 PRODUCER_TEST(lost_results_are_not_acknowledged, 1)
 {
 	struct world_rank *rank = &world->ranks[0];
-	uint8_t bytes[4096];
 
 	hold(world, 1);
 	hold(world, 2);
@@ -134,7 +132,7 @@ PRODUCER_TEST(lost_results_are_not_acknowledged, 1)
 	world_step(world);
 	assert_int_equal(rank->result_first, 2);
 	/* Lost whole, then said again. */
-	assert_true(world_result(world, 0, bytes, sizeof(bytes)) > 0);
+	assert_true(world_say(world, 0).byte_count > 0);
 	world_settle(world);
 	assert_int_equal(rank->result_first, 4);
 	assert_int_equal(world_counts(world).holds_live, 0);
@@ -142,8 +140,7 @@ PRODUCER_TEST(lost_results_are_not_acknowledged, 1)
 
 PRODUCER_TEST(old_gap_in_a_replay_resends_nothing, 1)
 {
-	uint8_t bytes[4096];
-	size_t used;
+	struct world_said said;
 
 	hold(world, 1);
 	world_settle(world);
@@ -151,15 +148,15 @@ PRODUCER_TEST(old_gap_in_a_replay_resends_nothing, 1)
 	assert_true(world_build(world) > 0);
 	hold(world, 3);
 	world_step(world);
-	used = world_result(world, 0, bytes, sizeof(bytes));
+	said = world_say(world, 0);
 	world_settle(world);
 	assert_int_equal(world->ranks[0].applied, 3);
-	assert_int_equal(world_hear(world, bytes, used), 0);
+	world_hears(world, &said);
 	assert_false(world_has_step(world));
 	/* Nor what is on its way meanwhile. */
 	hold(world, 4);
 	assert_true(world_build(world) > 0);
-	assert_int_equal(world_hear(world, bytes, used), 0);
+	world_hears(world, &said);
 	assert_false(world_has_step(world));
 	assert_int_equal(world_counts(world).resends, 1);
 }
@@ -277,8 +274,7 @@ static void report_what_was_taken(struct world *world, uint32_t *reported)
 
 PRODUCER_TEST(random_losses_and_replays_lose_and_repeat_nothing, 3)
 {
-	uint8_t kept[16384];
-	size_t kept_bytes = 0;
+	struct world_said kept = { .byte_count = 0 };
 	uint32_t reported = 0;
 	uint64_t seed = 1;
 	uint64_t key = 1;
@@ -300,12 +296,10 @@ PRODUCER_TEST(random_losses_and_replays_lose_and_repeat_nothing, 3)
 		for (rank = 0; rank < 3; rank++)
 			if (chance(&seed) < 70)
 				world_take(world, rank);
-		if (kept_bytes && chance(&seed) < 20)
-			assert_int_equal(world_hear(world, kept, kept_bytes),
-					 0);
+		if (kept.byte_count && chance(&seed) < 20)
+			world_hears(world, &kept);
 		if (chance(&seed) < 20)
-			kept_bytes = world_result(world, chance(&seed) % 3,
-						  kept, sizeof(kept));
+			kept = world_say(world, chance(&seed) % 3);
 	}
 	for (round = 0; round < 4; round++) {
 		world_settle(world);

@@ -124,8 +124,7 @@ WORLD_TEST(nothing_is_held_before_all_ranks_are_known, world_of_silent(2))
 
 	world_tell_rank(world, 0);
 	assert_int_equal(kvpull_scheduler_ranks_missing(world->scheduler), 1);
-	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_FREE);
-	assert_int_equal(ticket.bytes, 0);
+	hold_refused(world, 1);
 	assert_int_equal(world_counts(world).not_ready, 1);
 	world_tell_rank(world, 1);
 	assert_int_equal(world_hold(world, 2, &ticket), KVPULL_FINISH_HELD);
@@ -133,17 +132,15 @@ WORLD_TEST(nothing_is_held_before_all_ranks_are_known, world_of_silent(2))
 
 PRODUCER_TEST_WITH(slots_run_out_and_come_back, 1, max_holds = 3)
 {
-	struct world_ticket ticket;
 	uint64_t key;
 
 	for (key = 1; key <= 3; key++)
 		hold(world, key);
-	assert_int_equal(world_hold(world, 4, &ticket), KVPULL_FINISH_FREE);
-	assert_int_equal(ticket.bytes, 0);
+	hold_refused(world, 4);
 	assert_int_equal(world_counts(world).no_slot, 1);
 	world_step(world);
 	world_end_hold(world, 2, KVPULL_END_RELEASED);
-	assert_int_equal(world_hold(world, 5, &ticket), KVPULL_FINISH_HELD);
+	hold(world, 5);
 	world_step(world);
 	assert_int_equal(world_command(world, KVPULL_COMMAND_HOLD)->slot, 1);
 	assert_int_equal(world_command(world, KVPULL_COMMAND_HOLD)->generation,
@@ -152,26 +149,22 @@ PRODUCER_TEST_WITH(slots_run_out_and_come_back, 1, max_holds = 3)
 
 PRODUCER_TEST(fewest_slots_of_a_rank_are_the_limit, 2)
 {
-	struct world_ticket ticket;
-
 	world->ranks[1].slot_count = 1;
 	world_tell_rank(world, 1);
-	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
-	assert_int_equal(world_hold(world, 2, &ticket), KVPULL_FINISH_FREE);
+	hold(world, 1);
+	hold_refused(world, 2);
 	assert_int_equal(world_counts(world).no_slot, 1);
 }
 
 PRODUCER_TEST(drain_holds_nothing_more_and_says_what_is_left, 1)
 {
-	struct world_ticket ticket;
-
-	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
+	hold(world, 1);
 	assert_int_equal(kvpull_scheduler_drain(world->scheduler, 1), 1);
-	assert_int_equal(world_hold(world, 2, &ticket), KVPULL_FINISH_FREE);
+	hold_refused(world, 2);
 	world_step(world);
 	world_end_hold(world, 1, KVPULL_END_RELEASED);
 	assert_int_equal(kvpull_scheduler_drain(world->scheduler, 0), 0);
-	assert_int_equal(world_hold(world, 3, &ticket), KVPULL_FINISH_HELD);
+	hold(world, 3);
 }
 
 PRODUCER_TEST(one_rank_reporting_twice_frees_nothing, 2)
@@ -348,17 +341,16 @@ PRODUCER_TEST(reset_revokes_every_hold, 1)
 
 PRODUCER_TEST(restarted_worker_is_told_to_end_what_it_never_held, 2)
 {
-	uint8_t late[4096];
-	size_t late_bytes;
+	struct world_said said;
 
 	hold(world, 1);
 	world_settle(world);
 	world_add_rank(world, 1);
 	world_hold_ended(world, 1, 1, KVPULL_END_RELEASED);
-	late_bytes = world_result(world, 1, late, sizeof(late));
+	said = world_say(world, 1);
 	world_worker_replace(world, 1, 999);
 	/* The dead worker's words come late: they count no more. */
-	assert_int_equal(world_hear(world, late, late_bytes), 0);
+	world_hears(world, &said);
 	assert_int_equal(world_counts(world).results_replayed, 1);
 	expect_settled(world, KVPULL_COMMAND_END, 1);
 	world_hold_ended(world, 0, 1, KVPULL_END_RANK);
@@ -408,20 +400,21 @@ PRODUCER_TEST(rank_of_another_model_or_size_is_refused, 1)
 
 PRODUCER_TEST(damaged_results_apply_nothing, 1)
 {
-	uint8_t bytes[4096];
-	size_t used;
+	struct world_said said;
 
 	hold(world, 1);
 	world_step(world);
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
-	used = world_result(world, 0, bytes, sizeof(bytes));
-	assert_int_equal(world_hear(world, bytes, used - 1), KVPULL_EINVAL);
+	said = world_say(world, 0);
+	assert_int_equal(world_hear(world, said.bytes, said.byte_count - 1),
+			 KVPULL_EINVAL);
 	assert_int_equal(world_counts(world).results_bad, 1);
 	assert_int_equal(world_counts(world).holds_live, 1);
 	world->ranks[0].applied = 50; /* never commanded */
-	used = world_result(world, 0, bytes, sizeof(bytes));
-	assert_int_equal(world_hear(world, bytes, used), KVPULL_EINVAL);
+	said = world_say(world, 0);
+	assert_int_equal(world_hear(world, said.bytes, said.byte_count),
+			 KVPULL_EINVAL);
 	assert_int_equal(world_counts(world).holds_live, 1);
 }
 
@@ -429,12 +422,11 @@ PRODUCER_TEST_WITH(full_request_table_is_an_answer, 1, requests_max = 1)
 {
 	struct kvpull_request request = { .key = 2,
 					  .flags = KVPULL_REQUEST_WANTS_HOLD };
-	struct world_ticket ticket;
 
 	world_enter(world, 1, 0, 1);
 	world_enter(world, 1, 0, 1); /* a second call is a no-op */
 	assert_int_equal(world_ask(world, &request), KVPULL_EFULL);
-	finish_free(world, 2, KVPULL_FINISH_STOP, &ticket);
+	finish_free(world, 2, KVPULL_FINISH_STOP, NULL);
 	assert_int_equal(world_counts(world).unknown_keys, 1);
 }
 

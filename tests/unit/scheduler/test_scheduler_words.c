@@ -24,12 +24,8 @@ CONSUMER_TEST_WITH(refused_pull_names_its_limit, 1, pull_blocks_max = 3)
 CONSUMER_TEST(pull_that_leaves_out_a_block_is_refused, 1)
 {
 	struct kvpull_blocks group = { .block_ids = world_local_blocks };
-	const struct kvpull_allocation allocation = {
-		.key = 1,
-		.external_tokens = 64,
-		.group_count = 1,
-		.groups = &group,
-	};
+	const struct kvpull_allocation allocation =
+		world_allocation_of(1, 1, &group);
 	uint32_t first;
 	uint32_t count;
 
@@ -69,13 +65,13 @@ WORLD_TEST(hold_that_waits_for_a_rank_is_told, world_of_rank_1())
 {
 	struct world_ticket own;
 
-	assert_int_equal(world_hold(world, 1, &own), KVPULL_FINISH_FREE);
+	hold_refused(world, 1);
 	expect_line(
 		world,
 		"request request-a key 1 is not held: 1 of 2 ranks are unknown: their workers registered no regions, or rank_info() was not told");
 	/* A line a second at most. */
 	line_forget(world);
-	assert_int_equal(world_hold(world, 2, &own), KVPULL_FINISH_FREE);
+	hold_refused(world, 2);
 	expect_line(world, "");
 	world_tell_rank(world, 0);
 	assert_int_equal(world_hold(world, 3, &own), KVPULL_FINISH_HELD);
@@ -128,7 +124,6 @@ CONSUMER_TEST_WITH(refused_pull_names_the_log, 1, max_holds = 131072)
 PRODUCER_TEST_WITH(refused_hold_names_the_log, 1, max_holds = 131072)
 {
 	uint64_t key = world_hold_all(world, 1);
-	struct world_ticket own;
 	uint32_t texts;
 
 	expect_warning(
@@ -137,7 +132,7 @@ PRODUCER_TEST_WITH(refused_hold_names_the_log, 1, max_holds = 131072)
 	/* A request that is not held keeps no text, either. */
 	texts = kvpull_index_pool_used(&world->scheduler->texts.pool);
 	world_enter(world, ++key, 0, 1);
-	finish_free(world, key, KVPULL_FINISH_LENGTH, &own);
+	finish_free(world, key, KVPULL_FINISH_LENGTH, NULL);
 	assert_int_equal(kvpull_index_pool_used(&world->scheduler->texts.pool),
 			 texts);
 }
@@ -200,8 +195,7 @@ UNIT_TEST(refused_ticket_is_damaged_or_of_another_key)
 PRODUCER_TEST(worker_of_another_half_replaces_nobody, 1)
 {
 	struct world *other = world_of(1, 8);
-	uint8_t bytes[4096];
-	size_t byte_count;
+	struct world_said said;
 
 	hold(world, 1);
 	world_settle(world);
@@ -209,8 +203,8 @@ PRODUCER_TEST(worker_of_another_half_replaces_nobody, 1)
 	world_settle(other);
 	assert_int_not_equal(other->ranks[0].step_incarnation, 0);
 	world_add_rank(other, 0);
-	byte_count = world_result(other, 0, bytes, sizeof(bytes));
-	assert_int_equal(world_hear(world, bytes, byte_count), 0);
+	said = world_say(other, 0);
+	world_hears(world, &said);
 	assert_int_equal(world_counts(world).results_replayed, 1);
 	/* The rank's own worker is heard as before. */
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
@@ -226,7 +220,7 @@ PRODUCER_TEST(worker_of_another_half_replaces_nobody, 1)
 PRODUCER_TEST(worker_that_heard_no_half_replaces_nobody, 1)
 {
 	struct world *other = world_of(1, 8);
-	uint8_t bytes[4096];
+	struct world_said said;
 	size_t byte_count;
 	int round;
 
@@ -236,8 +230,8 @@ PRODUCER_TEST(worker_that_heard_no_half_replaces_nobody, 1)
 	world_add_rank(other, 0);
 	for (round = 0; round < 2; round++) {
 		world->now_ns++;
-		byte_count = world_result(other, 0, bytes, sizeof(bytes));
-		assert_int_equal(world_hear(world, bytes, byte_count), 0);
+		said = world_say(other, 0);
+		world_hears(world, &said);
 		assert_int_equal(world_counts(world).results_replayed, 1);
 		byte_count = world_build(world);
 		assert_int_not_equal(byte_count, 0);

@@ -302,11 +302,12 @@ void world_worker_replace(struct world *world, uint32_t rank,
 	world_tell_rank(world, rank);
 }
 
-size_t world_result(const struct world *world, uint32_t index, uint8_t *bytes,
-		    size_t capacity)
+struct world_said world_say(const struct world *world, uint32_t index)
 {
 	const struct world_rank *rank = &world->ranks[index];
-	struct kvpull_wire_writer writer = { bytes, capacity, 0 };
+	struct world_said said = { .byte_count = 0 };
+	struct kvpull_wire_writer writer = { said.bytes, sizeof(said.bytes),
+					     0 };
 	const struct kvpull_result_header header = {
 		.incarnation = rank->incarnation,
 		.first_sequence = rank->result_first,
@@ -325,15 +326,20 @@ size_t world_result(const struct world *world, uint32_t index, uint8_t *bytes,
 		kvpull_step_put_result(
 			&writer, &rank->queue[sequence % WORLD_QUEUE_MAX]);
 	assert_true(kvpull_wire_fits(&writer));
-	return writer.used;
+	said.byte_count = writer.used;
+	return said;
+}
+
+void world_hears(struct world *world, const struct world_said *said)
+{
+	assert_int_equal(world_hear(world, said->bytes, said->byte_count), 0);
 }
 
 void world_take(struct world *world, uint32_t rank)
 {
-	uint8_t bytes[16384];
-	const size_t used = world_result(world, rank, bytes, sizeof(bytes));
+	const struct world_said said = world_say(world, rank);
 
-	assert_int_equal(world_hear(world, bytes, used), 0);
+	world_hears(world, &said);
 }
 
 void world_take_all(struct world *world)

@@ -128,9 +128,15 @@ void world_add_rank(struct world *world, uint32_t rank);
 void world_worker_replace(struct world *world, uint32_t rank,
 			  uint64_t incarnation);
 
-/* Writes the worker's result_build() into bytes. */
-size_t world_result(const struct world *world, uint32_t index, uint8_t *bytes,
-		    size_t capacity);
+/* What the worker's result_build() writes. */
+struct world_said {
+	uint8_t bytes[16384];
+	size_t byte_count;
+};
+
+struct world_said world_say(const struct world *world, uint32_t index);
+/* The half takes it, now or once more. */
+void world_hears(struct world *world, const struct world_said *said);
 void world_take(struct world *world, uint32_t rank);
 void world_take_all(struct world *world);
 
@@ -168,6 +174,7 @@ static const struct kvpull_blocks world_group = { .block_count = 4,
 
 /* The finish of a request whose group is world_group; @ticket may be NULL. */
 struct kvpull_finish world_finish_of(uint64_t key, struct world_ticket *ticket);
+/* ticket may be NULL: nobody looks at it. */
 int world_finish(struct world *world, uint64_t key, uint32_t reason,
 		 struct world_ticket *ticket);
 
@@ -180,6 +187,7 @@ void finish_free(struct world *world, uint64_t key, uint32_t reason,
 /* A request of its own, held. */
 int world_hold(struct world *world, uint64_t key, struct world_ticket *ticket);
 void hold(struct world *world, uint64_t key);
+void hold_refused(struct world *world, uint64_t key);
 /* Requests from this key on, until one of them is not held: that one's key. */
 uint64_t world_hold_all(struct world *world, uint64_t key);
 void world_hold_ended(struct world *world, uint32_t rank, uint64_t key,
@@ -204,6 +212,10 @@ int world_match(struct world *world, uint64_t key, uint32_t local_tokens);
 
 static const uint32_t world_local_blocks[4] = { 7, 8, 9, 3 };
 
+/* 64 tokens of a request, in these groups. */
+struct kvpull_allocation
+world_allocation_of(uint64_t key, uint32_t group_count,
+		    const struct kvpull_blocks *groups);
 int world_allocate(struct world *world, uint64_t key, uint32_t first_index,
 		   uint32_t block_count);
 /* Why the request is offered nothing. */
