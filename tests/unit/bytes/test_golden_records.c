@@ -240,11 +240,11 @@ static const struct golden_member frame_members[] = {
 };
 
 static const struct golden_member record_members[] = {
-	GOLDEN_OF(GOLDEN_U32, struct frame_values, record, kind),
-	GOLDEN_OF(GOLDEN_U32, struct frame_values, record, slot),
-	GOLDEN_OF(GOLDEN_U64, struct frame_values, record, generation),
-	GOLDEN_OF(GOLDEN_U64, struct frame_values, record, tag),
-	GOLDEN_OF(GOLDEN_U64, struct frame_values, record, extra),
+	GOLDEN(GOLDEN_U32, struct kvpull_record, kind),
+	GOLDEN(GOLDEN_U32, struct kvpull_record, slot),
+	GOLDEN(GOLDEN_U64, struct kvpull_record, generation),
+	GOLDEN(GOLDEN_U64, struct kvpull_record, tag),
+	GOLDEN(GOLDEN_U64, struct kvpull_record, extra),
 	GOLDEN_END
 };
 
@@ -349,22 +349,13 @@ struct ring_values {
 	struct kvpull_revocation_entry entry;
 };
 
-static const struct golden_member ring_record_members[] = {
-	GOLDEN(GOLDEN_U32, struct kvpull_record, kind),
-	GOLDEN(GOLDEN_U32, struct kvpull_record, slot),
-	GOLDEN(GOLDEN_U64, struct kvpull_record, generation),
-	GOLDEN(GOLDEN_U64, struct kvpull_record, tag),
-	GOLDEN(GOLDEN_U64, struct kvpull_record, extra),
-	GOLDEN_END
-};
-
 static const struct golden_member ring_members[] = {
 	GOLDEN(GOLDEN_U32, struct ring_values, capacity),
 	GOLDEN(GOLDEN_U32, struct ring_values, popped),
 	GOLDEN(GOLDEN_U32, struct ring_values, is_armed),
 	GOLDEN(GOLDEN_U32, struct ring_values, beats),
 	GOLDEN_ROWS_AT(struct ring_values, records, record_count,
-		       ring_record_members),
+		       record_members),
 	GOLDEN_END
 };
 
@@ -451,8 +442,9 @@ static const struct golden_message messages[] = {
 	GOLDEN_MESSAGE(result, result_values, KVPULL_WIRE_VERSION),
 	GOLDEN_MESSAGE(rank, result_values, KVPULL_WIRE_VERSION),
 	GOLDEN_MESSAGE(frame, frame_values, KVPULL_FRAME_VERSION),
-	{ "note", record_members, &frame_values, sizeof(frame_values),
-	  note_encode, note_decode, KVPULL_FRAME_VERSION, 0 },
+	{ "note", record_members, &frame_values.record,
+	  sizeof(frame_values.record), note_encode, note_decode,
+	  KVPULL_FRAME_VERSION, 0 },
 	GOLDEN_MESSAGE(keys, frame_values, KVPULL_FRAME_VERSION),
 	GOLDEN_MESSAGE(greeting, frame_values, KVPULL_FRAME_VERSION),
 	GOLDEN_MESSAGE(ring, ring_values, KVPULL_RING_VERSION),

@@ -53,6 +53,21 @@ static void poll_again(struct fixture *f)
 	poll_at(f, f->now_ns);
 }
 
+/* Another worker of the rank calls, and a sweep sees it. */
+static void call(struct fixture *f, uint32_t rank, uint64_t worker)
+{
+	join_waits(f, rank, worker);
+	poll_again(f);
+}
+
+/* The rank claims the hold, and its release is the last word. */
+static void read_ends(struct fixture *f, struct who who, uint32_t slot,
+		      uint64_t generation)
+{
+	claim(f, who, slot, generation);
+	release_ends(f, who, slot, generation);
+}
+
 /* Says that it closes its connection to make room, and closes it. */
 static void say_and_leave(struct fixture *f, struct who who)
 {
@@ -90,8 +105,7 @@ RETURN_TEST(what_lies_in_a_ring_when_a_rank_returns_is_not_owed)
 	take(f, 1, 1);
 	poll_again(f);
 	(void)join_as(f, 1, SUCCESSOR);
-	claim(f, r0, 0, 1);
-	release_ends(f, r0, 0, 1);
+	read_ends(f, r0, 0, 1);
 	/* From the next poll on it is there like any other. */
 	poll_again(f);
 	claim(f, r0, 1, 1);
@@ -163,8 +177,7 @@ GRACE_RETURN_TEST(successors_within_a_grace_owe_nothing_older)
 	claim(f, r1, 0, 1);
 	leave(f, r1);
 	claim(f, r0, 1, 1);
-	join_waits(f, 1, SUCCESSOR);
-	poll_again(f);
+	call(f, 1, SUCCESSOR);
 	/*
 	 * The successor waits: this claim comes after the scan, and before it
 	 * is let in.
@@ -173,8 +186,7 @@ GRACE_RETURN_TEST(successors_within_a_grace_owe_nothing_older)
 	(void)join_as(f, 1, SUCCESSOR);
 	/* The rank dies, too, and so does its successor. */
 	leave(f, r1);
-	join_waits(f, 1, SECOND_SUCCESSOR);
-	poll_again(f);
+	call(f, 1, SECOND_SUCCESSOR);
 	(void)join_as(f, 1, SECOND_SUCCESSOR);
 	release_ends(f, r0, 0, 1);
 	release_ends(f, r0, 1, 1);
@@ -252,8 +264,7 @@ RETURN_TEST(rank_that_is_away_is_waited_for)
 	poll_again(f);
 	expect_nothing(f);
 	(void)join_as(f, 1, WORKER);
-	claim(f, r1, 0, 1);
-	release_ends(f, r1, 0, 1);
+	read_ends(f, r1, 0, 1);
 	/* The word was for that time alone. */
 	take_claimed(f, r0, 0, 2);
 	claim(f, r1, 0, 2);
@@ -292,8 +303,7 @@ RETURN_TEST(rank_that_went_last_is_waited_for_when_its_sibling_is_back)
 	poll_again(f);
 	expect_nothing(f);
 	(void)join_as(f, 1, WORKER);
-	claim(f, r1, 0, 1);
-	release_ends(f, r1, 0, 1);
+	read_ends(f, r1, 0, 1);
 }
 
 /* The rank had no room for us yet when its sibling made room again. */
@@ -307,8 +317,7 @@ TEST(rank_that_never_came_is_waited_for_when_all_others_are_away)
 	part(f, r0);
 	expect_nothing(f);
 	r1 = join_as(f, 1, WORKER);
-	claim(f, r1, 0, 1);
-	release_ends(f, r1, 0, 1);
+	read_ends(f, r1, 0, 1);
 	go(f, r1);
 	expect_fresh(f);
 }
@@ -325,8 +334,7 @@ RETURN_TEST(successor_of_a_rank_away_owes_nothing_older)
 	take_claimed(f, r0, 0, 1);
 	claim(f, r1, 0, 1);
 	part(f, r1);
-	join_waits(f, 1, SUCCESSOR);
-	poll_again(f);
+	call(f, 1, SUCCESSOR);
 	(void)join_as(f, 1, SUCCESSOR);
 	release_ends(f, r0, 0, 1);
 }
@@ -338,13 +346,11 @@ RETURN_TEST(successor_of_a_rank_away_ends_no_sibling)
 	release(f, r1, 0, 1);
 	part(f, r1);
 	part(f, r0);
-	join_waits(f, 1, SUCCESSOR);
-	poll_again(f);
+	call(f, 1, SUCCESSOR);
 	expect_nothing(f);
 	(void)join_as(f, 1, SUCCESSOR);
 	(void)join_as(f, 0, 0xa0);
-	claim(f, r0, 0, 1);
-	release_ends(f, r0, 0, 1);
+	read_ends(f, r0, 0, 1);
 }
 
 /* Simulation seed 77101192: a replacement was taken for the last death. */
@@ -354,8 +360,7 @@ GRACE_RETURN_TEST(successor_of_a_rank_in_grace_ends_no_sibling_that_is_away)
 	claim(f, r1, 0, 1);
 	part(f, r1);
 	leave(f, r0);
-	join_waits(f, 0, SUCCESSOR);
-	poll_again(f);
+	call(f, 0, SUCCESSOR);
 	expect_nothing(f);
 	(void)join_as(f, 0, SUCCESSOR);
 	(void)join_as(f, 1, WORKER);
@@ -370,13 +375,11 @@ GRACE_TEST(instance_lives_while_a_successor_waits)
 
 	take_claimed(f, r0, 0, 1);
 	leave(f, r0);
-	join_waits(f, 0, SUCCESSOR);
-	poll_again(f);
+	call(f, 0, SUCCESSOR);
 	expect_nothing(f);
 	/* Rank 1 was told of the ticket, and had no room to come before. */
 	r1 = join_as(f, 1, WORKER);
-	claim(f, r1, 0, 1);
-	release_ends(f, r1, 0, 1);
+	read_ends(f, r1, 0, 1);
 	assert_int_equal(join_as(f, 0, SUCCESSOR).instance, r1.instance);
 }
 
@@ -389,8 +392,7 @@ GRACE_RETURN_TEST(successor_that_claims_after_its_siblings_release_finds_the_end
 	leave(f, r0);
 	leave(f, r1);
 	join_waits(f, 0, 0xb0);
-	join_waits(f, 1, SUCCESSOR);
-	poll_again(f);
+	call(f, 1, SUCCESSOR);
 	take(f, 0, 1);
 	take(f, 1, 1);
 	(void)join_as(f, 0, 0xb0);
@@ -438,11 +440,9 @@ GRACE_TEST(second_successor_waits_for_another_sweep)
 	const struct who r0 = join_as(f, 0, 0xa0);
 
 	leave(f, r0);
-	join_waits(f, 0, SUCCESSOR);
-	poll_again(f);
+	call(f, 0, SUCCESSOR);
 	call_lost(f, 0, SUCCESSOR);
-	join_waits(f, 0, SECOND_SUCCESSOR);
-	poll_again(f);
+	call(f, 0, SECOND_SUCCESSOR);
 	assert_int_equal(counts_of(f).consumers_died, 2);
 	(void)join_as(f, 0, SECOND_SUCCESSOR);
 }

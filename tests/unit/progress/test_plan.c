@@ -212,15 +212,17 @@ TEST(smallest_cache_of_a_group_bounds_its_ids)
 }
 
 /* How one side of a pair may differ, and what must then be named. */
-static void differ_rows(struct plain *plain)
-{
-	plain->caches[0].row_count = 3;
-}
+#define DIFFER(name, change)                                                   \
+	static void differ_##name(struct plain *plain)                         \
+	{                                                                      \
+		change;                                                        \
+	}
 
-static void differ_head_bytes(struct plain *plain)
-{
-	plain->caches[0].head_bytes = 7;
-}
+DIFFER(rows, plain->caches[0].row_count = 3)
+DIFFER(head_bytes, plain->caches[0].head_bytes = 7)
+DIFFER(group, plain->caches[0].group_index = 1)
+DIFFER(replicated, plain->side.replicated = 1)
+DIFFER(head_total, plain->side.head_total = plain->caches[0].head_count = 2)
 
 static void differ_planes(struct plain *plain)
 {
@@ -236,22 +238,6 @@ static void differ_hole(struct plain *plain)
 	plain->caches[0].layer_count = 1;
 	plain->caches[1] = plain->caches[2] = plain->caches[0];
 	plain->caches[2].layer_first = 2;
-}
-
-static void differ_group(struct plain *plain)
-{
-	plain->caches[0].group_index = 1;
-}
-
-static void differ_replicated(struct plain *plain)
-{
-	plain->side.replicated = 1;
-}
-
-static void differ_head_total(struct plain *plain)
-{
-	plain->side.head_total = 2;
-	plain->caches[0].head_count = 2;
 }
 
 TEST(sides_that_differ_are_rejected_by_name)

@@ -137,6 +137,18 @@ void hold(struct world *world, uint64_t key)
 	assert_int_equal(world_hold(world, key, NULL), KVPULL_FINISH_HELD);
 }
 
+void hold_told(struct world *world, uint64_t key)
+{
+	hold(world, key);
+	world_step(world);
+}
+
+void hold_settled(struct world *world, uint64_t key)
+{
+	hold(world, key);
+	world_settle(world);
+}
+
 void hold_refused(struct world *world, uint64_t key)
 {
 	struct world_ticket ticket;
@@ -282,6 +294,14 @@ void world_pull_ended(struct world *world, uint32_t rank, uint64_t key,
 					      .reason = reason };
 
 	world_add(world, rank, &result);
+}
+
+void pull(struct world *world, uint64_t count,
+	  const struct world_ticket *ticket)
+{
+	want(world, count, ticket);
+	load(world, 1);
+	world_settle(world);
 }
 
 void load_refused(struct world *world, uint64_t key, int code)

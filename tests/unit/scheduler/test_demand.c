@@ -201,9 +201,7 @@ CONSUMER_TEST_WITH(without_sharing_each_pulls_and_the_release_follows, 1,
 
 CONSUMER_TEST_WITH(late_user_of_a_releasing_pull_waits, 1, share_prefix = 0)
 {
-	want(world, 1, ticket);
-	load(world, 1);
-	world_settle(world);
+	pull(world, 1, ticket);
 	assert_int_equal(world_want(world, 2, ticket, 1), 0);
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_WAIT);
 	end_pull(world, 1, 0);
@@ -212,9 +210,7 @@ CONSUMER_TEST_WITH(late_user_of_a_releasing_pull_waits, 1, share_prefix = 0)
 
 CONSUMER_TEST(nobody_retries_after_expiry, 2)
 {
-	want(world, 2, ticket);
-	load(world, 1);
-	world_settle(world);
+	pull(world, 2, ticket);
 	end_pull(world, 1, KVPULL_EEXPIRED);
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_NOTHING);
 	expect_settled(world, KVPULL_COMMAND_PULL, 1);
@@ -224,9 +220,7 @@ CONSUMER_TEST(nobody_retries_after_expiry, 2)
 
 CONSUMER_TEST(next_user_retries_after_another_failure, 2)
 {
-	want(world, 2, ticket);
-	load(world, 1);
-	world_settle(world);
+	pull(world, 2, ticket);
 	end_pull(world, 1, KVPULL_EPEER);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_NOTHING);
 	load(world, 2);
@@ -238,9 +232,7 @@ CONSUMER_TEST(next_user_retries_after_another_failure, 2)
 
 CONSUMER_TEST(half_released_ticket_is_not_pulled_again, 2)
 {
-	want(world, 2, ticket);
-	load(world, 1);
-	world_settle(world);
+	pull(world, 2, ticket);
 	world_pull_ended(world, 0, 1, 0);
 	world_pull_ended(world, 1, 1, KVPULL_EREAD);
 	world_settle(world);
@@ -252,9 +244,7 @@ CONSUMER_TEST(half_released_ticket_is_not_pulled_again, 2)
 
 CONSUMER_TEST(one_rank_reporting_twice_ends_no_pull, 2)
 {
-	want(world, 1, ticket);
-	load(world, 1);
-	world_settle(world);
+	pull(world, 1, ticket);
 	world_pull_ended(world, 0, 1, 0);
 	world_pull_ended(world, 0, 1, 0);
 	world_settle(world);
@@ -277,9 +267,7 @@ CONSUMER_TEST(loader_that_left_hands_over, 1)
 
 CONSUMER_TEST(aborted_pull_is_still_reported_by_every_rank, 2)
 {
-	want(world, 1, ticket);
-	load(world, 1);
-	world_settle(world);
+	pull(world, 1, ticket);
 	finish(world, 1, KVPULL_FINISH_ABORT);
 	expect_settled(world, KVPULL_COMMAND_ABORT, 1);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 0);
@@ -404,9 +392,7 @@ WORLD_TEST(incomplete_tickets_change_nothing, world_of_consumer(1))
 
 CONSUMER_TEST(restarted_consumer_worker_fails_its_pulls, 2)
 {
-	want(world, 2, ticket);
-	load(world, 1);
-	world_settle(world);
+	pull(world, 2, ticket);
 	world_worker_replace(world, 1, 999);
 	pull_ended(world, 0, 1, 0);
 	assert_int_equal(world_counts(world).pulls_failed, 1);
@@ -425,9 +411,7 @@ CONSUMER_TEST(restarted_consumer_worker_fails_its_pulls, 2)
 CONSUMER_TEST(restarted_consumer_worker_reads_before_the_release, 2)
 {
 	world_worker_replace(world, 1, 999);
-	want(world, 2, ticket);
-	load(world, 1);
-	world_settle(world);
+	pull(world, 2, ticket);
 	assert_int_equal(world_command(world, KVPULL_COMMAND_PULL)->flags, 0);
 	pull_ended(world, 0, 1, 0);
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_WAIT);
@@ -441,9 +425,7 @@ CONSUMER_TEST(restarted_consumer_worker_reads_before_the_release, 2)
 
 CONSUMER_TEST(reset_forgets_pulled_tickets, 1)
 {
-	want(world, 1, ticket);
-	load(world, 1);
-	world_settle(world);
+	pull(world, 1, ticket);
 	end_pull(world, 1, 0);
 	finish(world, 1, KVPULL_FINISH_STOP);
 	world_reset(world, KVPULL_RESET_FORGET);

@@ -3,12 +3,6 @@
 #include "plugin/scheduler/scheduler_state.h"
 #include "tests/unit/scheduler/world.h"
 
-static void pulls(struct world *world, uint64_t key)
-{
-	load(world, key);
-	world_settle(world);
-}
-
 static int failure(struct world *world, uint64_t key)
 {
 	return kvpull_scheduler_match_failure(world->scheduler, key);
@@ -51,8 +45,7 @@ WORLD_TEST(damaged_ticket_is_no_ticket, world_of_consumer(1))
 
 CONSUMER_TEST(failed_pull_says_how_it_failed, 2)
 {
-	want(world, 1, ticket);
-	pulls(world, 1);
+	pull(world, 1, ticket);
 	assert_int_equal(failure(world, 1), 0);
 	world_pull_ended(world, 0, 1, 0);
 	world_pull_ended(world, 1, 1, KVPULL_EPEER);
@@ -63,8 +56,7 @@ CONSUMER_TEST(failed_pull_says_how_it_failed, 2)
 /* Siblings that waited for the pull, and those that come within a lease. */
 CONSUMER_TEST(siblings_of_an_expired_pull_say_that_it_expired, 1)
 {
-	want(world, 2, ticket);
-	pulls(world, 1);
+	pull(world, 2, ticket);
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_WAIT);
 	pull_ended(world, 0, 1, KVPULL_EEXPIRED);
 	nothing(world, 2, KVPULL_EEXPIRED);
@@ -77,8 +69,7 @@ CONSUMER_TEST(siblings_of_an_expired_pull_say_that_it_expired, 1)
  */
 CONSUMER_TEST(siblings_of_a_pull_have_no_failure, 1)
 {
-	want(world, 2, ticket);
-	pulls(world, 1);
+	pull(world, 2, ticket);
 	pull_ended(world, 0, 1, 0);
 	nothing(world, 1, 0);
 	nothing(world, 2, 0);
@@ -104,8 +95,7 @@ CONSUMER_TEST(tickets_of_before_a_workers_restart_are_aborted, 2)
 
 CONSUMER_TEST(ticket_of_before_a_change_of_weights_is_a_mismatch, 1)
 {
-	want(world, 3, ticket);
-	pulls(world, 1);
+	pull(world, 3, ticket);
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_WAIT);
 	world_change(world, 0);
 	nothing(world, 2, KVPULL_EMISMATCH);

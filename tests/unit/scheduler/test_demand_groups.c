@@ -43,8 +43,8 @@ static struct world_ticket ticket_make(void)
 }
 
 /* The last `wanted` blocks of each group, or as many as it has; of group `none`, none. */
-static const struct world_seen *pull(struct world *world, uint32_t wanted,
-				     uint32_t none)
+static const struct world_seen *pull_part(struct world *world, uint32_t wanted,
+					  uint32_t none)
 {
 	const struct world_ticket ticket = ticket_make();
 	struct kvpull_blocks groups[3];
@@ -105,7 +105,8 @@ UNIT_TEST(pull_of_any_part_names_its_blocks)
 		for (none = 0; none <= 3; none++) {
 			struct world *world = world_of_consumer(1);
 
-			assert_pairs(pull(world, wanted, none), wanted, none);
+			assert_pairs(pull_part(world, wanted, none), wanted,
+				     none);
 			world_close(world);
 		}
 }

@@ -23,8 +23,7 @@ WORLD_TEST(first_step_is_said_before_a_rank_is_known, world_of_silent(2))
 
 PRODUCER_TEST(acks_travel_without_commands_and_are_not_pending, 1)
 {
-	hold(world, 1);
-	world_settle(world);
+	hold_settled(world, 1);
 	assert_int_equal(world_build(world), 0);
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	world_take_all(world);
@@ -38,12 +37,10 @@ PRODUCER_TEST(lost_step_is_sent_again_after_the_gap, 2)
 {
 	uint64_t key;
 
-	hold(world, 1);
-	world_settle(world);
+	hold_settled(world, 1);
 	hold(world, 2);
 	assert_true(world_build(world) > 0); /* and nobody gets it */
-	hold(world, 3);
-	world_step(world);
+	hold_told(world, 3);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 1);
 	assert_int_equal(world->ranks[0].gap, 1);
 	world_take_all(world);
@@ -60,10 +57,8 @@ PRODUCER_TEST(lost_first_step_is_sent_again, 2)
 	hold(world, 1);
 	assert_true(world_build(world) > 0);
 	/* Two that follow are known to be out of order, whatever they say. */
-	hold(world, 2);
-	world_step(world);
-	hold(world, 3);
-	world_step(world);
+	hold_told(world, 2);
+	hold_told(world, 3);
 	assert_int_equal(world->seen_count, 0);
 	expect_settled(world, KVPULL_COMMAND_HOLD, 3);
 	assert_int_equal(world->seen[0].command.key, 1);
@@ -73,8 +68,7 @@ PRODUCER_TEST(step_lost_by_one_rank_is_applied_once_by_the_other, 2)
 {
 	size_t bytes;
 
-	hold(world, 1);
-	world_settle(world);
+	hold_settled(world, 1);
 	hold(world, 2);
 	bytes = world_build(world);
 	world_deliver_to(world, 0, world->bytes, bytes);
@@ -85,8 +79,7 @@ PRODUCER_TEST(step_lost_by_one_rank_is_applied_once_by_the_other, 2)
 
 PRODUCER_TEST(last_lost_step_is_sent_again_after_silence, 1)
 {
-	hold(world, 1);
-	world_settle(world);
+	hold_settled(world, 1);
 	hold(world, 2);
 	assert_true(world_build(world) > 0);
 	world_take_all(world);
@@ -102,8 +95,7 @@ PRODUCER_TEST(replayed_results_count_once, 2)
 {
 	struct world_said said;
 
-	hold(world, 1);
-	world_step(world);
+	hold_told(world, 1);
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	said = world_say(world, 0);
 	world_hears(world, &said);
@@ -119,8 +111,7 @@ PRODUCER_TEST(lost_results_are_not_acknowledged, 1)
 
 	hold(world, 1);
 	hold(world, 2);
-	hold(world, 3);
-	world_settle(world);
+	hold_settled(world, 3);
 	hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	assert_int_equal(rank->result_first, 2);
 	world_hold_ended(world, 0, 2, KVPULL_END_RELEASED);
@@ -142,12 +133,10 @@ PRODUCER_TEST(old_gap_in_a_replay_resends_nothing, 1)
 {
 	struct world_said said;
 
-	hold(world, 1);
-	world_settle(world);
+	hold_settled(world, 1);
 	hold(world, 2);
 	assert_true(world_build(world) > 0);
-	hold(world, 3);
-	world_step(world);
+	hold_told(world, 3);
 	said = world_say(world, 0);
 	world_settle(world);
 	assert_int_equal(world->ranks[0].applied, 3);
@@ -171,8 +160,7 @@ PRODUCER_TEST(log_is_trimmed_when_all_ranks_applied, 2)
 		uint64_t each;
 
 		for (each = key; each < key + 50; each++)
-			hold(world, each);
-		world_step(world);
+			hold_told(world, each);
 		for (each = 0; each < 50; each++) {
 			struct kvpull_result result = {
 				.kind = KVPULL_RESULT_HOLD_ENDED,
@@ -200,15 +188,13 @@ PRODUCER_TEST(restarted_worker_begins_after_what_its_predecessor_was_told, 2)
 	uint32_t i;
 
 	hold(world, 1);
-	hold(world, 2);
-	world_step(world); /* rank 1 has not acknowledged: all is kept */
+	hold_told(world, 2); /* rank 1 has not acknowledged: all is kept */
 	world_worker_start(world, 0, 999);
 	world_add_rank(world, 0);
 	world->seen_count = 0;
 	world_settle(world);
 	world_settle(world);
-	hold(world, 3);
-	world_settle(world);
+	hold_settled(world, 3);
 	for (i = 0; i < world->seen_count; i++)
 		if (world->seen[i].command.kind == KVPULL_COMMAND_HOLD)
 			assert_int_equal(world->seen[i].command.key, 3);
@@ -222,8 +208,7 @@ PRODUCER_TEST(restarted_worker_is_never_named_in_its_predecessors_steps, 2)
 	struct kvpull_step_header header;
 	struct kvpull_wire_reader reader = { .data = world->bytes };
 
-	hold(world, 1);
-	world_step(world);
+	hold_told(world, 1);
 	world_worker_replace(world, 0, 999);
 	/*
 	 * No rank acknowledged: after the silence all commands are sent again.
@@ -244,8 +229,7 @@ PRODUCER_TEST(new_scheduler_takes_results_where_the_worker_stands, 1)
 	rank->result_next = 51;
 	rank->step_incarnation = 6;
 	rank->applied = 0;
-	hold(world, 1);
-	world_step(world);
+	hold_told(world, 1);
 	hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	assert_int_equal(world_counts(world).holds_live, 0);
 	assert_int_equal(rank->result_first, 52);

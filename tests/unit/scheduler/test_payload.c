@@ -2,49 +2,30 @@
 /* Payloads that a producer's engine puts into tickets, and who is told of them. */
 #include "tests/unit/scheduler/world.h"
 
-#define TEXT_BYTES 16384u
-
 static uint8_t sent[KVPULL_PAYLOAD_BYTES_MAX];
 static uint8_t told[KVPULL_PAYLOAD_BYTES_MAX + 1];
-static char text[TEXT_BYTES];
-static size_t text_bytes;
+static struct world_ticket ticket;
 
 /* A ticket of another half, with so many bytes of payload. */
 static void ticket_make(uint32_t payload_bytes, uint64_t incarnation)
 {
 	struct world *world = world_of(1, incarnation);
-	struct kvpull_finish finish = world_finish_of(1, NULL);
+	struct kvpull_finish finish = world_finish_of(1, &ticket);
 	uint32_t i;
 
 	finish.payload = sent;
 	finish.payload_bytes = payload_bytes;
-	finish.ticket = text;
-	finish.ticket_capacity = sizeof(text);
 	for (i = 0; i < sizeof(sent); i++)
 		sent[i] = (uint8_t)(i * 7 + incarnation);
 	world_enter(world, 1, 0, 1);
 	assert_int_equal(world_finish_with(world, &finish), KVPULL_FINISH_HELD);
-	text_bytes = finish.ticket_bytes;
+	ticket.bytes = finish.ticket_bytes;
 	world_close(world);
-}
-
-static void show(struct world *world, uint64_t key)
-{
-	struct kvpull_request request = {
-		.key = key,
-		.ticket = text,
-		.ticket_bytes = text_bytes,
-		.prompt_tokens = 64,
-		.flags = KVPULL_REQUEST_PULL,
-	};
-
-	memset(request.prompt_digest, 1, sizeof(request.prompt_digest));
-	assert_int_equal(world_ask(world, &request), 0);
 }
 
 static void pull_begin(struct world *world, uint64_t key)
 {
-	show(world, key);
+	assert_int_equal(world_want(world, key, &ticket, 1), 0);
 	load(world, key);
 	world_settle(world);
 }
@@ -116,7 +97,7 @@ WORLD_TEST(payload_of_an_unread_ticket_is_not_told, world_of_consumer(1))
 {
 	ticket_make(32, 5);
 	assert_refused(world, 7, KVPULL_ENOKEY);
-	show(world, 7);
+	assert_int_equal(world_want(world, 7, &ticket, 1), 0);
 	assert_refused(world, 7, KVPULL_ENOTICKET);
 	assert_int_equal(world_match(world, 7, 0), KVPULL_MATCH_LOAD);
 	assert_refused(world, 7, KVPULL_ENOTICKET);
@@ -161,7 +142,7 @@ WORLD_TEST(sibling_that_loaded_nothing_is_told_nothing, world_of_consumer(1))
 {
 	ticket_make(32, 5);
 	pull_begin(world, 7);
-	show(world, 8);
+	assert_int_equal(world_want(world, 8, &ticket, 1), 0);
 	assert_int_equal(world_match(world, 8, 0), KVPULL_MATCH_WAIT);
 	end_pull(world, 7, 0);
 	assert_int_equal(world_match(world, 8, 63), KVPULL_MATCH_NOTHING);

@@ -140,8 +140,7 @@ PRODUCER_TEST_WITH(slots_run_out_and_come_back, 1, max_holds = 3)
 	assert_int_equal(world_counts(world).no_slot, 1);
 	world_step(world);
 	world_end_hold(world, 2, KVPULL_END_RELEASED);
-	hold(world, 5);
-	world_step(world);
+	hold_told(world, 5);
 	assert_int_equal(world_command(world, KVPULL_COMMAND_HOLD)->slot, 1);
 	assert_int_equal(world_command(world, KVPULL_COMMAND_HOLD)->generation,
 			 2);
@@ -169,8 +168,7 @@ PRODUCER_TEST(drain_holds_nothing_more_and_says_what_is_left, 1)
 
 PRODUCER_TEST(one_rank_reporting_twice_frees_nothing, 2)
 {
-	hold(world, 1);
-	world_step(world);
+	hold_told(world, 1);
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	world_take_all(world);
@@ -185,8 +183,7 @@ PRODUCER_TEST(report_of_another_hold_of_the_slot_frees_nothing, 1)
 					.key = 1 };
 	const struct world_seen *held;
 
-	hold(world, 1);
-	world_step(world);
+	hold_told(world, 1);
 	held = world_last(world, KVPULL_COMMAND_HOLD);
 	result.slot = held->command.slot;
 	result.generation = held->command.generation + 1;
@@ -211,8 +208,7 @@ PRODUCER_TEST(report_of_another_hold_of_the_slot_frees_nothing, 1)
 
 PRODUCER_TEST(hold_that_expired_on_one_rank_ends_on_all_once, 3)
 {
-	hold(world, 1);
-	world_step(world);
+	hold_told(world, 1);
 	world_hold_ended(world, 0, 1, KVPULL_END_EXPIRED);
 	world_hold_ended(world, 1, 1, KVPULL_END_EXPIRED);
 	world_take_all(world);
@@ -227,8 +223,7 @@ PRODUCER_TEST(hold_that_expired_on_one_rank_ends_on_all_once, 3)
 /* A mark: a rank whose consumer still reads may report another end later. */
 PRODUCER_TEST(hold_given_back_on_one_rank_is_a_mark_on_all, 3)
 {
-	hold(world, 1);
-	world_step(world);
+	hold_told(world, 1);
 	hold_ended(world, 0, 1, KVPULL_END_GIVEN_BACK);
 	expect_ends(world, 1, KVPULL_END_GIVEN_BACK);
 	world_hold_ended(world, 1, 1, KVPULL_END_GIVEN_BACK);
@@ -293,8 +288,7 @@ PRODUCER_TEST(ticket_can_be_asked_for_while_held, 1)
 
 PRODUCER_TEST(silent_rank_is_named_once, 2)
 {
-	hold(world, 1);
-	world_step(world);
+	hold_told(world, 1);
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	world_take_all(world);
 	world->now_ns += 490000 * KVPULL_NS_PER_MS;
@@ -315,8 +309,7 @@ PRODUCER_TEST(silence_of_an_old_hold_is_seen_behind_newer_ones, 2)
 	uint64_t key;
 
 	for (key = 1; key <= 3; key++) {
-		hold(world, key);
-		world_step(world);
+		hold_told(world, key);
 		world->now_ns += 1000 * KVPULL_NS_PER_MS;
 	}
 	world->now_ns += 487000 * KVPULL_NS_PER_MS;
@@ -343,8 +336,7 @@ PRODUCER_TEST(restarted_worker_is_told_to_end_what_it_never_held, 2)
 {
 	struct world_said said;
 
-	hold(world, 1);
-	world_settle(world);
+	hold_settled(world, 1);
 	world_add_rank(world, 1);
 	world_hold_ended(world, 1, 1, KVPULL_END_RELEASED);
 	said = world_say(world, 1);
@@ -361,8 +353,7 @@ PRODUCER_TEST(restarted_worker_is_told_to_end_what_it_never_held, 2)
 
 PRODUCER_TEST(restarted_worker_reports_no_hold_twice, 2)
 {
-	hold(world, 1);
-	world_settle(world);
+	hold_settled(world, 1);
 	world_hold_ended(world, 1, 1, KVPULL_END_RELEASED);
 	world_take_all(world);
 	world_worker_replace(world, 1, 999);
@@ -402,8 +393,7 @@ PRODUCER_TEST(damaged_results_apply_nothing, 1)
 {
 	struct world_said said;
 
-	hold(world, 1);
-	world_step(world);
+	hold_told(world, 1);
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	said = world_say(world, 0);

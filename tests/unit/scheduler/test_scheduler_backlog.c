@@ -46,8 +46,7 @@ PRODUCER_TEST_WITH(results_of_an_idle_engine_are_all_taken, 1,
 	uint64_t key;
 
 	for (key = 1; key <= HOLDS; key++)
-		hold(world, key);
-	world_step(world);
+		hold_told(world, key);
 	assert_int_equal(world->seen_count, HOLDS);
 	for (polls = 0; polls < 10; polls++) {
 		say(world, world->ranks[0].result_first);
@@ -63,15 +62,13 @@ PRODUCER_TEST_WITH(end_of_one_hold_is_not_told_of_the_next, 2, max_holds = 1)
 {
 	uint32_t at;
 
-	hold(world, 1);
-	world_step(world);
+	hold_told(world, 1);
 	world_hold_ended(world, 0, 1, KVPULL_END_EXPIRED);
 	world_take(world, 0);
 	world_hold_ended(world, 1, 1, KVPULL_END_EXPIRED);
 	world_take(world, 1);
 	assert_int_equal(world_counts(world).holds_live, 0);
-	hold(world, 2);
-	world_step(world);
+	hold_told(world, 2);
 	for (at = 0; at < world->seen_count; at++)
 		assert_false(world->seen[at].command.kind ==
 				     KVPULL_COMMAND_END &&
@@ -81,8 +78,7 @@ PRODUCER_TEST_WITH(end_of_one_hold_is_not_told_of_the_next, 2, max_holds = 1)
 /* A few results do not wake anybody: the next step takes their word along. */
 PRODUCER_TEST(few_results_ask_for_no_step, 1)
 {
-	hold(world, 1);
-	world_step(world);
+	hold_told(world, 1);
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	world_take(world, 0);
 	assert_false(world_has_step(world));

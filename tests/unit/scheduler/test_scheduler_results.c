@@ -101,8 +101,7 @@ PRODUCER_TEST(reports_of_what_is_not_known_are_counted, 1)
 	struct kvpull_result result = { .kind = KVPULL_RESULT_PULL_ENDED,
 					.key = 99 };
 
-	hold(world, 1);
-	world_settle(world);
+	hold_settled(world, 1);
 	world_add(world, 0, &result);
 	/* A request that pulls nothing. */
 	world_enter(world, 2, 0, 1);

@@ -197,8 +197,7 @@ PRODUCER_TEST(worker_of_another_half_replaces_nobody, 1)
 	struct world *other = world_of(1, 8);
 	struct world_said said;
 
-	hold(world, 1);
-	world_settle(world);
+	hold_settled(world, 1);
 	hold(other, 9);
 	world_settle(other);
 	assert_int_not_equal(other->ranks[0].step_incarnation, 0);
@@ -224,8 +223,7 @@ PRODUCER_TEST(worker_that_heard_no_half_replaces_nobody, 1)
 	size_t byte_count;
 	int round;
 
-	hold(world, 1);
-	world_settle(world);
+	hold_settled(world, 1);
 	world_worker_start(other, 0, 99);
 	world_add_rank(other, 0);
 	for (round = 0; round < 2; round++) {

@@ -20,7 +20,7 @@
 #define WORLD_QUEUE_MAX 256u
 #define WORLD_SEEN_MAX 4096u
 #define WORLD_BYTES (2u << 20)
-#define WORLD_TICKET_BYTES 4096u
+#define WORLD_TICKET_BYTES 16384u
 #define WORLD_LEASE_NS (30000 * KVPULL_NS_PER_MS)
 
 extern uint32_t world_groups; /* 1, if a test program has no other */
@@ -188,6 +188,9 @@ void finish_free(struct world *world, uint64_t key, uint32_t reason,
 int world_hold(struct world *world, uint64_t key, struct world_ticket *ticket);
 void hold(struct world *world, uint64_t key);
 void hold_refused(struct world *world, uint64_t key);
+/* Held; the workers are told of it, and then have said that they were. */
+void hold_told(struct world *world, uint64_t key);
+void hold_settled(struct world *world, uint64_t key);
 /* Requests from this key on, until one of them is not held: that one's key. */
 uint64_t world_hold_all(struct world *world, uint64_t key);
 void world_hold_ended(struct world *world, uint32_t rank, uint64_t key,
@@ -222,6 +225,9 @@ int world_allocate(struct world *world, uint64_t key, uint32_t first_index,
 void expect_failure(struct world *world, uint64_t key, int code);
 /* The request is offered all tokens, and gets its blocks. */
 void load(struct world *world, uint64_t key);
+/* Requests 1 .. count want this ticket; the first one's pull is under way. */
+void pull(struct world *world, uint64_t count,
+	  const struct world_ticket *ticket);
 void world_pull_ended(struct world *world, uint32_t rank, uint64_t key,
 		      int32_t reason);
 /* One rank says that the pull is over, and the rounds follow. */
