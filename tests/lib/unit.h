@@ -74,4 +74,15 @@ int unit_thread_hangs(void);
 	static void name##_of(__attribute__((unused)) type *argument)
 /* NOLINTEND(bugprone-macro-parentheses) */
 
+/* A test whose body runs in a child, by the program's end_of(), and ends so. */
+#define UNIT_TEST_ENDS(name, status)                                           \
+	static void name##_in_child(void);                                     \
+	UNIT_TEST(name)                                                        \
+	{                                                                      \
+		assert_int_equal(end_of(name##_in_child), status);             \
+	}                                                                      \
+	static void name##_in_child(void)
+
+#define UNIT_TEST_IN_CHILD(name) UNIT_TEST_ENDS(name, 0)
+
 #endif

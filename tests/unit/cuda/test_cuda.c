@@ -54,7 +54,7 @@ UNIT_TEST(host_without_a_driver_is_unsupported_in_one_line)
 	assert_int_equal(end_of(without_driver), 0);
 }
 
-static void old_driver(void)
+UNIT_TEST_IN_CHILD(driver_without_a_call_is_named)
 {
 	(void)setenv("FAKE_CUDA_VERSION", "11020", 1);
 	fake_load();
@@ -66,12 +66,7 @@ static void old_driver(void)
 	kvpull_arena_fini(&world.arena);
 }
 
-UNIT_TEST(driver_without_a_call_is_named)
-{
-	assert_int_equal(end_of(old_driver), 0);
-}
-
-static void no_such_device(void)
+UNIT_TEST_IN_CHILD(device_that_is_not_there_is_named)
 {
 	fake_load();
 	log_begin();
@@ -82,12 +77,7 @@ static void no_such_device(void)
 	kvpull_arena_fini(&world.arena);
 }
 
-UNIT_TEST(device_that_is_not_there_is_named)
-{
-	assert_int_equal(end_of(no_such_device), 0);
-}
-
-static void no_descriptors(void)
+UNIT_TEST_IN_CHILD(device_without_descriptors_is_named)
 {
 	(void)setenv("FAKE_CUDA_POSIX_FD", "0", 1);
 	fake_load();
@@ -96,11 +86,6 @@ static void no_descriptors(void)
 	MUST(lines.bad_count == 1);
 	MUST(strstr(lines.bad, "device 0 cannot share its memory"));
 	kvpull_arena_fini(&world.arena);
-}
-
-UNIT_TEST(device_without_descriptors_is_named)
-{
-	assert_int_equal(end_of(no_descriptors), 0);
 }
 
 /* ---- memory ---- */
@@ -301,7 +286,7 @@ UNIT_TEST(driver_without_mappings_for_reads_gives_one_for_stores)
 	(void)unsetenv("FAKE_CUDA_READ");
 }
 
-static void store_into_foreign(void)
+UNIT_TEST_IN_CHILD(store_into_a_peers_memory_ends_the_device)
 {
 	struct kvpull_device_memory foreign;
 	struct kvpull_device_memory own;
@@ -321,12 +306,7 @@ static void store_into_foreign(void)
 	leave();
 }
 
-UNIT_TEST(store_into_a_peers_memory_ends_the_device)
-{
-	assert_int_equal(end_of(store_into_foreign), 0);
-}
-
-static void false_claims(void)
+UNIT_TEST_IN_CHILD(false_claims_of_a_peer_are_refused)
 {
 	const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	struct kvpull_device_memory foreign = { .address = 1 };
@@ -400,12 +380,7 @@ UNIT_TEST(gpu_that_cannot_be_reached_is_told_with_what_to_do)
 			 0);
 }
 
-UNIT_TEST(false_claims_of_a_peer_are_refused)
-{
-	assert_int_equal(end_of(false_claims), 0);
-}
-
-static void bounds(void)
+UNIT_TEST_IN_CHILD(arguments_beyond_their_bounds_make_no_call)
 {
 	struct kvpull_device_memory memory = { 0 };
 	struct kvpull_device_pieces pieces = { 0 };
@@ -423,11 +398,6 @@ static void bounds(void)
 	MUST(world.ops->copy(world.device, &pieces) == KVPULL_EINVAL);
 	MUST(world.fake_calls() == calls && !lines.bad_count);
 	world_close();
-}
-
-UNIT_TEST(arguments_beyond_their_bounds_make_no_call)
-{
-	assert_int_equal(end_of(bounds), 0);
 }
 
 /* ---- order ---- */
@@ -472,7 +442,7 @@ UNIT_TEST(copy_behind_a_mark_comes_after_the_engines_work)
 }
 
 /* The fake ends a program that makes other calls than relaxed ones meanwhile. */
-static void captured(void)
+UNIT_TEST_IN_CHILD(capture_has_no_mark_and_is_not_disturbed)
 {
 	struct kvpull_device_memory memory;
 	struct kvpull_device_event *event;
@@ -500,12 +470,7 @@ static void captured(void)
 	world_close();
 }
 
-UNIT_TEST(capture_has_no_mark_and_is_not_disturbed)
-{
-	assert_int_equal(end_of(captured), 0);
-}
-
-static void context_is_left(void)
+UNIT_TEST_IN_CHILD(threads_context_is_as_it_was)
 {
 	struct gpu_stream *stream;
 	struct kvpull_device_memory memory;
@@ -518,11 +483,6 @@ static void context_is_left(void)
 	     GPU_EINVALID_CONTEXT);
 	world.ops->unmap(world.device, &memory);
 	world.ops->close(world.device);
-}
-
-UNIT_TEST(threads_context_is_as_it_was)
-{
-	assert_int_equal(end_of(context_is_left), 0);
 }
 
 /* ---- ends ---- */
@@ -554,7 +514,7 @@ static void all_calls_are(int code, struct kvpull_device_memory *memory,
 	world.ops->close(device);
 }
 
-static void forked(void)
+UNIT_TEST_IN_CHILD(child_of_fork_makes_no_call)
 {
 	struct kvpull_device_memory memory;
 	struct kvpull_device_event *event;
@@ -578,12 +538,7 @@ static void forked(void)
 	world_close();
 }
 
-UNIT_TEST(child_of_fork_makes_no_call)
-{
-	assert_int_equal(end_of(forked), 0);
-}
-
-static void lost(void)
+UNIT_TEST_IN_CHILD(device_that_is_lost_says_so_once_and_gets_no_call)
 {
 	struct kvpull_device_memory memory;
 	struct kvpull_device_event *event;
@@ -601,11 +556,6 @@ static void lost(void)
 	MUST(world.fake_calls() == calls && lines.bad_count == 1);
 	/* The event of a lost device is never destroyed: no look for leaks. */
 	leave();
-}
-
-UNIT_TEST(device_that_is_lost_says_so_once_and_gets_no_call)
-{
-	assert_int_equal(end_of(lost), 0);
 }
 
 UNIT_TEST(errors_are_sorted_by_what_they_end)

@@ -54,7 +54,7 @@ static void copies_close(void)
 
 /* ---- which memory ---- */
 
-static void same_gpu(void)
+UNIT_TEST_IN_CHILD(memory_of_the_same_gpu_is_gathered)
 {
 	copies_open(NULL);
 	MUST(copies.foreign.gathers == UINT32_MAX);
@@ -62,11 +62,6 @@ static void same_gpu(void)
 	MUST(lines.counts[KVPULL_LOG_INFO] == 1 &&
 	     strstr(lines.of[KVPULL_LOG_INFO], "by a kernel of 4 blocks"));
 	copies_close();
-}
-
-UNIT_TEST(memory_of_the_same_gpu_is_gathered)
-{
-	assert_int_equal(end_of(same_gpu), 0);
 }
 
 /* ---- another GPU ---- */
@@ -85,7 +80,7 @@ static struct kvpull_device_memory imported(const void *uuid)
 	return memory;
 }
 
-static void compared_once(void)
+UNIT_TEST_IN_CHILD(ways_from_another_gpu_are_compared_once)
 {
 	struct kvpull_device_memory again;
 	uint64_t launches;
@@ -111,11 +106,6 @@ static void compared_once(void)
 	MUST(!memcmp(found, pattern, BYTES / 2) && !found[BYTES - 1]);
 	MUST(!lines.bad_count);
 	copies_close();
-}
-
-UNIT_TEST(ways_from_another_gpu_are_compared_once)
-{
-	assert_int_equal(end_of(compared_once), 0);
 }
 
 /* Time that passes until a look at the clock: behind a launch, or not; 0: real time. */
@@ -348,7 +338,7 @@ static void gate_wait(void *unused)
 }
 
 /* A pull's slices wait for the engine, which may wait for anybody. */
-static void beside_a_stream_that_waits(void)
+UNIT_TEST_IN_CHILD(ways_are_compared_beside_copies_that_wait)
 {
 	struct gpu_stream *stream;
 	struct kvpull_device_memory foreign;
@@ -366,14 +356,9 @@ static void beside_a_stream_that_waits(void)
 	copies_close();
 }
 
-UNIT_TEST(ways_are_compared_beside_copies_that_wait)
-{
-	assert_int_equal(end_of(beside_a_stream_that_waits), 0);
-}
-
 /* ---- errors ---- */
 
-static void bounds(void)
+UNIT_TEST_IN_CHILD(copy_beyond_its_bounds_makes_no_call)
 {
 	struct kvpull_device_gather gather = { 0 };
 	uint64_t calls;
@@ -386,11 +371,6 @@ static void bounds(void)
 	     KVPULL_EINVAL);
 	MUST(world.fake_calls() == calls && !lines.bad_count);
 	copies_close();
-}
-
-UNIT_TEST(copy_beyond_its_bounds_makes_no_call)
-{
-	assert_int_equal(end_of(bounds), 0);
 }
 
 static void refused(void)
@@ -415,7 +395,7 @@ UNIT_TEST(launch_that_is_refused_ends_its_copy)
 	(void)unsetenv("FAKE_CUDA_REFUSE");
 }
 
-static void beyond_memory(void)
+UNIT_TEST_IN_CHILD(kernel_beyond_its_memory_ends_the_device)
 {
 	copies_open(NULL);
 	MUST(!gather_one(copies.own.address + BYTES - 16,
@@ -427,12 +407,7 @@ static void beyond_memory(void)
 	leave();
 }
 
-UNIT_TEST(kernel_beyond_its_memory_ends_the_device)
-{
-	assert_int_equal(end_of(beyond_memory), 0);
-}
-
-static void captured(void)
+UNIT_TEST_IN_CHILD(kernel_disturbs_no_capture)
 {
 	copies_open(NULL);
 	(void)world.fake_capture(world.stream, 1);
@@ -441,9 +416,4 @@ static void captured(void)
 	(void)world.fake_capture(world.stream, 0);
 	rows_compared();
 	copies_close();
-}
-
-UNIT_TEST(kernel_disturbs_no_capture)
-{
-	assert_int_equal(end_of(captured), 0);
 }

@@ -8,7 +8,7 @@
 
 #define BYTES (2 * FAKE_GRANULARITY)
 
-static void without_nic(void)
+UNIT_TEST_IN_CHILD(memory_that_no_nic_may_have_is_taken_without_one)
 {
 	struct kvpull_device_memory memory;
 
@@ -20,13 +20,8 @@ static void without_nic(void)
 	world_close();
 }
 
-UNIT_TEST(memory_that_no_nic_may_have_is_taken_without_one)
-{
-	assert_int_equal(end_of(without_nic), 0);
-}
-
 /* The NIC is this program: it finds the bytes behind the page of the fake. */
-static void by_dmabuf(void)
+UNIT_TEST_IN_CHILD(dmabuf_of_memory_has_its_bytes)
 {
 	static const uint8_t wanted[4] = { 1, 2, 3, 4 };
 	struct kvpull_device_memory memory;
@@ -45,11 +40,6 @@ static void by_dmabuf(void)
 	(void)close(fd);
 	world.ops->unmap(world.device, &memory);
 	world_close();
-}
-
-UNIT_TEST(dmabuf_of_memory_has_its_bytes)
-{
-	assert_int_equal(end_of(by_dmabuf), 0);
 }
 
 static uint32_t flush_bits, ordering, can_flush, orders_writes;
@@ -87,7 +77,7 @@ UNIT_TEST(flushes_and_order_are_as_the_driver_says)
 	}
 }
 
-static void no_dmabuf(void)
+UNIT_TEST_IN_CHILD(driver_without_dmabufs_is_named)
 {
 	struct kvpull_device_memory memory;
 	int fd = -1;
@@ -103,19 +93,9 @@ static void no_dmabuf(void)
 	world_close();
 }
 
-UNIT_TEST(driver_without_dmabufs_is_named)
-{
-	assert_int_equal(end_of(no_dmabuf), 0);
-}
-
-static void pci_told(void)
+UNIT_TEST_IN_CHILD(place_on_the_pci_bus_is_in_the_kernels_small_letters)
 {
 	world_open();
 	MUST(!strcmp(world.device->pci, "0000:3d:00.0"));
 	world_close();
-}
-
-UNIT_TEST(place_on_the_pci_bus_is_in_the_kernels_small_letters)
-{
-	assert_int_equal(end_of(pci_told), 0);
 }

@@ -90,7 +90,7 @@ static int end_of(void (*run)(void))
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-static void copies(void)
+UNIT_TEST_IN_CHILD(copies_are_done_in_order)
 {
 	uint8_t bytes[16] = { 1, 2, 3 };
 	uint8_t back[16] = { 0 };
@@ -107,23 +107,13 @@ static void copies(void)
 	end();
 }
 
-UNIT_TEST(copies_are_done_in_order)
-{
-	assert_int_equal(end_of(copies), 0);
-}
-
-static void cpu_touch(void)
+UNIT_TEST_ENDS(cpu_cannot_touch_device_memory, -SIGSEGV)
 {
 	begin();
 	*(uint8_t *)(uintptr_t)at.address = 1;
 }
 
-UNIT_TEST(cpu_cannot_touch_device_memory)
-{
-	assert_int_equal(end_of(cpu_touch), -SIGSEGV);
-}
-
-static void after_fork(void)
+UNIT_TEST_IN_CHILD(child_of_fork_has_no_driver)
 {
 	int count;
 
@@ -136,12 +126,7 @@ static void after_fork(void)
 	end();
 }
 
-UNIT_TEST(child_of_fork_has_no_driver)
-{
-	assert_int_equal(end_of(after_fork), 0);
-}
-
-static void without_context(void)
+UNIT_TEST_ENDS(calls_want_a_current_context, GPU_EINVALID_CONTEXT)
 {
 	struct gpu_stream *stream;
 
@@ -149,12 +134,7 @@ static void without_context(void)
 	_exit(cuStreamCreate(&stream, GPU_STREAM_NON_BLOCKING));
 }
 
-UNIT_TEST(calls_want_a_current_context)
-{
-	assert_int_equal(end_of(without_context), GPU_EINVALID_CONTEXT);
-}
-
-static void unmap_under_copy(void)
+UNIT_TEST_ENDS(unmap_under_a_copy_ends_the_program, WRONG)
 {
 	(void)setenv("FAKE_CUDA_LATE_US", LATE_US, 1);
 	begin();
@@ -163,12 +143,7 @@ static void unmap_under_copy(void)
 	must(cuMemUnmap(at.address, BYTES));
 }
 
-UNIT_TEST(unmap_under_a_copy_ends_the_program)
-{
-	assert_int_equal(end_of(unmap_under_copy), WRONG);
-}
-
-static void host_freed_under_copy(void)
+UNIT_TEST_ENDS(pinned_memory_freed_under_a_copy_ends_the_program, WRONG)
 {
 	void *host;
 
@@ -177,11 +152,6 @@ static void host_freed_under_copy(void)
 	must(cuMemHostAlloc(&host, 64, 0));
 	must(cuMemcpyHtoDAsync(at.address, host, 64, at.stream));
 	must(cuMemFreeHost(host));
-}
-
-UNIT_TEST(pinned_memory_freed_under_a_copy_ends_the_program)
-{
-	assert_int_equal(end_of(host_freed_under_copy), WRONG);
 }
 
 /* ---- kernels ---- */
@@ -352,7 +322,7 @@ UNIT_TEST(misuse_of_a_kernel_ends_the_program)
 	assert_int_equal(end_of(kernel_while_capturing), WRONG);
 }
 
-static void kernel_stores_into_reads(void)
+UNIT_TEST_IN_CHILD(kernel_that_stores_where_it_may_not_loses_the_context)
 {
 	kernel_begin();
 	access_set(GPU_ACCESS_READ);
@@ -360,25 +330,15 @@ static void kernel_stores_into_reads(void)
 	_exit(cuStreamSynchronize(at.stream) != GPU_EILLEGAL_ADDRESS);
 }
 
-UNIT_TEST(kernel_that_stores_where_it_may_not_loses_the_context)
-{
-	assert_int_equal(end_of(kernel_stores_into_reads), 0);
-}
-
 /* ---- what else ends a program ---- */
 
-static void addresses_freed(void)
+UNIT_TEST_ENDS(addresses_freed_while_mapped_end_the_program, WRONG)
 {
 	begin();
 	must(cuMemAddressFree(at.address, BYTES));
 }
 
-UNIT_TEST(addresses_freed_while_mapped_end_the_program)
-{
-	assert_int_equal(end_of(addresses_freed), WRONG);
-}
-
-static void event_destroyed(void)
+UNIT_TEST_ENDS(event_destroyed_before_it_is_reached_ends_the_program, WRONG)
 {
 	struct gpu_event *event;
 
@@ -391,20 +351,10 @@ static void event_destroyed(void)
 	must(cuEventDestroy(event));
 }
 
-UNIT_TEST(event_destroyed_before_it_is_reached_ends_the_program)
-{
-	assert_int_equal(end_of(event_destroyed), WRONG);
-}
-
-static void null_stream(void)
+UNIT_TEST_ENDS(null_stream_ends_the_program, WRONG)
 {
 	begin();
 	must(cuMemsetD8Async(at.address, 0, 16, NULL));
-}
-
-UNIT_TEST(null_stream_ends_the_program)
-{
-	assert_int_equal(end_of(null_stream), WRONG);
 }
 
 static void left_open(void)
@@ -438,7 +388,7 @@ UNIT_TEST(anything_left_at_exit_is_said)
 }
 
 /* The context is lost: all later calls say so. */
-static void store_through_read(void)
+UNIT_TEST_IN_CHILD(store_through_a_mapping_for_reads_loses_the_context)
 {
 	begin();
 	access_set(GPU_ACCESS_READ);
@@ -448,24 +398,14 @@ static void store_through_read(void)
 		_exit(1);
 }
 
-UNIT_TEST(store_through_a_mapping_for_reads_loses_the_context)
-{
-	assert_int_equal(end_of(store_through_read), 0);
-}
-
-static void beyond_a_mapping(void)
+UNIT_TEST_IN_CHILD(work_beyond_a_mapping_loses_the_context)
 {
 	begin();
 	must(cuMemsetD8Async(at.address + BYTES - 16, 0, 32, at.stream));
 	_exit(cuStreamSynchronize(at.stream) != GPU_EILLEGAL_ADDRESS);
 }
 
-UNIT_TEST(work_beyond_a_mapping_loses_the_context)
-{
-	assert_int_equal(end_of(beyond_a_mapping), 0);
-}
-
-static void foreign(void)
+UNIT_TEST_IN_CHILD(foreign_descriptors_and_claimed_sizes_are_refused)
 {
 	const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	uint64_t address;
@@ -492,13 +432,8 @@ static void foreign(void)
 	end();
 }
 
-UNIT_TEST(foreign_descriptors_and_claimed_sizes_are_refused)
-{
-	assert_int_equal(end_of(foreign), 0);
-}
-
 /* Work of another stream is late, and is waited for all the same. */
-static void waits(void)
+UNIT_TEST_IN_CHILD(stream_waits_for_an_event_of_another)
 {
 	struct gpu_stream *other;
 	struct gpu_event *event;
@@ -519,11 +454,6 @@ static void waits(void)
 	must(cuEventDestroy(event));
 	must(cuStreamDestroy(other));
 	end();
-}
-
-UNIT_TEST(stream_waits_for_an_event_of_another)
-{
-	assert_int_equal(end_of(waits), 0);
 }
 
 static void refused_by_number(void)
@@ -601,7 +531,7 @@ UNIT_TEST(call_that_would_end_a_capture_ends_the_program)
 	assert_int_equal(end_of(relaxed_while_capturing), 0);
 }
 
-static void former_bytes(void)
+UNIT_TEST_IN_CHILD(new_memory_holds_what_was_there_before)
 {
 	uint8_t byte;
 
@@ -611,11 +541,6 @@ static void former_bytes(void)
 	if (byte != FAKE_FORMER_BYTE)
 		_exit(1);
 	end();
-}
-
-UNIT_TEST(new_memory_holds_what_was_there_before)
-{
-	assert_int_equal(end_of(former_bytes), 0);
 }
 
 static int has_batch(const char *driver, int version)

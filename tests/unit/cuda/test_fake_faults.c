@@ -66,7 +66,7 @@ UNIT_TEST(others_see_a_copy_that_is_half_done)
 }
 
 /* Two pieces go to one place: the one that is copied last stays. */
-static void shuffled(void)
+UNIT_TEST_IN_CHILD(pieces_of_a_batch_are_copied_in_any_order)
 {
 	struct kvpull_device_memory memory;
 	uint32_t ends[3] = { 0 };
@@ -90,11 +90,6 @@ static void shuffled(void)
 	MUST(!ends[0] && ends[1] && ends[2]);
 	world.ops->unmap(world.device, &memory);
 	world_close();
-}
-
-UNIT_TEST(pieces_of_a_batch_are_copied_in_any_order)
-{
-	assert_int_equal(end_of(shuffled), 0);
 }
 
 /* ---- calls that take their time ---- */
@@ -158,7 +153,7 @@ static void *memory_taken(void *memory)
 	return NULL;
 }
 
-static void counted(void)
+UNIT_TEST_IN_CHILD(calls_that_may_wait_are_counted_by_their_thread)
 {
 	struct kvpull_device_memory memory;
 	struct kvpull_device_event *mark;
@@ -179,11 +174,6 @@ static void counted(void)
 	MUST(world.fake_waits() > waits);
 	world.ops->event_close(world.device, mark);
 	world_close();
-}
-
-UNIT_TEST(calls_that_may_wait_are_counted_by_their_thread)
-{
-	assert_int_equal(end_of(counted), 0);
 }
 
 /* ---- streams that are none ---- */

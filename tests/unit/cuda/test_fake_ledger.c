@@ -245,7 +245,7 @@ UNIT_TEST_WITH(survivor_that_maps_a_dead_ones_memory_is_said, ledger_make,
 	says("the dead", of_p.pid);
 }
 
-static void begun(void)
+UNIT_TEST_ENDS(end_that_no_driver_sees_is_said, LEFT_OVER)
 {
 	driver_begin();
 	MUST(!cuCtxPopCurrent(&context) && !cuDevicePrimaryCtxRelease(0));
@@ -253,13 +253,8 @@ static void begun(void)
 }
 
 /* A run of one process, which says nothing to its driver as it ends. */
-UNIT_TEST(end_that_no_driver_sees_is_said)
-{
-	assert_int_equal(end_of(begun), LEFT_OVER);
-}
-
 /* A descriptor keeps memory that was given back. */
-static void descriptor_kept(void)
+UNIT_TEST_ENDS(descriptor_that_is_left_at_exit_is_said, WRONG)
 {
 	uint64_t handle;
 
@@ -267,9 +262,4 @@ static void descriptor_kept(void)
 	(void)exported(&handle);
 	MUST(!cuMemRelease(handle) && !cuCtxPopCurrent(&context));
 	MUST(!cuDevicePrimaryCtxRelease(0));
-}
-
-UNIT_TEST(descriptor_that_is_left_at_exit_is_said)
-{
-	assert_int_equal(end_of(descriptor_kept), WRONG);
 }

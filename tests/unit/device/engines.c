@@ -432,3 +432,16 @@ uint32_t pull_end(void)
 	}
 	return d.kind;
 }
+
+void step_loads(const uint64_t *stream)
+{
+	step(stream);
+	MUST(pull_end() == KVPULL_POLL_LOADED);
+}
+
+void step_fails(const uint64_t *stream, int32_t reason)
+{
+	step(stream);
+	MUST(pull_end() == KVPULL_POLL_FAILED);
+	MUST(d.reason == reason);
+}

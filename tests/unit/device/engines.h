@@ -86,5 +86,8 @@ void turn_of_d(void);
 void turn_of_p(void);
 /* Both run until the pull has ended. Return: KVPULL_POLL_*. */
 uint32_t pull_end(void);
+/* A step of D, with a mark as step() takes it, whose pull ends well; or so. */
+void step_loads(const uint64_t *stream);
+void step_fails(const uint64_t *stream, int32_t reason);
 
 #endif

@@ -57,8 +57,7 @@ static void pulled(struct kvpull_peer_info *peer)
 		block_put(&p, at, 1 + at);
 	hold(1, COUNT, 0);
 	pull(1, FIRST, COUNT);
-	step(&nothing);
-	MUST(pull_end() == KVPULL_POLL_LOADED);
+	step_loads(&nothing);
 	for (at = 0; at < COUNT; at++)
 		MUST(block_is(&d, FIRST + at, 1 + at));
 	MUST(worker_ops->peers(d.worker, peer, 1, sizeof(*peer)) == 1);

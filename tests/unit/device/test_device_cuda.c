@@ -260,7 +260,7 @@ UNIT_TEST(pull_comes_behind_its_mark)
 }
 
 /* The fake ends a program that makes other calls than relaxed ones meanwhile. */
-static void captured(void)
+UNIT_TEST_IN_CHILD(capture_of_a_graph_is_not_disturbed)
 {
 	pulls_open();
 	pattern_put();
@@ -276,14 +276,9 @@ static void captured(void)
 	pulls_close();
 }
 
-UNIT_TEST(capture_of_a_graph_is_not_disturbed)
-{
-	assert_int_equal(end_of(captured), 0);
-}
-
 /* ---- errors ---- */
 
-static void foreign(void)
+UNIT_TEST_IN_CHILD(foreign_descriptor_ends_its_peer_alone)
 {
 	pulls_open();
 	kvpull_device_thread_import(pulls.thread, 0,
@@ -303,12 +298,7 @@ static void foreign(void)
 	pulls_close();
 }
 
-UNIT_TEST(foreign_descriptor_ends_its_peer_alone)
-{
-	assert_int_equal(end_of(foreign), 0);
-}
-
-static void lost(void)
+UNIT_TEST_IN_CHILD(sticky_error_ends_all_pulls_in_one_line)
 {
 	uint64_t calls;
 
@@ -332,9 +322,4 @@ static void lost(void)
 					kvpull_clock_close_by()) == 1);
 	MUST(world.fake_calls() == calls && lines.bad_count == 1);
 	leave();
-}
-
-UNIT_TEST(sticky_error_ends_all_pulls_in_one_line)
-{
-	assert_int_equal(end_of(lost), 0);
 }

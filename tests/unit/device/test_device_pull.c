@@ -77,16 +77,14 @@ static void pulled_with(const char *keys)
 	mark = stream();
 	for (key = 1; key < 6; key++) {
 		begin(key);
-		step(&mark);
-		MUST(pull_end() == KVPULL_POLL_LOADED);
+		step_loads(&mark);
 		MUST(blocks_right(key) == COUNT);
 	}
 	/* The engine's thread would copy it, were it host memory. */
 	block_put(&p, 0, 99);
 	hold(key, 1, 0);
 	pull(key, FIRST, 1);
-	step(&mark);
-	MUST(pull_end() == KVPULL_POLL_LOADED);
+	step_loads(&mark);
 	MUST(block_is(&d, FIRST, 99));
 	MUST(!lines.bad_count);
 	MUST(worker_ops->peers(d.worker, &peer, 1, sizeof(peer)) == 1);
@@ -163,7 +161,7 @@ UNIT_TEST(bytes_land_behind_what_the_engine_has_queued)
 }
 
 /* Each pull waits for its own mark, and no later one. */
-static void marked_twice(void)
+UNIT_TEST_IN_CHILD(pull_does_not_wait_for_a_later_mark)
 {
 	uint64_t mark;
 
@@ -173,48 +171,33 @@ static void marked_twice(void)
 	step(&mark);
 	/* A later mark, of work that no pull waits for. */
 	stream_stop();
-	step(&mark);
-	MUST(pull_end() == KVPULL_POLL_LOADED);
+	step_loads(&mark);
 	stream_go();
 	stream_end();
 	MUST(blocks_right(1) == COUNT);
 	engines_close();
 }
 
-UNIT_TEST(pull_does_not_wait_for_a_later_mark)
-{
-	assert_int_equal(end_of(marked_twice), 0);
-}
-
-static void unmarked(void)
+UNIT_TEST_IN_CHILD(pull_of_a_step_without_a_mark_fails_by_name)
 {
 	uint64_t mark;
 
 	engines_open(AUTO);
 	mark = stream();
 	begin(1);
-	step(&mark);
-	MUST(pull_end() == KVPULL_POLL_LOADED);
+	step_loads(&mark);
 	begin(2);
 	/* The last mark was the last step's. */
-	step(NULL);
-	MUST(pull_end() == KVPULL_POLL_FAILED);
-	MUST(d.reason == KVPULL_EINVAL);
+	step_fails(NULL, KVPULL_EINVAL);
 	MUST(lines_said("call engine_mark() before each step()"));
 	MUST(blocks_right(1) == COUNT);
 	begin(3);
-	step(&mark);
-	MUST(pull_end() == KVPULL_POLL_LOADED);
+	step_loads(&mark);
 	MUST(blocks_right(3) == COUNT);
 	engines_close();
 }
 
-UNIT_TEST(pull_of_a_step_without_a_mark_fails_by_name)
-{
-	assert_int_equal(end_of(unmarked), 0);
-}
-
-static void captured(void)
+UNIT_TEST_IN_CHILD(pull_waits_for_the_mark_after_a_capture)
 {
 	uint64_t mark;
 
@@ -226,30 +209,19 @@ static void captured(void)
 	step(NULL);
 	MUST(a_while());
 	MUST(!world.fake_capture(world.stream, 0));
-	step(&mark);
-	MUST(pull_end() == KVPULL_POLL_LOADED);
+	step_loads(&mark);
 	MUST(blocks_right(1) == COUNT);
 	MUST(!lines.bad_count);
 	engines_close();
 }
 
-UNIT_TEST(pull_waits_for_the_mark_after_a_capture)
-{
-	assert_int_equal(end_of(captured), 0);
-}
-
-static void marks_refused(void)
+UNIT_TEST_IN_CHILD(mark_needs_a_device)
 {
 	engines_begin();
 	MUST(!engine_open(&d, ""));
 	MUST(worker_ops->engine_mark(d.worker, 0) == KVPULL_EUNSUPPORTED);
 	MUST(worker_ops->engine_mark(NULL, 0) == KVPULL_EINVAL);
 	engines_close();
-}
-
-UNIT_TEST(mark_needs_a_device)
-{
-	assert_int_equal(end_of(marks_refused), 0);
 }
 
 /* ---- holds that are written later ---- */
@@ -306,7 +278,7 @@ UNIT_TEST(hold_is_ready_when_its_mark_is_reached)
 }
 
 /* The mark of a hold that has ended says nothing of the next one of its key. */
-static void ready_of_another(void)
+UNIT_TEST_IN_CHILD(mark_makes_no_later_hold_of_the_key_ready)
 {
 	engines_open(AUTO);
 	stream_stop();
@@ -327,12 +299,7 @@ static void ready_of_another(void)
 	engines_close();
 }
 
-UNIT_TEST(mark_makes_no_later_hold_of_the_key_ready)
-{
-	assert_int_equal(end_of(ready_of_another), 0);
-}
-
-static void ready_refused(void)
+UNIT_TEST_IN_CHILD(marks_of_holds_are_checked_and_counted)
 {
 	int64_t mark;
 
@@ -355,11 +322,6 @@ static void ready_refused(void)
 	turn_of_p();
 	MUST(!worker_ops->hold_ready_after(p.worker, 2, mark));
 	engines_close();
-}
-
-UNIT_TEST(marks_of_holds_are_checked_and_counted)
-{
-	assert_int_equal(end_of(ready_refused), 0);
 }
 
 /* ---- the check ---- */
@@ -392,7 +354,7 @@ static int race_is_won(uint64_t key, uint32_t after_turns)
 }
 
 /* Each outcome moves the next races to where the other one is likelier. */
-static void overwritten(void)
+UNIT_TEST_IN_CHILD(blocks_that_were_given_away_are_never_believed)
 {
 	uint64_t state = 1;
 	uint32_t believed = 0;
@@ -417,18 +379,13 @@ static void overwritten(void)
 	engines_close();
 }
 
-UNIT_TEST(blocks_that_were_given_away_are_never_believed)
-{
-	assert_int_equal(end_of(overwritten), 0);
-}
-
 /* ---- aborts, deaths, refusals ---- */
 
 /*
  * All three wait for the engine's stream. The third one is not queued on the
  * device, which has two slices, and has no bytes to await.
  */
-static void aborted(void)
+UNIT_TEST_IN_CHILD(aborted_pull_ends_before_its_copies_were_queued)
 {
 	uint64_t mark;
 
@@ -452,20 +409,14 @@ static void aborted(void)
 	engines_close();
 }
 
-UNIT_TEST(aborted_pull_ends_before_its_copies_were_queued)
-{
-	assert_int_equal(end_of(aborted), 0);
-}
-
-static void closed(void)
+UNIT_TEST_IN_CHILD(peer_that_ends_leaves_no_mapping)
 {
 	uint32_t tries = 1000 * patience();
 
 	late("3000");
 	engines_open(AUTO);
 	begin(1);
-	step(&nothing);
-	MUST(pull_end() == KVPULL_POLL_LOADED);
+	step_loads(&nothing);
 	begin(2);
 	step(&nothing);
 	(void)turns(3);
@@ -483,21 +434,14 @@ static void closed(void)
 	engines_close();
 }
 
-UNIT_TEST(peer_that_ends_leaves_no_mapping)
-{
-	assert_int_equal(end_of(closed), 0);
-}
-
-static void import_refused(void)
+UNIT_TEST_IN_CHILD(memory_that_cannot_be_mapped_fails_the_pull)
 {
 	struct kvpull_peer_info peer;
 
 	refused_by_driver("cuMemImportFromShareableHandle 101");
 	engines_open(AUTO);
 	begin(1);
-	step(&nothing);
-	MUST(pull_end() == KVPULL_POLL_FAILED);
-	MUST(d.reason == KVPULL_EROUTE);
+	step_fails(&nothing, KVPULL_EROUTE);
 	MUST(lines_said("cuMemImportFromShareableHandle: 101"));
 	MUST(lines_said(
 		"not visible in this container: show both GPUs to both"));
@@ -509,27 +453,16 @@ static void import_refused(void)
 	engines_close();
 }
 
-UNIT_TEST(memory_that_cannot_be_mapped_fails_the_pull)
-{
-	assert_int_equal(end_of(import_refused), 0);
-}
-
 /* A driver that maps nothing for reads alone: it is counted, and works. */
-static void import_for_stores(void)
+UNIT_TEST_IN_CHILD(mapping_that_allows_stores_is_counted)
 {
 	(void)setenv("FAKE_CUDA_READ", "801", 1);
 	engines_open(AUTO);
 	begin(1);
-	step(&nothing);
-	MUST(pull_end() == KVPULL_POLL_LOADED);
+	step_loads(&nothing);
 	MUST(worker_counts(worker_ops, d.worker).device_stores == 1);
 	MUST(lines_said("a peer's memory is mapped for stores, too"));
 	engines_close();
-}
-
-UNIT_TEST(mapping_that_allows_stores_is_counted)
-{
-	assert_int_equal(end_of(import_for_stores), 0);
 }
 
 static void slow_by_driver(const char *call)
@@ -541,7 +474,7 @@ static void slow_by_driver(const char *call)
  * D's device never maps P's memory. D polls, says what it lives for, and closes
  * within its second; P's blocks are free then.
  */
-static void import_hangs(void)
+UNIT_TEST_IN_CHILD(driver_that_hangs_keeps_nobody_waiting)
 {
 	slow_by_driver("cuMemImportFromShareableHandle never");
 	engines_open(AUTO);
@@ -556,39 +489,27 @@ static void import_hangs(void)
 	leave();
 }
 
-UNIT_TEST(driver_that_hangs_keeps_nobody_waiting)
-{
-	assert_int_equal(end_of(import_hangs), 0);
-}
-
-static void import_slow(void)
+UNIT_TEST_IN_CHILD(pull_waits_for_a_mapping_that_takes_its_time)
 {
 	slow_by_driver("cuMemSetAccess 50000");
 	engines_open(AUTO);
 	begin(1);
-	step(&nothing);
-	MUST(pull_end() == KVPULL_POLL_LOADED);
+	step_loads(&nothing);
 	MUST(blocks_right(1) == COUNT);
 	engines_close();
-}
-
-UNIT_TEST(pull_waits_for_a_mapping_that_takes_its_time)
-{
-	assert_int_equal(end_of(import_slow), 0);
 }
 
 /*
  * P's and D's context is one, as that of two ranks of a process would be: both
  * are lost, and P's holds end though nobody can copy any more.
  */
-static void lost(void)
+UNIT_TEST_IN_CHILD(lost_device_ends_holds_and_pulls_and_not_the_process)
 {
 	uint32_t at;
 
 	engines_open(AUTO);
 	begin(1);
-	step(&nothing);
-	MUST(pull_end() == KVPULL_POLL_LOADED);
+	step_loads(&nothing);
 	hold(3, COUNT, 0);
 	hold(2, COUNT, 0);
 	pull(2, FIRST, COUNT);
@@ -606,11 +527,6 @@ static void lost(void)
 	leave();
 }
 
-UNIT_TEST(lost_device_ends_holds_and_pulls_and_not_the_process)
-{
-	assert_int_equal(end_of(lost), 0);
-}
-
 static void unlike(uint32_t kind_of_p, uint32_t kind_of_d, const char *line)
 {
 	engines_begin();
@@ -620,9 +536,7 @@ static void unlike(uint32_t kind_of_p, uint32_t kind_of_d, const char *line)
 	MUST(!engine_register(&d, kind_of_d));
 	hold(1, COUNT, 0);
 	pull(1, FIRST, COUNT);
-	step(&nothing);
-	MUST(pull_end() == KVPULL_POLL_FAILED);
-	MUST(d.reason == KVPULL_EUNSUPPORTED);
+	step_fails(&nothing, KVPULL_EUNSUPPORTED);
 	MUST(lines_said(line));
 	engines_close();
 }

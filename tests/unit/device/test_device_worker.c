@@ -116,7 +116,8 @@ static int is_loaded(const char *name)
 
 /* ---- without a device ---- */
 
-static void off(void)
+UNIT_TEST_IN_CHILD(
+	worker_that_wants_no_device_loads_no_driver_and_starts_no_thread)
 {
 	MUST(!open_with(""));
 	MUST(!is_loaded("libcuda"));
@@ -128,11 +129,6 @@ static void off(void)
 	MUST(is_alone());
 	worker_close();
 	MUST(!lines.bad_count);
-}
-
-UNIT_TEST(worker_that_wants_no_device_loads_no_driver_and_starts_no_thread)
-{
-	assert_int_equal(end_of(off), 0);
 }
 
 /* ---- with one ---- */
@@ -149,7 +145,7 @@ static void used(const char *keys)
 	MUST(fds_open() == world.fds);
 }
 
-static void opened(void)
+UNIT_TEST_IN_CHILD(device_is_opened_by_its_own_thread_and_given_back)
 {
 	fake_load();
 	used(",\"device\":\"auto\"");
@@ -158,18 +154,13 @@ static void opened(void)
 }
 
 /* The fake ends a program that leaves anything, and so does a descriptor. */
-UNIT_TEST(device_is_opened_by_its_own_thread_and_given_back)
-{
-	assert_int_equal(end_of(opened), 0);
-}
-
 static void refuse(const char *call)
 {
 	(void)setenv("FAKE_CUDA_REFUSE", call, 1);
 	fake_load();
 }
 
-static void missing(void)
+UNIT_TEST_IN_CHILD(missing_device_is_one_line_where_it_may_be_missing)
 {
 	refuse("cuInit 100");
 	MUST(!open_with(",\"device\":\"auto\""));
@@ -182,12 +173,7 @@ static void missing(void)
 	MUST(fds_open() == world.fds);
 }
 
-UNIT_TEST(missing_device_is_one_line_where_it_may_be_missing)
-{
-	assert_int_equal(end_of(missing), 0);
-}
-
-static void required(void)
+UNIT_TEST_IN_CHILD(missing_device_that_is_required_ends_open_by_name)
 {
 	refuse("cuInit 100");
 	MUST(open_with(",\"device\":\"required\"") == KVPULL_EUNSUPPORTED);
@@ -205,13 +191,8 @@ static void required(void)
 	MUST(strstr(detail.message, "device=required: cuda: "));
 }
 
-UNIT_TEST(missing_device_that_is_required_ends_open_by_name)
-{
-	assert_int_equal(end_of(required), 0);
-}
-
 /* No memory for the context: another code than of a host without a driver. */
-static void full(void)
+UNIT_TEST_IN_CHILD(device_without_memory_is_told_with_its_code)
 {
 	refuse("cuDevicePrimaryCtxRetain 2");
 	MUST(open_with(",\"device\":\"required\"") == KVPULL_ENOMEM);
@@ -223,13 +204,8 @@ static void full(void)
 	MUST(fds_open() == world.fds);
 }
 
-UNIT_TEST(device_without_memory_is_told_with_its_code)
-{
-	assert_int_equal(end_of(full), 0);
-}
-
 /* A later refusal of the driver has nothing to do with the key. */
-static void closing(void)
+UNIT_TEST_IN_CHILD(later_lines_of_the_device_are_told_as_they_are)
 {
 	refuse("cuDevicePrimaryCtxRelease 2");
 	MUST(!open_with(",\"device\":\"required\""));
@@ -240,14 +216,9 @@ static void closing(void)
 	leave();
 }
 
-UNIT_TEST(later_lines_of_the_device_are_told_as_they_are)
-{
-	assert_int_equal(end_of(closing), 0);
-}
-
 /* ---- which device ---- */
 
-static void unnamed(void)
+UNIT_TEST_IN_CHILD(device_is_the_one_that_the_engine_names)
 {
 	fake_load();
 	device_kind = KVPULL_DEVICE_NONE;
@@ -270,11 +241,6 @@ static void unnamed(void)
 	MUST(fds_open() == world.fds);
 }
 
-UNIT_TEST(device_is_the_one_that_the_engine_names)
-{
-	assert_int_equal(end_of(unnamed), 0);
-}
-
 /* ---- its memory ---- */
 
 static int taken(uint64_t bytes, uint32_t flags)
@@ -285,7 +251,7 @@ static int taken(uint64_t bytes, uint32_t flags)
 }
 
 /* The second GPU of two, which reach each other not. */
-static void named(void)
+UNIT_TEST_IN_CHILD(worker_opens_the_named_gpu_and_touches_no_other)
 {
 	(void)setenv("FAKE_CUDA_GPUS", "0000 beef", 1);
 	(void)setenv("FAKE_CUDA_P2P", "10 01", 1);
@@ -298,18 +264,13 @@ static void named(void)
 	MUST(!lines.bad_count);
 }
 
-UNIT_TEST(worker_opens_the_named_gpu_and_touches_no_other)
-{
-	assert_int_equal(end_of(named), 0);
-}
-
 static int given_back(void)
 {
 	return kvpull_connector_v1()->worker->memory_free(worker, memory.base);
 }
 
 /* Each refusal has its line. */
-static void lacking(void)
+UNIT_TEST_IN_CHILD(memory_of_a_device_that_is_not_open_is_refused_by_name)
 {
 	fake_load();
 	MUST(!open_with(""));
@@ -329,12 +290,7 @@ static void lacking(void)
 	worker_close();
 }
 
-UNIT_TEST(memory_of_a_device_that_is_not_open_is_refused_by_name)
-{
-	assert_int_equal(end_of(lacking), 0);
-}
-
-static void taken_and_given_back(void)
+UNIT_TEST_IN_CHILD(memory_of_the_device_is_taken_and_given_back)
 {
 	struct kvpull_memory last;
 	uint32_t at;
@@ -362,12 +318,7 @@ static void taken_and_given_back(void)
 	MUST(fds_open() == world.fds);
 }
 
-UNIT_TEST(memory_of_the_device_is_taken_and_given_back)
-{
-	assert_int_equal(end_of(taken_and_given_back), 0);
-}
-
-static void unexported(void)
+UNIT_TEST_IN_CHILD(memory_that_cannot_be_handed_out_is_given_back)
 {
 	refuse("cuMemExportToShareableHandle 2");
 	MUST(!open_with(",\"device\":\"auto\""));
@@ -375,11 +326,6 @@ static void unexported(void)
 	MUST(lines.bad_count == 1);
 	worker_close();
 	MUST(fds_open() == world.fds);
-}
-
-UNIT_TEST(memory_that_cannot_be_handed_out_is_given_back)
-{
-	assert_int_equal(end_of(unexported), 0);
 }
 
 /* ---- its regions ---- */
@@ -404,7 +350,7 @@ static int registered(const struct kvpull_region *regions, uint32_t count)
 							       &detail);
 }
 
-static void misplaced(void)
+UNIT_TEST_IN_CHILD(regions_of_the_device_lie_in_its_memory_and_are_alone)
 {
 	struct kvpull_region regions[2] = {
 		{ .struct_size = sizeof(regions[0]),
@@ -438,11 +384,6 @@ static void misplaced(void)
 	MUST(given_back() == KVPULL_EINVAL);
 	worker_close();
 	MUST(fds_open() == world.fds);
-}
-
-UNIT_TEST(regions_of_the_device_lie_in_its_memory_and_are_alone)
-{
-	assert_int_equal(end_of(misplaced), 0);
 }
 
 /* Is the layout refused with a driver of that version? */
@@ -494,7 +435,7 @@ static int is_odd(uint64_t *stride)
 	return is_refused_now;
 }
 
-static void odd_rows(void)
+UNIT_TEST_IN_CHILD(rows_that_a_driver_copies_one_by_one_are_refused_by_name)
 {
 	fake_load();
 	cache = even;
@@ -520,14 +461,9 @@ static void odd_rows(void)
 	MUST(fds_open() == world.fds);
 }
 
-UNIT_TEST(rows_that_a_driver_copies_one_by_one_are_refused_by_name)
-{
-	assert_int_equal(end_of(odd_rows), 0);
-}
-
 /* ---- pools ---- */
 
-static void reader(void)
+UNIT_TEST_IN_CHILD(pool_has_no_device_whatever_the_key_says)
 {
 	const struct kvpull_reader_ops *const ops = kvpull_reader_v1();
 	const struct kvpull_host host = { .struct_size = sizeof(host) };
@@ -556,9 +492,4 @@ static void reader(void)
 	MUST(!world.fake_calls());
 	MUST(is_alone());
 	ops->close(opened_reader);
-}
-
-UNIT_TEST(pool_has_no_device_whatever_the_key_says)
-{
-	assert_int_equal(end_of(reader), 0);
 }
