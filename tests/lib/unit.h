@@ -63,6 +63,16 @@ int unit_thread_hangs(void);
 
 #define UNIT_TEST(name) UNIT_TEST_WITH(name, NULL, NULL)
 
+/* A setup or teardown that needs no state: what stands in its body. */
+#define UNIT_FIXTURE(name)                                                     \
+	static void name##_body(void);                                         \
+	static int name(__attribute__((unused)) void **state)                  \
+	{                                                                      \
+		name##_body();                                                 \
+		return 0;                                                      \
+	}                                                                      \
+	static void name##_body(void)
+
 /* NOLINTBEGIN(bugprone-macro-parentheses): a type, and a name behind it. */
 /* A test that is given what @setup made: @type *@argument. */
 #define UNIT_TEST_OF(name, type, argument, setup, teardown)                    \

@@ -84,7 +84,7 @@ static void blocks_map(void)
 	(void)close(fd);
 }
 
-static int setup_as(uint32_t patience_ms)
+static void setup_as(uint32_t patience_ms)
 {
 	const struct kvpull_reader_share share = { .struct_size = sizeof(share),
 						   .chunk_bytes = CHUNK_BYTES,
@@ -113,31 +113,26 @@ static int setup_as(uint32_t patience_ms)
 	blocks_map();
 	assert_int_equal(
 		ops->local_add(reader, blocks, CHUNK_BYTES, BLOCKS, &local), 0);
-	return 0;
 }
 
-static int setup(void **state)
+UNIT_FIXTURE(setup)
 {
-	(void)state;
-	return setup_as(PATIENT_MS);
+	setup_as(PATIENT_MS);
 }
 
-static int setup_impatient(void **state)
+UNIT_FIXTURE(setup_impatient)
 {
-	(void)state;
-	return setup_as(IMPATIENT_MS);
+	setup_as(IMPATIENT_MS);
 }
 
-static int teardown(void **state)
+UNIT_FIXTURE(teardown)
 {
-	(void)state;
 	gate_open();
 	ops->close(reader);
 	ops->close(owner);
 	reader = owner = NULL;
 	(void)munmap(blocks, BLOCKS * CHUNK_BYTES);
 	assert_int_equal(rmdir(folder), 0);
-	return 0;
 }
 
 /* Sleeps, then polls whom it woke. Return: records of the reader; -1: idle. */

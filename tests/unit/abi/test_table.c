@@ -59,20 +59,16 @@ static void engine_close(struct engine *engine)
 	*engine = (struct engine){ 0 };
 }
 
-static int setup(void **state)
+UNIT_FIXTURE(setup)
 {
-	(void)state;
 	half = kvpull_connector_v1()->scheduler;
 	rank = kvpull_connector_v1()->worker;
 	p = engine_open("p");
-	return 0;
 }
 
-static int teardown(void **state)
+UNIT_FIXTURE(teardown)
 {
-	(void)state;
 	engine_close(&p);
-	return 0;
 }
 
 static void request(struct engine *engine, uint64_t key, uint64_t adapter)

@@ -187,23 +187,19 @@ static void says(const char *who, pid_t pid)
 	assert_non_null(strstr(why, wanted));
 }
 
-static int ledger_make(void **state)
+UNIT_FIXTURE(ledger_make)
 {
 	char path[] = "/tmp/kvpull-ledger-XXXXXX";
 
-	(void)state;
 	(void)close(mkstemp(path));
 	(void)setenv(GPU_LEDGER, path, 1);
 	ends_badly = 0;
-	return 0;
 }
 
-static int ledger_remove(void **state)
+UNIT_FIXTURE(ledger_remove)
 {
-	(void)state;
 	(void)unlink(getenv(GPU_LEDGER));
 	(void)unsetenv(GPU_LEDGER);
-	return 0;
 }
 
 /* A process that lives has a row, and one for each allocation. */

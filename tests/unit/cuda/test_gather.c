@@ -154,13 +154,11 @@ static int setup(void **state)
 	return !world.source || !world.target || !world.expected;
 }
 
-static int teardown(void **state)
+UNIT_FIXTURE(teardown)
 {
-	(void)state;
 	free(world.source);
 	free(world.target);
 	free(world.expected);
-	return 0;
 }
 
 UNIT_TEST_WITH(random_jobs_copy_each_row_and_nothing_else, setup, teardown)

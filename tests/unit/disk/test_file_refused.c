@@ -17,12 +17,10 @@ struct row {
 	const char *why;
 };
 
-static int up(void **state)
+UNIT_FIXTURE(up)
 {
-	(void)state;
 	lines_forget();
 	memset(&direct, 0, sizeof(direct));
-	return 0;
 }
 
 #define TEST(name) UNIT_TEST_WITH(name, up, NULL)

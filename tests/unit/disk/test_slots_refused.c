@@ -99,14 +99,12 @@ ssize_t refuse_pwrite(int fd, const void *bytes, size_t byte_count,
 	return next(fd, bytes, byte_count, offset);
 }
 
-static int up(void **state)
+UNIT_FIXTURE(up)
 {
-	(void)state;
 	lines_forget();
 	direct_fake(1, 512, 512);
 	limit_told = 0;
 	lacks = -1;
-	return 0;
 }
 
 #define TEST(name) UNIT_TEST_WITH(name, up, NULL)

@@ -8,6 +8,8 @@
 
 __attribute__((weak)) uint64_t handle_look_ns = 0;
 
+static struct handle_world *present; /* between handle_begin() and handle_end() */
+
 /* In the place of libc's, for the library that is linked to these tests. */
 int clock_gettime(clockid_t id, struct timespec *now)
 {
@@ -21,7 +23,10 @@ int clock_gettime(clockid_t id, struct timespec *now)
 
 void handle_begin(struct handle_world *world, const char *more)
 {
+	present = world;
 	memset(world, 0, sizeof(*world));
+	world->chunk_bytes = HANDLE_CHUNK_BYTES;
+	world->chunk_count = HANDLE_CHUNKS;
 	world_begin(&world->world);
 	world->ops = kvpull_reader_v1();
 	(void)snprintf(
@@ -43,6 +48,13 @@ void handle_end(struct handle_world *world)
 		kvpull_segment_unmake(&world->world.entries_memory);
 	}
 	world_end(&world->world);
+}
+
+int handle_down(void **state)
+{
+	(void)state;
+	handle_end(present);
+	return 0;
 }
 
 struct kvpull_reader_naming handle_naming(struct kvpull_model *model,
@@ -114,24 +126,28 @@ void handle_refused(struct handle_world *world,
 	world->ops->close(other);
 }
 
+int handle_share_as(struct handle_world *world,
+		    const struct kvpull_reader_share *params)
+{
+	world->memory =
+		(struct kvpull_memory){ .struct_size = sizeof(world->memory) };
+	return world->ops->share(world->owner, params, &world->memory, NULL);
+}
+
 void handle_share(struct handle_world *world,
 		  const struct kvpull_reader_share *params)
 {
 	world->owner = handle_open(world, 0, NULL);
-	world->memory =
-		(struct kvpull_memory){ .struct_size = sizeof(world->memory) };
-	assert_int_equal(
-		world->ops->share(world->owner, params, &world->memory, NULL),
-		0);
+	assert_int_equal(handle_share_as(world, params), 0);
 }
 
 void handle_owner(struct handle_world *world)
 {
-	const struct kvpull_reader_share share = { .struct_size = sizeof(share),
-						   .chunk_bytes =
-							   HANDLE_CHUNK_BYTES,
-						   .chunk_count =
-							   HANDLE_CHUNKS };
+	const struct kvpull_reader_share share = {
+		.struct_size = sizeof(share),
+		.chunk_bytes = world->chunk_bytes,
+		.chunk_count = world->chunk_count,
+	};
 
 	handle_share(world, &share);
 }
@@ -139,25 +155,35 @@ void handle_owner(struct handle_world *world)
 void handle_reader(struct handle_world *world)
 {
 	world->reader = handle_open(world, 1, NULL);
-	world->blocks = calloc(HANDLE_BLOCKS, HANDLE_CHUNK_BYTES);
+	world->blocks = calloc(HANDLE_BLOCKS, world->chunk_bytes);
 	assert_non_null(world->blocks);
 	assert_int_equal(world->ops->local_add(world->reader, world->blocks,
-					       HANDLE_CHUNK_BYTES,
+					       world->chunk_bytes,
 					       HANDLE_BLOCKS, &world->local),
 			 0);
 }
 
-void handle_add(struct handle_world *world, const char *address)
+const char *handle_address(struct handle_world *world,
+			   char text[HANDLE_ADDRESS_BYTES])
 {
-	char text[512];
 	size_t byte_count;
 
-	if (!address) {
-		assert_int_equal(world->ops->address(world->owner, text,
-						     sizeof(text), &byte_count),
-				 0);
-		address = text;
-	}
+	assert_int_equal(
+		world->ops->address(world->owner, text, 0, &byte_count),
+		KVPULL_ETOOSMALL);
+	assert_int_equal(world->ops->address(world->owner, text,
+					     HANDLE_ADDRESS_BYTES, &byte_count),
+			 0);
+	assert_int_equal(strlen(text) + 1, byte_count);
+	return text;
+}
+
+void handle_add(struct handle_world *world, const char *address)
+{
+	char text[HANDLE_ADDRESS_BYTES];
+
+	if (!address)
+		address = handle_address(world, text);
 	assert_int_equal(
 		world->ops->peer_add(world->reader, address, &world->peer), 0);
 }
@@ -234,27 +260,39 @@ static void key_put(uint8_t bytes[HANDLE_KEY_BYTES], uint64_t number)
 	memcpy(bytes + 1, &number, sizeof(number));
 }
 
-uint64_t handle_fill(struct handle_world *world, uint32_t chunk, uint64_t key)
+int handle_put(struct handle_world *world, uint32_t chunk, uint64_t key,
+	       uint64_t generation, uint64_t epoch)
 {
 	uint8_t bytes[HANDLE_KEY_BYTES];
-	struct kvpull_reader_put put = {
+	const struct kvpull_reader_put put = {
 		.struct_size = sizeof(put),
 		.key = { bytes, sizeof(bytes) },
 		.chunk = chunk,
+		.generation = generation,
+		.epoch = epoch,
 	};
 
 	key_put(bytes, key);
-	assert_int_equal(world->ops->guard_bump(world->owner, &chunk, 1,
-						&put.generation),
-			 0);
-	assert_int_equal(world->ops->write_begin(world->owner, chunk), 0);
-	memset((uint8_t *)world->memory.base +
-		       (size_t)chunk * HANDLE_CHUNK_BYTES,
-	       (int)key, HANDLE_CHUNK_BYTES);
-	assert_int_equal(world->ops->write_end(world->owner, chunk), 0);
-	assert_int_equal(world->ops->epoch(world->owner, &put.epoch), 0);
-	assert_int_equal(world->ops->put(world->owner, &put), 0);
-	return put.generation;
+	return world->ops->put(world->owner, &put);
+}
+
+uint64_t handle_fill(struct handle_world *world, uint32_t chunk, uint64_t key)
+{
+	const struct kvpull_reader_ops *ops = world->ops;
+	struct kvpull_reader *owner = world->owner;
+	uint64_t generation;
+	uint64_t epoch;
+
+	assert_int_equal(ops->guard_bump(owner, &chunk, 1, &generation), 0);
+	assert_int_equal(ops->write_begin(owner, chunk), 0);
+	memset((uint8_t *)world->memory.base + chunk * world->chunk_bytes,
+	       (int)key, world->chunk_bytes);
+	assert_int_equal(ops->epoch(owner, &epoch), 0);
+	assert_int_equal(handle_put(world, chunk, key, generation, epoch),
+			 KVPULL_EAGAIN);
+	assert_int_equal(ops->write_end(owner, chunk), 0);
+	assert_int_equal(handle_put(world, chunk, key, generation, epoch), 0);
+	return generation;
 }
 
 int handle_probe(struct handle_world *world, uint32_t count,
@@ -303,6 +341,49 @@ int handle_read(struct handle_world *world,
 			(struct kvpull_reader_piece){ places[at].chunk, at,
 						      places[at].generation };
 	return world->ops->read(world->reader, &read, id);
+}
+
+void handle_connect(struct handle_world *world)
+{
+	handle_reader(world);
+	handle_add(world, NULL);
+	assert_int_equal(handle_settle(world), 0);
+}
+
+uint32_t handle_probed(struct handle_world *world, uint32_t count,
+		       struct kvpull_reader_place *places,
+		       struct kvpull_reader_record *record)
+{
+	uint64_t id;
+
+	assert_int_equal(handle_probe(world, count, places, &id), 0);
+	handle_await(world, id, record);
+	return record->count;
+}
+
+int32_t handle_read_end(struct handle_world *world,
+			const struct kvpull_reader_place *places,
+			uint32_t count, uint64_t incarnation, int32_t *codes)
+{
+	struct kvpull_reader_record record;
+	uint64_t id;
+
+	assert_int_equal(
+		handle_read(world, places, count, incarnation, codes, &id), 0);
+	handle_await(world, id, &record);
+	return record.code;
+}
+
+void handle_remove(struct handle_world *world)
+{
+	assert_int_equal(world->ops->peer_remove(world->reader, world->peer),
+			 0);
+}
+
+void handle_bump(struct handle_world *world, uint32_t chunk)
+{
+	assert_int_equal(world->ops->guard_bump(world->owner, &chunk, 1, NULL),
+			 0);
 }
 
 /* ---- the false owner ---- */

@@ -18,6 +18,7 @@
 #define HANDLE_ENTRIES 64u
 #define HANDLE_BLOCKS (8u * KVPULL_READER_ITEMS_MAX)
 #define HANDLE_KEY_BYTES 36u
+#define HANDLE_ADDRESS_BYTES 512u
 #define HANDLE_WAIT_NS (20 * KVPULL_NS_PER_S * patience())
 
 /*
@@ -30,12 +31,14 @@ extern uint64_t handle_look_ns;
 struct handle_world {
 	struct world world; /* the folder; p: the false owner's route */
 	const struct kvpull_reader_ops *ops;
-	char config[256];
+	char config[512];
+	size_t chunk_bytes; /* of owner and reader; HANDLE_CHUNK_BYTES at first */
+	uint32_t chunk_count;  /* likewise: HANDLE_CHUNKS */
 	struct lines heard[2]; /* of owner and reader */
 	struct kvpull_reader *owner;
 	struct kvpull_reader *reader;
 	struct kvpull_memory memory;
-	uint8_t *blocks; /* [HANDLE_BLOCKS][HANDLE_CHUNK_BYTES] */
+	uint8_t *blocks; /* [HANDLE_BLOCKS][chunk_bytes] */
 	uint32_t local;
 	uint32_t peer;
 	/* The false owner. */
@@ -49,6 +52,8 @@ struct handle_world {
 /* A test: more is a row of the configuration, ",\"connect_ms\":10". */
 void handle_begin(struct handle_world *world, const char *more);
 void handle_end(struct handle_world *world);
+/* A fixture: handle_end() of the world that was begun last. */
+int handle_down(void **state);
 
 struct kvpull_reader_naming handle_naming(struct kvpull_model *model,
 					  const char *weights);
@@ -60,13 +65,19 @@ struct kvpull_reader_share handle_slots(const char *folder,
 /* Another owner is told why it may not share so. */
 void handle_refused(struct handle_world *world,
 		    const struct kvpull_reader_share *params, const char *why);
+/* world->owner shares into world->memory. Return: what share() says. */
+int handle_share_as(struct handle_world *world,
+		    const struct kvpull_reader_share *params);
 /* world->owner is opened, and shares into world->memory. */
 void handle_share(struct handle_world *world,
 		  const struct kvpull_reader_share *params);
-/* world->owner shares HANDLE_CHUNKS. */
+/* The same, of world->chunk_count chunks. */
 void handle_owner(struct handle_world *world);
 /* world->reader, with its blocks. */
 void handle_reader(struct handle_world *world);
+/* The address of world->owner, which is text. */
+const char *handle_address(struct handle_world *world,
+			   char text[HANDLE_ADDRESS_BYTES]);
 /* world->reader begins to connect to an address, or to world->owner: NULL. */
 void handle_add(struct handle_world *world, const char *address);
 /* Runs everyone once. Returns the records of the reader. */
@@ -83,7 +94,10 @@ void handle_await(struct handle_world *world, uint64_t id,
 struct kvpull_share_link *handle_link(struct handle_world *world);
 void handle_until(struct handle_world *world, enum kvpull_peer_state state);
 
-/* The owner's chunk is written and put. Return: its generation. */
+/* The owner lists a chunk under this key. Return: what put() says. */
+int handle_put(struct handle_world *world, uint32_t chunk, uint64_t key,
+	       uint64_t generation, uint64_t epoch);
+/* The owner's chunk is written and put; no sooner. Return: its generation. */
 uint64_t handle_fill(struct handle_world *world, uint32_t chunk, uint64_t key);
 /* Keys 1 .. count are asked for. */
 int handle_probe(struct handle_world *world, uint32_t count,
@@ -92,6 +106,21 @@ int handle_probe(struct handle_world *world, uint32_t count,
 int handle_read(struct handle_world *world,
 		const struct kvpull_reader_place *places, uint32_t count,
 		uint64_t incarnation, int32_t *codes, uint64_t *id);
+
+/* The same three to their ends, which are good ones; the owner is there. */
+void handle_connect(struct handle_world *world);
+/* Return: how many keys are found. */
+uint32_t handle_probed(struct handle_world *world, uint32_t count,
+		       struct kvpull_reader_place *places,
+		       struct kvpull_reader_record *record);
+/* Return: the record's code. */
+int32_t handle_read_end(struct handle_world *world,
+			const struct kvpull_reader_place *places,
+			uint32_t count, uint64_t incarnation, int32_t *codes);
+/* world->peer is removed. */
+void handle_remove(struct handle_world *world);
+/* The owner gives a chunk another generation. */
+void handle_bump(struct handle_world *world, uint32_t chunk);
 
 /* The false owner: a pool that serves all that an owner does, as "false". */
 void false_owner(struct handle_world *world);

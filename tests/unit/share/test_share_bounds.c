@@ -12,23 +12,14 @@ uint32_t world_blocks = HANDLE_CHUNKS;
 
 static struct handle_world world;
 
-static int setup(void **state)
+UNIT_FIXTURE(setup)
 {
-	(void)state;
 	handle_begin(&world, ",\"peers_max\":3");
 	handle_owner(&world);
 	handle_reader(&world);
-	return 0;
 }
 
-static int teardown(void **state)
-{
-	(void)state;
-	handle_end(&world);
-	return 0;
-}
-
-UNIT_TEST_WITH(no_more_peers_are_added_than_peers_max, setup, teardown)
+UNIT_TEST_WITH(no_more_peers_are_added_than_peers_max, setup, handle_down)
 {
 	struct kvpull_reader_peer peers[PEERS + 1];
 	struct kvpull_reader_place place;
@@ -79,7 +70,7 @@ UNIT_TEST_WITH(no_more_peers_are_added_than_peers_max, setup, teardown)
 }
 
 /* A directory of one window: as many keys as it has entries. */
-UNIT_TEST_WITH(no_more_keys_are_listed_than_entries, setup, teardown)
+UNIT_TEST_WITH(no_more_keys_are_listed_than_entries, setup, handle_down)
 {
 	const struct kvpull_reader_share share = {
 		.struct_size = sizeof(share),
@@ -115,7 +106,7 @@ UNIT_TEST_WITH(no_more_keys_are_listed_than_entries, setup, teardown)
 }
 
 /* A log that anybody could fill would hide what matters. */
-UNIT_TEST_WITH(warnings_of_a_handle_are_bounded, setup, teardown)
+UNIT_TEST_WITH(warnings_of_a_handle_are_bounded, setup, handle_down)
 {
 	const _Atomic uint64_t *suppressed =
 		&world.reader->log_budget.suppressed;
@@ -129,7 +120,7 @@ UNIT_TEST_WITH(warnings_of_a_handle_are_bounded, setup, teardown)
 	assert_true(atomic_load_explicit(suppressed, memory_order_relaxed) > 0);
 }
 
-UNIT_TEST_WITH(no_more_memory_is_added_than_locals_max, setup, teardown)
+UNIT_TEST_WITH(no_more_memory_is_added_than_locals_max, setup, handle_down)
 {
 	static uint8_t memory[KVPULL_READER_LOCALS_MAX][64];
 	uint32_t local;

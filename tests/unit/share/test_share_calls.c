@@ -14,27 +14,16 @@ static struct handle_world world;
 static uint64_t id;
 static int32_t codes[KVPULL_READER_ITEMS_MAX + 1];
 
-static int teardown(void **state)
-{
-	(void)state;
-	handle_end(&world);
-	return 0;
-}
-
 /* An owner with slots and a reader that is connected to it; a key is listed. */
-static int setup(void **state)
+UNIT_FIXTURE(setup)
 {
 	const struct kvpull_reader_share share =
 		handle_slots("/dev/shm", SLOTS);
 
-	(void)state;
 	handle_begin(&world, ",\"inline_bytes\":0");
 	handle_share(&world, &share);
-	handle_reader(&world);
-	handle_add(&world, NULL);
-	assert_int_equal(handle_settle(&world), 0);
+	handle_connect(&world);
 	(void)handle_fill(&world, 0, 1);
-	return 0;
 }
 
 #define refused(call) assert_int_equal((call), KVPULL_EINVAL)
@@ -61,7 +50,7 @@ static void expect_end(uint64_t begun, uint32_t count)
 	assert_int_equal(world.reader->counts.asks_live, 0);
 }
 
-UNIT_TEST_WITH(read_with_one_wrong_member_is_refused, setup, teardown)
+UNIT_TEST_WITH(read_with_one_wrong_member_is_refused, setup, handle_down)
 {
 	static struct kvpull_reader_piece pieces[KVPULL_READER_ITEMS_MAX + 1];
 	struct kvpull_reader_read rows[10];
@@ -105,7 +94,7 @@ UNIT_TEST_WITH(read_with_one_wrong_member_is_refused, setup, teardown)
 	assert_int_equal(world.blocks[0], 1);
 }
 
-UNIT_TEST_WITH(probe_with_one_wrong_member_is_refused, setup, teardown)
+UNIT_TEST_WITH(probe_with_one_wrong_member_is_refused, setup, handle_down)
 {
 	static struct kvpull_reader_key keys[KVPULL_READER_ITEMS_MAX + 1];
 	static struct kvpull_reader_place places[KVPULL_READER_ITEMS_MAX + 1];
@@ -166,7 +155,7 @@ static struct kvpull_reader_put put_of(const void *key, uint32_t chunk)
 	return put;
 }
 
-UNIT_TEST_WITH(put_with_one_wrong_member_is_refused, setup, teardown)
+UNIT_TEST_WITH(put_with_one_wrong_member_is_refused, setup, handle_down)
 {
 	const uint8_t key[HANDLE_KEY_BYTES] = { 0x5a, 2 };
 	struct kvpull_reader_put good = put_of(key, 1);
@@ -200,7 +189,7 @@ UNIT_TEST_WITH(put_with_one_wrong_member_is_refused, setup, teardown)
 	assert_int_equal(world.owner->counts.puts_full, 0);
 }
 
-UNIT_TEST_WITH(spill_with_one_wrong_member_is_refused, setup, teardown)
+UNIT_TEST_WITH(spill_with_one_wrong_member_is_refused, setup, handle_down)
 {
 	static struct kvpull_reader_put puts[KVPULL_READER_ITEMS_MAX + 1];
 	const uint8_t key[HANDLE_KEY_BYTES] = { 0x5a, 1 };
@@ -252,7 +241,7 @@ UNIT_TEST_WITH(spill_with_one_wrong_member_is_refused, setup, teardown)
 }
 
 UNIT_TEST_WITH(call_without_an_output_or_of_another_size_is_refused, setup,
-	       teardown)
+	       handle_down)
 {
 	struct kvpull_reader_record record;
 	struct kvpull_reader_peer peer;
@@ -293,7 +282,7 @@ UNIT_TEST_WITH(call_without_an_output_or_of_another_size_is_refused, setup,
 			 1);
 }
 
-UNIT_TEST_WITH(bump_of_chunks_that_are_not_there_is_refused, setup, teardown)
+UNIT_TEST_WITH(bump_of_chunks_that_are_not_there_is_refused, setup, handle_down)
 {
 	const uint32_t chunks[2] = { 1, HANDLE_CHUNKS };
 	const uint64_t bumps = world.owner->counts.bumps;
@@ -317,7 +306,7 @@ UNIT_TEST_WITH(bump_of_chunks_that_are_not_there_is_refused, setup, teardown)
 	assert_int_equal(world.reader->counts.bumps, 0);
 }
 
-UNIT_TEST_WITH(share_that_has_ended_takes_no_call, setup, teardown)
+UNIT_TEST_WITH(share_that_has_ended_takes_no_call, setup, handle_down)
 {
 	const uint8_t key[HANDLE_KEY_BYTES] = { 0x5a, 1 };
 	const struct kvpull_reader_put put = put_of(key, 0);

@@ -14,44 +14,29 @@ static int32_t codes[HANDLE_CHUNKS];
 static struct kvpull_reader_place place;
 static uint64_t incarnation; /* of the owner, as a probe told it */
 
-static int begin(const char *more)
+static void begin(const char *more)
 {
 	const struct kvpull_reader_share share =
 		handle_slots("/dev/shm", SLOTS);
 	struct kvpull_reader_record record;
-	uint64_t id;
 
 	handle_begin(&world, more);
 	handle_share(&world, &share);
-	handle_reader(&world);
-	handle_add(&world, NULL);
-	assert_int_equal(handle_settle(&world), 0);
+	handle_connect(&world);
 	(void)handle_fill(&world, 0, 1);
-	assert_int_equal(handle_probe(&world, 1, &place, &id), 0);
-	handle_await(&world, id, &record);
+	(void)handle_probed(&world, 1, &place, &record);
 	assert_int_equal(record.code, 0);
 	incarnation = record.incarnation;
-	return 0;
 }
 
-static int setup(void **state)
+UNIT_FIXTURE(setup)
 {
-	(void)state;
-	return begin(",\"inline_bytes\":0,\"lease_ms\":400000");
+	begin(",\"inline_bytes\":0,\"lease_ms\":400000");
 }
 
-static int setup_deadline(void **state)
+UNIT_FIXTURE(setup_deadline)
 {
-	(void)state;
-	return begin(
-		",\"inline_bytes\":0,\"lease_ms\":400000,\"deadline_ms\":300000");
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	handle_end(&world);
-	return 0;
+	begin(",\"inline_bytes\":0,\"lease_ms\":400000,\"deadline_ms\":300000");
 }
 
 /* Chunk 0 is begun to be read into this block. */
@@ -122,19 +107,19 @@ static void expect_default(uint64_t ms)
 }
 
 UNIT_TEST_WITH(reads_and_spills_are_due_after_deadline_ms, setup_deadline,
-	       teardown)
+	       handle_down)
 {
 	expect_default(300000);
 }
 
 UNIT_TEST_WITH(reads_and_spills_are_due_after_lease_ms_without_one, setup,
-	       teardown)
+	       handle_down)
 {
 	expect_default(400000);
 }
 
 UNIT_TEST_WITH(the_earliest_deadline_is_due_until_its_read_ends, setup,
-	       teardown)
+	       handle_down)
 {
 	const uint64_t far_ns = kvpull_clock_ns() + 1000 * KVPULL_NS_PER_S;
 	struct kvpull_reader_record record;
@@ -156,7 +141,7 @@ UNIT_TEST_WITH(the_earliest_deadline_is_due_until_its_read_ends, setup,
 }
 
 UNIT_TEST_WITH(the_earliest_deadline_is_due_until_its_spill_ends, setup,
-	       teardown)
+	       handle_down)
 {
 	const uint64_t far_ns = kvpull_clock_ns() + 1000 * KVPULL_NS_PER_S;
 	struct kvpull_reader_record record;

@@ -8,25 +8,14 @@ uint64_t handle_look_ns = 10000;
 
 static struct handle_world world;
 
-static int setup(void **state)
+UNIT_FIXTURE(setup)
 {
-	(void)state;
 	false_begin(&world, "");
-	return 0;
 }
 
-static int setup_hasty(void **state)
+UNIT_FIXTURE(setup_hasty)
 {
-	(void)state;
 	false_begin(&world, ",\"connect_ms\":80");
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	handle_end(&world);
-	return 0;
 }
 
 /* The peer is given up with this code, and its number is free. */
@@ -37,7 +26,7 @@ static void expect_gone(int32_t code)
 
 	assert_int_equal(handle_settle(&world), code);
 	assert_int_equal(handle_probe(&world, 1, &place, &id), code);
-	assert_int_equal(world.ops->peer_remove(world.reader, world.peer), 0);
+	handle_remove(&world);
 	assert_int_equal(handle_peer(&world, world.peer).code, KVPULL_EINVAL);
 }
 
@@ -129,7 +118,7 @@ static void wild_guards(struct kvpull_share_welcome *welcome)
 }
 
 /* A descriptor that is read as a file is need not be sealed. */
-UNIT_TEST_WITH(a_directory_that_is_a_file_answers_or_ends, setup, teardown)
+UNIT_TEST_WITH(a_directory_that_is_a_file_answers_or_ends, setup, handle_down)
 {
 	struct kvpull_reader_place places[HANDLE_CHUNKS];
 	struct kvpull_share_welcome welcome;
@@ -182,7 +171,7 @@ static const struct misfit {
 	{ another_namespace, KVPULL_EREJECTED },
 };
 
-UNIT_TEST_WITH(a_share_that_does_not_fit_is_not_taken, setup, teardown)
+UNIT_TEST_WITH(a_share_that_does_not_fit_is_not_taken, setup, handle_down)
 {
 	const uint32_t fds = fds_open();
 	struct kvpull_share_welcome welcome;
@@ -220,7 +209,8 @@ UNIT_TEST_WITH(a_share_that_does_not_fit_is_not_taken, setup, teardown)
 			 POOL_INCARNATION);
 }
 
-UNIT_TEST_WITH(descriptors_that_are_not_sealed_are_not_taken, setup, teardown)
+UNIT_TEST_WITH(descriptors_that_are_not_sealed_are_not_taken, setup,
+	       handle_down)
 {
 	struct kvpull_transport *route = world.world.p.transport;
 	const int plain = memfd_create("test-plain", MFD_CLOEXEC);
@@ -281,7 +271,7 @@ static void before_the_challenge(uint32_t what)
 		false_say(&world, "garbage", 7);
 }
 
-UNIT_TEST_WITH(what_comes_before_the_challenge_is_not_taken, setup, teardown)
+UNIT_TEST_WITH(what_comes_before_the_challenge_is_not_taken, setup, handle_down)
 {
 	uint32_t what;
 
@@ -294,7 +284,7 @@ UNIT_TEST_WITH(what_comes_before_the_challenge_is_not_taken, setup, teardown)
 	}
 }
 
-UNIT_TEST_WITH(a_second_challenge_is_not_answered, setup, teardown)
+UNIT_TEST_WITH(a_second_challenge_is_not_answered, setup, handle_down)
 {
 	uint8_t bytes[256];
 
@@ -308,7 +298,7 @@ UNIT_TEST_WITH(a_second_challenge_is_not_answered, setup, teardown)
 }
 
 UNIT_TEST_WITH(a_share_without_descriptors_or_for_another_hello_is_not_taken,
-	       setup, teardown)
+	       setup, handle_down)
 {
 	struct kvpull_share_welcome welcome;
 	uint8_t bytes[4096];
@@ -331,7 +321,7 @@ UNIT_TEST_WITH(a_share_without_descriptors_or_for_another_hello_is_not_taken,
 }
 
 /* A message of an owner that is up costs it the connection, and no more. */
-UNIT_TEST_WITH(after_its_share_an_owner_has_nothing_to_say, setup, teardown)
+UNIT_TEST_WITH(after_its_share_an_owner_has_nothing_to_say, setup, handle_down)
 {
 	struct kvpull_reader_place places[HANDLE_CHUNKS];
 	struct kvpull_reader_record record;
@@ -374,7 +364,7 @@ UNIT_TEST_WITH(after_its_share_an_owner_has_nothing_to_say, setup, teardown)
 
 /* ---- refusals ---- */
 
-UNIT_TEST_WITH(a_refusal_at_any_time_is_final_and_named, setup, teardown)
+UNIT_TEST_WITH(a_refusal_at_any_time_is_final_and_named, setup, handle_down)
 {
 	world.caller = false_event(&world, KVPULL_EVENT_CALLER_UP).index;
 	false_refuse(&world, KVPULL_EAUTH);
@@ -389,7 +379,7 @@ UNIT_TEST_WITH(a_refusal_at_any_time_is_final_and_named, setup, teardown)
 	(void)false_event(&world, KVPULL_EVENT_CALLER_DOWN);
 }
 
-UNIT_TEST_WITH(a_refusal_of_huge_texts_breaks_nothing, setup, teardown)
+UNIT_TEST_WITH(a_refusal_of_huge_texts_breaks_nothing, setup, handle_down)
 {
 	static uint8_t bytes[KVPULL_MESSAGE_BYTES_MAX];
 	struct kvpull_refusal refusal;
@@ -448,7 +438,7 @@ static void refused_for_long(int32_t code)
 }
 
 UNIT_TEST_WITH(an_owner_without_room_is_called_until_it_has_some, setup,
-	       teardown)
+	       handle_down)
 {
 	const char *said;
 
@@ -464,7 +454,7 @@ UNIT_TEST_WITH(an_owner_without_room_is_called_until_it_has_some, setup,
 
 /* ---- silence, and connections that do not last ---- */
 
-UNIT_TEST_WITH(an_owner_that_says_nothing_is_given_up, setup_hasty, teardown)
+UNIT_TEST_WITH(an_owner_that_says_nothing_is_given_up, setup_hasty, handle_down)
 {
 	uint32_t calls = 0;
 
@@ -491,7 +481,7 @@ static void owner_drops(void)
 	(void)false_event(&world, KVPULL_EVENT_CALLER_DOWN);
 }
 
-UNIT_TEST_WITH(an_owner_that_is_up_for_moments_is_given_up, setup, teardown)
+UNIT_TEST_WITH(an_owner_that_is_up_for_moments_is_given_up, setup, handle_down)
 {
 	uint32_t calls = 0;
 
@@ -505,7 +495,7 @@ UNIT_TEST_WITH(an_owner_that_is_up_for_moments_is_given_up, setup, teardown)
 	expect_gone(KVPULL_EPEER);
 }
 
-UNIT_TEST_WITH(one_that_lasted_has_all_its_attempts_again, setup, teardown)
+UNIT_TEST_WITH(one_that_lasted_has_all_its_attempts_again, setup, handle_down)
 {
 	uint32_t calls;
 
@@ -521,7 +511,7 @@ UNIT_TEST_WITH(one_that_lasted_has_all_its_attempts_again, setup, teardown)
 
 /* The owner was restarting, or has no room: that is no refusal. */
 UNIT_TEST_WITH(an_owner_that_goes_right_after_its_challenge_is_called_again,
-	       setup, teardown)
+	       setup, handle_down)
 {
 	struct kvpull_transport *route = world.world.p.transport;
 	struct kvpull_event event = { .kind = KVPULL_EVENT_NONE };
@@ -546,7 +536,7 @@ UNIT_TEST_WITH(an_owner_that_goes_right_after_its_challenge_is_called_again,
 
 /* ---- who it is ---- */
 
-UNIT_TEST_WITH(an_owner_of_another_user_is_told_nothing, setup, teardown)
+UNIT_TEST_WITH(an_owner_of_another_user_is_told_nothing, setup, handle_down)
 {
 	struct kvpull_event event = { .kind = KVPULL_EVENT_PEER_MESSAGE,
 				      .uid = geteuid() + 1 };
@@ -568,7 +558,7 @@ UNIT_TEST_WITH(an_owner_of_another_user_is_told_nothing, setup, teardown)
 }
 
 /* A route may have more of it in hand than the message that cost it its place. */
-UNIT_TEST_WITH(what_was_said_after_a_refusal_is_not_heard, setup, teardown)
+UNIT_TEST_WITH(what_was_said_after_a_refusal_is_not_heard, setup, handle_down)
 {
 	struct kvpull_event event = { .kind = KVPULL_EVENT_PEER_MESSAGE,
 				      .uid = geteuid() };
@@ -619,7 +609,7 @@ static void forge_all(uint64_t place, uint64_t incarnation, uint64_t generation)
 		forge(at, &key, place, incarnation, generation);
 }
 
-UNIT_TEST_WITH(forged_entries_lead_to_no_other_memory, setup, teardown)
+UNIT_TEST_WITH(forged_entries_lead_to_no_other_memory, setup, handle_down)
 {
 	const uint64_t places[] = { HANDLE_CHUNKS, UINT32_MAX,
 				    (UINT64_C(1) << 32) + 1, UINT64_MAX };
@@ -632,23 +622,17 @@ UNIT_TEST_WITH(forged_entries_lead_to_no_other_memory, setup, teardown)
 	false_connect(&world);
 	for (at = 0; at < sizeof(places) / sizeof(places[0]); at++) {
 		forge_all(places[at], POOL_INCARNATION, 1);
-		assert_int_equal(handle_probe(&world, KVPULL_READER_ITEMS_MAX,
-					      found, &id),
+		assert_int_equal(handle_probed(&world, KVPULL_READER_ITEMS_MAX,
+					       found, &record),
 				 0);
-		handle_await(&world, id, &record);
 		assert_int_equal(record.code, 0);
-		assert_int_equal(record.count, 0);
 		assert_int_equal(found[0].chunk, KVPULL_READER_NONE);
 	}
 	forge_all(1, POOL_INCARNATION + 1, 1);
-	assert_int_equal(handle_probe(&world, 1, found, &id), 0);
-	handle_await(&world, id, &record);
-	assert_int_equal(record.count, 0);
+	assert_int_equal(handle_probed(&world, 1, found, &record), 0);
 	/* A generation that is not the guard's: the guard decides. */
 	forge_all(1, POOL_INCARNATION, UINT64_MAX);
-	assert_int_equal(handle_probe(&world, 1, found, &id), 0);
-	handle_await(&world, id, &record);
-	assert_int_equal(record.count, 1);
+	assert_int_equal(handle_probed(&world, 1, found, &record), 1);
 	assert_int_equal(
 		handle_read(&world, found, 1, record.incarnation, codes, &id),
 		0);
@@ -659,7 +643,7 @@ UNIT_TEST_WITH(forged_entries_lead_to_no_other_memory, setup, teardown)
 
 /* Two guards of sixteen are bumped between the polls of a read. */
 UNIT_TEST_WITH(guards_that_change_in_a_read_make_those_pieces_stale, setup,
-	       teardown)
+	       handle_down)
 {
 	struct kvpull_reader_place places[HANDLE_CHUNKS];
 	struct kvpull_reader_record record;
@@ -670,9 +654,8 @@ UNIT_TEST_WITH(guards_that_change_in_a_read_make_those_pieces_stale, setup,
 	false_connect(&world);
 	for (at = 0; at < HANDLE_CHUNKS; at++)
 		assert_int_equal(pool_put(&world.pool, at + 1, at), 0);
-	assert_int_equal(handle_probe(&world, HANDLE_CHUNKS, places, &id), 0);
-	handle_await(&world, id, &record);
-	assert_int_equal(record.count, HANDLE_CHUNKS);
+	assert_int_equal(handle_probed(&world, HANDLE_CHUNKS, places, &record),
+			 HANDLE_CHUNKS);
 	at = 3;
 	assert_int_equal(kvpull_pool_bump(world.pool.pool, &at, 1, NULL), 0);
 	/* And one whose guard is another life's. */

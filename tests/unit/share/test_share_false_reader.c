@@ -13,38 +13,29 @@ static uint8_t bytes[8192];
 static void begin(const char *more)
 {
 	struct kvpull_shm_params params;
-	char text[512];
-	size_t byte_count;
+	char text[HANDLE_ADDRESS_BYTES];
 
 	handle_begin(&world, more);
 	handle_owner(&world);
-	assert_int_equal(world.ops->address(world.owner, text, sizeof(text),
-					    &byte_count),
-			 0);
+	(void)handle_address(&world, text);
 	assert_int_equal(kvpull_ticket_address(text, "shm", name), 0);
 	params = world_params(&world.world, "caller");
 	side_open(&world.world.d, &params);
 }
 
-static int setup(void **state)
+UNIT_FIXTURE(setup)
 {
-	(void)state;
 	begin("");
-	return 0;
 }
 
-static int setup_hasty(void **state)
+UNIT_FIXTURE(setup_hasty)
 {
-	(void)state;
 	begin(",\"connect_ms\":10");
-	return 0;
 }
 
-static int setup_for_one(void **state)
+UNIT_FIXTURE(setup_for_one)
 {
-	(void)state;
 	begin(",\"consumers_max\":1");
-	return 0;
 }
 
 static const uint8_t *key; /* NULL: none; the caller's, not the owner's */
@@ -55,16 +46,14 @@ static void key_path(char path[96])
 }
 
 /* Both have a key: the one in the folder. */
-static int setup_keyed(void **state)
+UNIT_FIXTURE(setup_keyed)
 {
 	struct kvpull_shm_params params;
 	char more[128];
 	char path[96];
-	char text[512];
-	size_t byte_count;
+	char text[HANDLE_ADDRESS_BYTES];
 	int fd;
 
-	(void)state;
 	handle_begin(&world, "");
 	key_path(path);
 	fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
@@ -75,32 +64,20 @@ static int setup_keyed(void **state)
 	(void)snprintf(world.config + strlen(world.config) - 1,
 		       sizeof(world.config) - strlen(world.config), "%s", more);
 	handle_owner(&world);
-	assert_int_equal(world.ops->address(world.owner, text, sizeof(text),
-					    &byte_count),
-			 0);
+	(void)handle_address(&world, text);
 	assert_int_equal(kvpull_ticket_address(text, "shm", name), 0);
 	params = world_params(&world.world, "caller");
 	side_open(&world.world.d, &params);
-	return 0;
 }
 
-static int teardown_keyed(void **state)
+UNIT_FIXTURE(teardown_keyed)
 {
 	char path[96];
 
-	(void)state;
 	key = NULL;
 	key_path(path);
 	(void)unlink(path);
 	handle_end(&world);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	handle_end(&world);
-	return 0;
 }
 
 static struct kvpull_event next_event(enum kvpull_event_kind kind)
@@ -195,19 +172,15 @@ static void newcomer_is_served(void)
 {
 	struct kvpull_reader_place places[HANDLE_CHUNKS];
 	struct kvpull_reader_record record;
-	uint64_t id;
 
 	(void)handle_fill(&world, 0, 1);
-	handle_reader(&world);
-	handle_add(&world, NULL);
-	assert_int_equal(handle_settle(&world), 0);
-	assert_int_equal(handle_probe(&world, HANDLE_CHUNKS, places, &id), 0);
-	handle_await(&world, id, &record);
-	assert_int_equal(record.count, 1);
+	handle_connect(&world);
+	assert_int_equal(handle_probed(&world, HANDLE_CHUNKS, places, &record),
+			 1);
 }
 
 UNIT_TEST_WITH(garbage_for_a_hello_is_refused_and_leaves_nothing, setup,
-	       teardown)
+	       handle_down)
 {
 	uint32_t fds;
 	uint32_t turn;
@@ -238,7 +211,7 @@ UNIT_TEST_WITH(garbage_for_a_hello_is_refused_and_leaves_nothing, setup,
 	newcomer_is_served();
 }
 
-UNIT_TEST_WITH(a_hello_for_another_challenge_is_refused, setup, teardown)
+UNIT_TEST_WITH(a_hello_for_another_challenge_is_refused, setup, handle_down)
 {
 	const uint32_t peer = call();
 
@@ -249,7 +222,7 @@ UNIT_TEST_WITH(a_hello_for_another_challenge_is_refused, setup, teardown)
 }
 
 /* Or garbage for it: a reader that is in has nothing to say. */
-UNIT_TEST_WITH(who_says_hello_again_is_let_go, setup, teardown)
+UNIT_TEST_WITH(who_says_hello_again_is_let_go, setup, handle_down)
 {
 	uint32_t turn;
 
@@ -271,7 +244,7 @@ UNIT_TEST_WITH(who_says_hello_again_is_let_go, setup, teardown)
 	newcomer_is_served();
 }
 
-UNIT_TEST_WITH(a_caller_of_another_user_is_let_in_nowhere, setup, teardown)
+UNIT_TEST_WITH(a_caller_of_another_user_is_let_in_nowhere, setup, handle_down)
 {
 	const uint32_t peer = call();
 	struct kvpull_event event = { .kind = KVPULL_EVENT_CALLER_MESSAGE,
@@ -290,7 +263,7 @@ UNIT_TEST_WITH(a_caller_of_another_user_is_let_in_nowhere, setup, teardown)
 	(void)peer;
 }
 
-UNIT_TEST_WITH(who_goes_makes_room_for_the_next, setup_for_one, teardown)
+UNIT_TEST_WITH(who_goes_makes_room_for_the_next, setup_for_one, handle_down)
 {
 	uint32_t turn;
 
@@ -308,7 +281,7 @@ UNIT_TEST_WITH(who_goes_makes_room_for_the_next, setup_for_one, teardown)
 }
 
 /* A caller with a challenge from before the last place was taken is refused. */
-UNIT_TEST_WITH(no_more_are_in_than_may_be, setup_for_one, teardown)
+UNIT_TEST_WITH(no_more_are_in_than_may_be, setup_for_one, handle_down)
 {
 	uint8_t first_nonce[KVPULL_NONCE_BYTES];
 	const uint32_t first = call();
@@ -324,7 +297,7 @@ UNIT_TEST_WITH(no_more_are_in_than_may_be, setup_for_one, teardown)
 }
 
 /* Readers that wait for room call again and again. */
-UNIT_TEST_WITH(a_full_owner_says_so_once_a_second, setup_for_one, teardown)
+UNIT_TEST_WITH(a_full_owner_says_so_once_a_second, setup_for_one, handle_down)
 {
 	const uint64_t began_ns = kvpull_clock_ns();
 	const char *said;
@@ -347,7 +320,7 @@ UNIT_TEST_WITH(a_full_owner_says_so_once_a_second, setup_for_one, teardown)
 	assert_in_range(count, 1, seconds + 1);
 }
 
-UNIT_TEST_WITH(a_reader_that_refuses_us_is_let_go, setup, teardown)
+UNIT_TEST_WITH(a_reader_that_refuses_us_is_let_go, setup, handle_down)
 {
 	struct kvpull_refusal refusal;
 	const uint32_t peer = call();
@@ -364,7 +337,7 @@ UNIT_TEST_WITH(a_reader_that_refuses_us_is_let_go, setup, teardown)
 }
 
 UNIT_TEST_WITH(callers_that_never_say_hello_end_by_themselves, setup_hasty,
-	       teardown)
+	       handle_down)
 {
 	uint32_t fds;
 	uint32_t at;
@@ -383,7 +356,7 @@ UNIT_TEST_WITH(callers_that_never_say_hello_end_by_themselves, setup_hasty,
 
 /* None of them says hello, and none goes; the newcomer needs no such patience. */
 UNIT_TEST_WITH(a_newcomer_gets_in_beside_seventy_that_say_nothing, setup,
-	       teardown)
+	       handle_down)
 {
 	int callers[70];
 	uint32_t at;
@@ -397,7 +370,8 @@ UNIT_TEST_WITH(a_newcomer_gets_in_beside_seventy_that_say_nothing, setup,
 		(void)close(callers[at]);
 }
 
-UNIT_TEST_WITH(a_reader_that_closes_at_any_time_leaves_nothing, setup, teardown)
+UNIT_TEST_WITH(a_reader_that_closes_at_any_time_leaves_nothing, setup,
+	       handle_down)
 {
 	const uint32_t fds = fds_open();
 	uint32_t turn;
@@ -447,7 +421,7 @@ UNIT_TEST_WITH(who_has_no_key_or_another_is_refused, setup_keyed,
 
 /* ---- the share's end ---- */
 
-UNIT_TEST_WITH(readers_are_let_go_when_the_share_ends, setup, teardown)
+UNIT_TEST_WITH(readers_are_let_go_when_the_share_ends, setup, handle_down)
 {
 	const uint32_t asked = call();
 	struct pollfd fd = { .events = POLLIN };

@@ -21,7 +21,7 @@ static char path[] = "/dev/shm/kvpull-test-XXXXXX";
 static uint8_t *mapped;
 static int fd;
 
-static int begin(const char *more)
+static void begin(const char *more)
 {
 	memcpy(path, "/dev/shm/kvpull-test-XXXXXX", sizeof(path));
 	fd = mkstemp(path);
@@ -30,29 +30,24 @@ static int begin(const char *more)
 	mapped = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	assert_true(mapped != MAP_FAILED);
 	handle_begin(&world, more);
-	return 0;
 }
 
-static int setup(void **state)
+UNIT_FIXTURE(setup)
 {
-	(void)state;
-	return begin("");
+	begin("");
 }
 
-static int setup_no_uring(void **state)
+UNIT_FIXTURE(setup_no_uring)
 {
-	(void)state;
-	return begin(",\"uring\":\"no\"");
+	begin(",\"uring\":\"no\"");
 }
 
-static int teardown(void **state)
+UNIT_FIXTURE(teardown)
 {
-	(void)state;
 	handle_end(&world);
 	(void)munmap(mapped, BYTES);
 	(void)close(fd);
 	(void)unlink(path);
-	return 0;
 }
 
 static struct kvpull_reader_share share_of(int shared_fd)
@@ -72,9 +67,7 @@ static int share(int shared_fd)
 {
 	const struct kvpull_reader_share params = share_of(shared_fd);
 
-	world.memory =
-		(struct kvpull_memory){ .struct_size = sizeof(world.memory) };
-	return world.ops->share(world.owner, &params, &world.memory, NULL);
+	return handle_share_as(&world, &params);
 }
 
 static void share_and_connect(void)
@@ -87,9 +80,7 @@ static void share_and_connect(void)
 	assert_int_equal(world.memory.fd, -1);
 	for (at = 0; at < HANDLE_CHUNKS; at++)
 		(void)handle_fill(&world, at, at + 1);
-	handle_reader(&world);
-	handle_add(&world, NULL);
-	assert_int_equal(handle_settle(&world), 0);
+	handle_connect(&world);
 }
 
 /* All keys are asked for, and read. */
@@ -97,16 +88,11 @@ static int32_t read_all(int32_t codes[HANDLE_CHUNKS])
 {
 	struct kvpull_reader_place places[HANDLE_CHUNKS];
 	struct kvpull_reader_record record;
-	uint64_t id;
 
-	assert_int_equal(handle_probe(&world, HANDLE_CHUNKS, places, &id), 0);
-	handle_await(&world, id, &record);
-	assert_int_equal(record.count, HANDLE_CHUNKS);
-	assert_int_equal(handle_read(&world, places, HANDLE_CHUNKS,
-				     record.incarnation, codes, &id),
-			 0);
-	handle_await(&world, id, &record);
-	return record.code;
+	assert_int_equal(handle_probed(&world, HANDLE_CHUNKS, places, &record),
+			 HANDLE_CHUNKS);
+	return handle_read_end(&world, places, HANDLE_CHUNKS,
+			       record.incarnation, codes);
 }
 
 static void expect_all(void)

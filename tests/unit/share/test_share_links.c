@@ -27,20 +27,11 @@ enum phase {
 	PHASES
 };
 
-static int setup(void **state)
+UNIT_FIXTURE(setup)
 {
-	(void)state;
 	handle_begin(&world, "");
 	false_owner(&world);
 	handle_reader(&world);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	handle_end(&world);
-	return 0;
 }
 
 /* A read of many pieces, all of one place. */
@@ -144,7 +135,7 @@ static int32_t expect_end(uint64_t id)
 	return record.code;
 }
 
-UNIT_TEST_WITH(a_peer_is_removed_in_each_state, setup, teardown)
+UNIT_TEST_WITH(a_peer_is_removed_in_each_state, setup, handle_down)
 {
 	struct kvpull_reader_place place;
 	struct kvpull_reader_record record;
@@ -163,8 +154,7 @@ UNIT_TEST_WITH(a_peer_is_removed_in_each_state, setup, teardown)
 		 * had ended.
 		 */
 		assert_int_equal(world.peer, first);
-		assert_int_equal(
-			world.ops->peer_remove(world.reader, world.peer), 0);
+		handle_remove(&world);
 		assert_int_equal(
 			world.ops->peer_remove(world.reader, world.peer),
 			KVPULL_EINVAL);
@@ -194,7 +184,7 @@ UNIT_TEST_WITH(a_peer_is_removed_in_each_state, setup, teardown)
 }
 
 /* A route may have a message of its peer in hand when that is removed. */
-UNIT_TEST_WITH(a_peer_that_is_removed_is_not_answered, setup, teardown)
+UNIT_TEST_WITH(a_peer_that_is_removed_is_not_answered, setup, handle_down)
 {
 	struct kvpull_event event = { .kind = KVPULL_EVENT_PEER_MESSAGE,
 				      .uid = geteuid() };
@@ -207,7 +197,7 @@ UNIT_TEST_WITH(a_peer_that_is_removed_is_not_answered, setup, teardown)
 	event.data = bytes;
 	event.data_bytes = kvpull_handshake_put_challenge(bytes, sizeof(bytes),
 							  world.nonce);
-	assert_int_equal(world.ops->peer_remove(world.reader, world.peer), 0);
+	handle_remove(&world);
 	kvpull_peers_event(&world.reader->peers, link->peer.route, &event,
 			   kvpull_clock_ns());
 	assert_int_equal(link->peer.state, KVPULL_PEER_CONNECTING);
@@ -217,7 +207,7 @@ UNIT_TEST_WITH(a_peer_that_is_removed_is_not_answered, setup, teardown)
 
 /* Both are asked at once; the numbers do not touch each other's. */
 UNIT_TEST_WITH(a_number_is_not_used_again_before_its_reads_have_ended, setup,
-	       teardown)
+	       handle_down)
 {
 	static const enum phase phases[] = { READING, LOST };
 	uint32_t at;
@@ -234,13 +224,12 @@ UNIT_TEST_WITH(a_number_is_not_used_again_before_its_reads_have_ended, setup,
 				 KVPULL_EAGAIN);
 		(void)expect_end(id);
 		owner_forgets();
-		assert_int_equal(
-			world.ops->peer_remove(world.reader, world.peer), 0);
+		handle_remove(&world);
 		owner_forgets();
 	}
 }
 
-UNIT_TEST_WITH(other_weights_are_set_in_each_state, setup, teardown)
+UNIT_TEST_WITH(other_weights_are_set_in_each_state, setup, handle_down)
 {
 	struct kvpull_reader_naming naming;
 	struct kvpull_reader_place place;
@@ -269,8 +258,7 @@ UNIT_TEST_WITH(other_weights_are_set_in_each_state, setup, teardown)
 							       KVPULL_ESTALE);
 		if (id)
 			assert_int_equal(expect_end(id), KVPULL_ESTALE);
-		assert_int_equal(
-			world.ops->peer_remove(world.reader, world.peer), 0);
+		handle_remove(&world);
 		owner_forgets();
 		naming = handle_naming(&model, NULL);
 		assert_int_equal(
@@ -292,7 +280,7 @@ UNIT_TEST_WITH(other_weights_are_set_in_each_state, setup, teardown)
  * An address comes from a file or another program, and goes into lines of the
  * log.
  */
-UNIT_TEST_WITH(an_address_that_no_owner_gives_is_refused, setup, teardown)
+UNIT_TEST_WITH(an_address_that_no_owner_gives_is_refused, setup, handle_down)
 {
 	static const char *const bad[] = { "",        "shm",
 					   "shm:a\n", "shm:\x1b[2J",
@@ -310,14 +298,13 @@ UNIT_TEST_WITH(an_address_that_no_owner_gives_is_refused, setup, teardown)
 	}
 }
 
-UNIT_TEST_WITH(names_that_are_refused_change_nothing, setup, teardown)
+UNIT_TEST_WITH(names_that_are_refused_change_nothing, setup, handle_down)
 {
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	struct kvpull_reader_place place;
 	struct kvpull_reader_record record;
 	struct kvpull_model model;
 	struct kvpull_reader_naming naming = handle_naming(&model, "w2");
-	uint64_t id;
 
 	(void)phase_begin(UP);
 	naming.hash = "";
@@ -331,9 +318,7 @@ UNIT_TEST_WITH(names_that_are_refused_change_nothing, setup, teardown)
 		world.ops->guard_bump_all(world.reader, &naming, &detail),
 		KVPULL_EINVAL);
 	assert_int_equal(pool_put(&world.pool, 1, 1), 0);
-	assert_int_equal(handle_probe(&world, 1, &place, &id), 0);
-	handle_await(&world, id, &record);
-	assert_int_equal(record.count, 1);
+	assert_int_equal(handle_probed(&world, 1, &place, &record), 1);
 }
 
 UNIT_TEST_WITH(a_handle_is_closed_in_each_state, NULL, NULL)
@@ -357,7 +342,7 @@ UNIT_TEST_WITH(a_handle_is_closed_in_each_state, NULL, NULL)
 
 /* ---- how a read is ended early ---- */
 
-UNIT_TEST_WITH(a_read_is_cancelled_in_each_phase, setup, teardown)
+UNIT_TEST_WITH(a_read_is_cancelled_in_each_phase, setup, handle_down)
 {
 	uint32_t cancelled = 0;
 	enum phase phase;
@@ -373,8 +358,7 @@ UNIT_TEST_WITH(a_read_is_cancelled_in_each_phase, setup, teardown)
 					 0);
 		assert_int_equal(expect_end(id), code ? 0 : KVPULL_EABORTED);
 		cancelled += !code;
-		assert_int_equal(
-			world.ops->peer_remove(world.reader, world.peer), 0);
+		handle_remove(&world);
 		owner_forgets();
 	}
 	assert_int_equal(cancelled, 1);
@@ -406,7 +390,7 @@ static int late_read(uint32_t first, uint64_t *id)
 }
 
 UNIT_TEST_WITH(a_deadline_that_has_passed_ends_what_has_not_ended, setup,
-	       teardown)
+	       handle_down)
 {
 	struct kvpull_reader_record record;
 	uint32_t late = 0;
@@ -465,7 +449,7 @@ static struct kvpull_reader_probe later_probe(struct later_key keys[2],
 	};
 }
 
-UNIT_TEST_WITH(arrays_of_later_versions_are_filled, setup, teardown)
+UNIT_TEST_WITH(arrays_of_later_versions_are_filled, setup, handle_down)
 {
 	struct later_place places[2];
 	struct later_key keys[2];
@@ -511,7 +495,7 @@ static void probe_refused(struct kvpull_reader_probe probe)
 			 KVPULL_EINVAL);
 }
 
-UNIT_TEST_WITH(arrays_that_cannot_be_are_refused, setup, teardown)
+UNIT_TEST_WITH(arrays_that_cannot_be_are_refused, setup, handle_down)
 {
 	struct later_place places[2];
 	struct later_key keys[2];
@@ -535,7 +519,7 @@ UNIT_TEST_WITH(arrays_that_cannot_be_are_refused, setup, teardown)
 	probe_refused(probe);
 }
 
-UNIT_TEST_WITH(all_that_may_be_in_flight_is_and_ends, setup, teardown)
+UNIT_TEST_WITH(all_that_may_be_in_flight_is_and_ends, setup, handle_down)
 {
 	static struct kvpull_reader_place places[KVPULL_READER_OPEN_MAX]
 						[KVPULL_READER_ITEMS_MAX];
@@ -595,13 +579,9 @@ UNIT_TEST_WITH(what_was_found_under_other_weights_is_never_good, NULL, NULL)
 
 		handle_begin(&world, "");
 		handle_owner(&world);
-		handle_reader(&world);
-		handle_add(&world, NULL);
-		assert_int_equal(handle_settle(&world), 0);
+		handle_connect(&world);
 		(void)handle_fill(&world, 0, 1);
-		assert_int_equal(handle_probe(&world, 1, places, &id), 0);
-		handle_await(&world, id, &record);
-		assert_int_equal(record.count, 1);
+		assert_int_equal(handle_probed(&world, 1, places, &record), 1);
 		/* The owner first, or the reader; and back again, or not. */
 		if (way & 1)
 			set_weights(world.owner, "w2");
@@ -615,9 +595,7 @@ UNIT_TEST_WITH(what_was_found_under_other_weights_is_never_good, NULL, NULL)
 		if (way & 4) /* the same place, with other bytes */
 			(void)handle_fill(&world, 0, 2);
 		if (way & 8) {
-			assert_int_equal(world.ops->peer_remove(world.reader,
-								world.peer),
-					 0);
+			handle_remove(&world);
 			handle_add(&world, NULL);
 			assert_int_equal(handle_settle(&world), 0);
 		}
@@ -644,9 +622,7 @@ UNIT_TEST_WITH(a_probe_of_the_old_weights_tells_no_places, NULL, NULL)
 
 	handle_begin(&world, "");
 	handle_owner(&world);
-	handle_reader(&world);
-	handle_add(&world, NULL);
-	assert_int_equal(handle_settle(&world), 0);
+	handle_connect(&world);
 	(void)handle_fill(&world, 0, 1);
 	assert_int_equal(handle_probe(&world, 1, places, &id), 0);
 	set_weights(world.reader, "w2");
@@ -669,9 +645,7 @@ UNIT_TEST_WITH(a_childs_close_ends_nothing_of_its_parents, NULL, NULL)
 
 	handle_begin(&world, "");
 	handle_owner(&world);
-	handle_reader(&world);
-	handle_add(&world, NULL);
-	assert_int_equal(handle_settle(&world), 0);
+	handle_connect(&world);
 	(void)handle_fill(&world, 0, 1);
 	pid = fork();
 	if (!pid) {
@@ -681,9 +655,7 @@ UNIT_TEST_WITH(a_childs_close_ends_nothing_of_its_parents, NULL, NULL)
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
-	assert_int_equal(handle_probe(&world, 1, places, &id), 0);
-	handle_await(&world, id, &record);
-	assert_int_equal(record.count, 1);
+	assert_int_equal(handle_probed(&world, 1, places, &record), 1);
 	assert_int_equal(
 		handle_read(&world, places, 1, record.incarnation, codes, &id),
 		0);

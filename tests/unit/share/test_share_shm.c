@@ -60,12 +60,11 @@ static void owner_open(void)
 	assert_non_null(owner.pool);
 }
 
-static int setup(void **state)
+UNIT_FIXTURE(setup)
 {
 	struct kvpull_shm_params params;
 	struct kvpull_share_reader_peer is;
 
-	(void)state;
 	world_begin(&world);
 	world_memory_make(&world);
 	owner_open();
@@ -92,18 +91,15 @@ static int setup(void **state)
 						       WORLD_BLOCK_BYTES,
 						       CHUNKS, &local),
 			 0);
-	return 0;
 }
 
-static int teardown(void **state)
+UNIT_FIXTURE(teardown)
 {
-	(void)state;
 	kvpull_pool_close(owner.pool);
 	kvpull_arena_fini(&owner.arena);
 	kvpull_arena_fini(&arena);
 	kvpull_segment_unmake(&directory);
 	world_close(&world);
-	return 0;
 }
 
 static void await(struct kvpull_share_reader_end *end)

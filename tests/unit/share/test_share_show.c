@@ -131,9 +131,7 @@ static void read_three(struct handle_world *world)
 
 	for (at = 0; at < 3; at++)
 		(void)handle_fill(world, at, at + 1);
-	assert_int_equal(handle_probe(world, 3, places, &id), 0);
-	handle_await(world, id, &record);
-	assert_int_equal(record.count, 3);
+	assert_int_equal(handle_probed(world, 3, places, &record), 3);
 	assert_int_equal(world->ops->guard_bump(world->owner, &stale, 1, NULL),
 			 0);
 	assert_int_equal(
@@ -218,13 +216,10 @@ UNIT_TEST(a_read_that_failed_is_shown_with_its_owner)
 
 	up(&world, ",\"inline_bytes\":0");
 	handle_owner(&world);
-	handle_reader(&world);
-	handle_add(&world, NULL);
-	assert_int_equal(handle_settle(&world), 0);
+	handle_connect(&world);
 	(void)handle_fill(&world, 0, 1);
 	(void)handle_fill(&world, 1, 2);
-	assert_int_equal(handle_probe(&world, 2, places, &id), 0);
-	handle_await(&world, id, &record);
+	(void)handle_probed(&world, 2, places, &record);
 	assert_int_equal(
 		handle_read(&world, places, 2, record.incarnation, codes, &id),
 		0);
@@ -275,9 +270,7 @@ UNIT_TEST(a_reader_that_left_is_shown_as_gone_and_since_when)
 
 	up(&world, "");
 	handle_owner(&world);
-	handle_reader(&world);
-	handle_add(&world, NULL);
-	assert_int_equal(handle_settle(&world), 0);
+	handle_connect(&world);
 	incarnation = world.reader->incarnation;
 	memcpy(path, world.reader->status.path, sizeof(path));
 	left_ns = kvpull_clock_ns();
@@ -357,7 +350,7 @@ UNIT_TEST(a_refusal_is_shown_with_what_differs)
 	assert_memory_equal(peer->why, "weights is ", 11);
 	assert_non_null(strstr(peer->why, "other-weights here"));
 	free(shown.bytes);
-	assert_int_equal(world.ops->peer_remove(world.reader, world.peer), 0);
+	handle_remove(&world);
 	look(world.reader->status.path, &shown);
 	peer = part(&shown, KVPULL_STATUS_PEERS);
 	assert_int_equal(peer->state, KVPULL_SHOWN_PEER_FREE);
@@ -377,9 +370,7 @@ UNIT_TEST(an_owner_that_left_is_shown_with_the_last_error)
 
 	up(&world, "");
 	handle_owner(&world);
-	handle_reader(&world);
-	handle_add(&world, NULL);
-	assert_int_equal(handle_settle(&world), 0);
+	handle_connect(&world);
 	memcpy(path, world.owner->status.path, sizeof(path));
 	world.ops->close(world.owner);
 	world.owner = NULL;
@@ -418,9 +409,7 @@ UNIT_TEST(where_status_is_off_nothing_is_stored)
 		       "\"status\":\"off\"}",
 		       world.world.folder);
 	handle_owner(&world);
-	handle_reader(&world);
-	handle_add(&world, NULL);
-	assert_int_equal(handle_settle(&world), 0);
+	handle_connect(&world);
 	assert_null(world.owner->status.base);
 	assert_null(world.reader->status.base);
 	assert_string_equal(world.reader->status.path, "");

@@ -19,61 +19,39 @@ static const char *folder; /* of the slots */
 /* Codes of a spill, which are written until it ends. */
 static int32_t codes[KVPULL_READER_ITEMS_MAX];
 
-static int begin(const char *more, const char *slots_folder)
+static void begin(const char *more, const char *slots_folder)
 {
 	folder = slots_folder;
 	handle_begin(&world, more);
-	return 0;
 }
 
 /* Slots on a disk, usually with O_DIRECT. */
-static int setup(void **state)
+UNIT_FIXTURE(setup)
 {
-	(void)state;
-	return begin("", "/var/tmp");
+	begin("", "/var/tmp");
 }
 
-static int setup_no_uring(void **state)
+UNIT_FIXTURE(setup_no_uring)
 {
-	(void)state;
-	return begin(",\"uring\":\"no\"", "/var/tmp");
+	begin(",\"uring\":\"no\"", "/var/tmp");
 }
 
-static int setup_memory(void **state)
+UNIT_FIXTURE(setup_memory)
 {
-	(void)state;
-	return begin("", "/dev/shm");
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	handle_end(&world);
-	return 0;
-}
-
-static void share_as(const struct kvpull_reader_share *params)
-{
-	world.owner = handle_open(&world, 0, NULL);
-	world.memory =
-		(struct kvpull_memory){ .struct_size = sizeof(world.memory) };
-	assert_int_equal(
-		world.ops->share(world.owner, params, &world.memory, NULL), 0);
+	begin("", "/dev/shm");
 }
 
 static void share(void)
 {
 	const struct kvpull_reader_share params = handle_slots(folder, SLOTS);
 
-	share_as(&params);
+	handle_share(&world, &params);
 }
 
 static void share_and_connect(void)
 {
 	share();
-	handle_reader(&world);
-	handle_add(&world, NULL);
-	assert_int_equal(handle_settle(&world), 0);
+	handle_connect(&world);
 }
 
 /* Chunks first .. first + count - 1, with key chunk + 1 + more. */
@@ -135,30 +113,6 @@ static int32_t spill(uint32_t first, uint32_t count)
 	return record.code;
 }
 
-static uint32_t probe(uint32_t count, struct kvpull_reader_place *places,
-		      struct kvpull_reader_record *record)
-{
-	uint64_t id;
-
-	assert_int_equal(handle_probe(&world, count, places, &id), 0);
-	handle_await(&world, id, record);
-	return record->count;
-}
-
-static int32_t read_places(const struct kvpull_reader_place *places,
-			   uint32_t count, uint64_t incarnation,
-			   int32_t *piece_codes)
-{
-	struct kvpull_reader_record record;
-	uint64_t id;
-
-	assert_int_equal(handle_read(&world, places, count, incarnation,
-				     piece_codes, &id),
-			 0);
-	handle_await(&world, id, &record);
-	return record.code;
-}
-
 static void fill_and_spill(void)
 {
 	uint32_t at;
@@ -173,8 +127,7 @@ static void forget_chunks(void)
 	uint32_t at;
 
 	for (at = 0; at < SLOTS; at++)
-		assert_int_equal(
-			world.ops->guard_bump(world.owner, &at, 1, NULL), 0);
+		handle_bump(&world, at);
 }
 
 static void expect_read_back(void)
@@ -188,40 +141,42 @@ static void expect_read_back(void)
 	assert_int_equal(handle_peer(&world, world.peer).slot_count, SLOTS);
 	fill_and_spill();
 	/* Memory comes first. */
-	assert_int_equal(probe(SLOTS, places, &record), SLOTS);
+	assert_int_equal(handle_probed(&world, SLOTS, places, &record), SLOTS);
 	for (at = 0; at < SLOTS; at++) {
 		assert_int_equal(places[at].chunk, at);
 		assert_int_equal(places[at].in_file, 0);
 	}
 	forget_chunks();
-	assert_int_equal(probe(SLOTS, places, &record), SLOTS);
+	assert_int_equal(handle_probed(&world, SLOTS, places, &record), SLOTS);
 	for (at = 0; at < SLOTS; at++) {
 		assert_int_equal(places[at].chunk, HANDLE_CHUNKS + at);
 		assert_int_equal(places[at].in_file, 1);
 	}
 	memset(world.memory.base, 0x77, (size_t)SLOTS * HANDLE_CHUNK_BYTES);
-	assert_int_equal(
-		read_places(places, SLOTS, record.incarnation, piece_codes), 0);
+	assert_int_equal(handle_read_end(&world, places, SLOTS,
+					 record.incarnation, piece_codes),
+			 0);
 	for (at = 0; at < SLOTS * HANDLE_CHUNK_BYTES; at++)
 		assert_int_equal(world.blocks[at], at / HANDLE_CHUNK_BYTES + 1);
 }
 
-UNIT_TEST_WITH(what_was_bumped_in_memory_is_read_from_the_file, setup, teardown)
+UNIT_TEST_WITH(what_was_bumped_in_memory_is_read_from_the_file, setup,
+	       handle_down)
 {
 	expect_read_back();
 }
 
-UNIT_TEST_WITH(likewise_without_io_uring, setup_no_uring, teardown)
+UNIT_TEST_WITH(likewise_without_io_uring, setup_no_uring, handle_down)
 {
 	expect_read_back();
 }
 
-UNIT_TEST_WITH(likewise_on_a_file_system_in_memory, setup_memory, teardown)
+UNIT_TEST_WITH(likewise_on_a_file_system_in_memory, setup_memory, handle_down)
 {
 	expect_read_back();
 }
 
-UNIT_TEST_WITH(an_owner_reads_its_own_slots_into_its_chunks, setup, teardown)
+UNIT_TEST_WITH(an_owner_reads_its_own_slots_into_its_chunks, setup, handle_down)
 {
 	struct kvpull_reader_place places[SLOTS];
 	struct kvpull_reader_record record;
@@ -242,16 +197,17 @@ UNIT_TEST_WITH(an_owner_reads_its_own_slots_into_its_chunks, setup, teardown)
 	handle_add(&world, NULL);
 	world.owner = NULL; /* it is polled as the reader */
 	assert_int_equal(handle_settle(&world), 0);
-	assert_int_equal(probe(SLOTS, places, &record), SLOTS);
-	assert_int_equal(
-		read_places(places, SLOTS, record.incarnation, piece_codes), 0);
+	assert_int_equal(handle_probed(&world, SLOTS, places, &record), SLOTS);
+	assert_int_equal(handle_read_end(&world, places, SLOTS,
+					 record.incarnation, piece_codes),
+			 0);
 	for (at = 0; at < SLOTS * HANDLE_CHUNK_BYTES; at++)
 		assert_int_equal(((uint8_t *)world.memory.base)[at],
 				 at / HANDLE_CHUNK_BYTES + 1);
 	assert_ptr_equal(owner, world.reader);
 }
 
-UNIT_TEST_WITH(a_slot_that_is_taken_again_is_not_believed, setup, teardown)
+UNIT_TEST_WITH(a_slot_that_is_taken_again_is_not_believed, setup, handle_down)
 {
 	struct kvpull_reader_place places[SLOTS];
 	struct kvpull_reader_record record;
@@ -260,23 +216,23 @@ UNIT_TEST_WITH(a_slot_that_is_taken_again_is_not_believed, setup, teardown)
 	share_and_connect();
 	fill_and_spill();
 	forget_chunks();
-	assert_int_equal(probe(SLOTS, places, &record), SLOTS);
+	assert_int_equal(handle_probed(&world, SLOTS, places, &record), SLOTS);
 	(void)handle_fill(&world, SLOTS, SLOTS + 1);
 	(void)handle_fill(&world, SLOTS + 1, SLOTS + 2);
 	/* The two oldest make room. */
 	assert_int_equal(spill(SLOTS, 2), 0);
-	assert_int_equal(
-		read_places(places, SLOTS, record.incarnation, piece_codes),
-		KVPULL_ESTALE);
+	assert_int_equal(handle_read_end(&world, places, SLOTS,
+					 record.incarnation, piece_codes),
+			 KVPULL_ESTALE);
 	assert_int_equal(piece_codes[0], KVPULL_ESTALE);
 	assert_int_equal(piece_codes[1], KVPULL_ESTALE);
 	assert_int_equal(piece_codes[2], 0);
 	assert_int_equal(piece_codes[3], 0);
-	assert_int_equal(probe(SLOTS, places, &record), 2);
+	assert_int_equal(handle_probed(&world, SLOTS, places, &record), 2);
 	assert_int_equal(places[0].chunk, KVPULL_READER_NONE);
 }
 
-UNIT_TEST_WITH(what_is_there_is_not_copied_again, setup, teardown)
+UNIT_TEST_WITH(what_is_there_is_not_copied_again, setup, handle_down)
 {
 	share();
 	fill_and_spill();
@@ -285,7 +241,7 @@ UNIT_TEST_WITH(what_is_there_is_not_copied_again, setup, teardown)
 	assert_int_equal(world.owner->spills.written, 2 * SLOTS);
 }
 
-UNIT_TEST_WITH(a_reset_withdraws_slots_too, setup, teardown)
+UNIT_TEST_WITH(a_reset_withdraws_slots_too, setup, handle_down)
 {
 	struct kvpull_reader_place places[HANDLE_CHUNKS];
 	struct kvpull_reader_record record;
@@ -295,18 +251,18 @@ UNIT_TEST_WITH(a_reset_withdraws_slots_too, setup, teardown)
 	share_and_connect();
 	fill_and_spill();
 	forget_chunks();
-	assert_int_equal(probe(SLOTS, places, &record), SLOTS);
+	assert_int_equal(handle_probed(&world, SLOTS, places, &record), SLOTS);
 	/* A spill in flight belongs to the epoch before. */
 	(void)handle_fill(&world, 5, 6);
 	assert_int_equal(spill_begin(5, 1, 0, &id), 0);
 	assert_int_equal(world.ops->guard_bump_all(world.owner, NULL, NULL), 0);
-	assert_int_equal(
-		read_places(places, SLOTS, record.incarnation, piece_codes),
-		KVPULL_ESTALE);
+	assert_int_equal(handle_read_end(&world, places, SLOTS,
+					 record.incarnation, piece_codes),
+			 KVPULL_ESTALE);
 	assert_int_equal(piece_codes[SLOTS - 1], KVPULL_ESTALE);
 	owner_await(id, &record);
 	assert_int_equal(record.code, KVPULL_ESTALE);
-	assert_int_equal(probe(6, places, &record), 0);
+	assert_int_equal(handle_probed(&world, 6, places, &record), 0);
 }
 
 /* Every write goes where `path` leads. */
@@ -331,22 +287,22 @@ static void expect_full(void)
 	assert_non_null(strstr(world.heard[0].all, "No space left"));
 	assert_int_equal(codes[0], KVPULL_EREAD);
 	/* The key is in memory, and its slot is free. */
-	assert_int_equal(probe(1, places, &record), 1);
+	assert_int_equal(handle_probed(&world, 1, places, &record), 1);
 	assert_int_equal(places[0].chunk, 0);
 	assert_false(kvpull_pool_is_writing(world.owner->pool, HANDLE_CHUNKS));
 }
 
-UNIT_TEST_WITH(a_disk_that_is_full_is_an_error_of_the_spill, setup, teardown)
+UNIT_TEST_WITH(a_disk_that_is_full_is_an_error_of_the_spill, setup, handle_down)
 {
 	expect_full();
 }
 
-UNIT_TEST_WITH(likewise_by_a_thread, setup_no_uring, teardown)
+UNIT_TEST_WITH(likewise_by_a_thread, setup_no_uring, handle_down)
 {
 	expect_full();
 }
 
-UNIT_TEST_WITH(a_file_that_was_cut_is_an_error_of_pieces, setup, teardown)
+UNIT_TEST_WITH(a_file_that_was_cut_is_an_error_of_pieces, setup, handle_down)
 {
 	struct kvpull_reader_place places[SLOTS];
 	struct kvpull_reader_record record;
@@ -355,19 +311,19 @@ UNIT_TEST_WITH(a_file_that_was_cut_is_an_error_of_pieces, setup, teardown)
 	share_and_connect();
 	fill_and_spill();
 	forget_chunks();
-	assert_int_equal(probe(SLOTS, places, &record), SLOTS);
+	assert_int_equal(handle_probed(&world, SLOTS, places, &record), SLOTS);
 	assert_int_equal(
 		ftruncate(world.owner->spills.file.fd, 2 * HANDLE_CHUNK_BYTES),
 		0);
-	assert_int_equal(
-		read_places(places, SLOTS, record.incarnation, piece_codes),
-		KVPULL_EREAD);
+	assert_int_equal(handle_read_end(&world, places, SLOTS,
+					 record.incarnation, piece_codes),
+			 KVPULL_EREAD);
 	assert_int_equal(piece_codes[1], 0);
 	assert_int_equal(piece_codes[2], KVPULL_EREAD);
 	assert_int_equal(handle_settle(&world), 0);
 }
 
-UNIT_TEST_WITH(a_file_that_was_cut_is_not_made_long_again, setup, teardown)
+UNIT_TEST_WITH(a_file_that_was_cut_is_not_made_long_again, setup, handle_down)
 {
 	struct kvpull_reader_place places[2];
 	struct kvpull_reader_record record;
@@ -382,10 +338,10 @@ UNIT_TEST_WITH(a_file_that_was_cut_is_not_made_long_again, setup, teardown)
 	/* Before the third slot there would be zeros, under good guards. */
 	assert_int_equal(spill(2, 1), KVPULL_EREAD);
 	forget_chunks();
-	assert_int_equal(probe(2, places, &record), 2);
-	assert_int_equal(
-		read_places(places, 2, record.incarnation, piece_codes),
-		KVPULL_EREAD);
+	assert_int_equal(handle_probed(&world, 2, places, &record), 2);
+	assert_int_equal(handle_read_end(&world, places, 2, record.incarnation,
+					 piece_codes),
+			 KVPULL_EREAD);
 	assert_int_equal(piece_codes[0], KVPULL_EREAD);
 	assert_int_equal(piece_codes[1], KVPULL_EREAD);
 }
@@ -405,7 +361,8 @@ static int disk_hangs(void)
 	return pipes[0];
 }
 
-UNIT_TEST_WITH(a_chunk_that_was_bumped_meanwhile_is_not_listed, setup, teardown)
+UNIT_TEST_WITH(a_chunk_that_was_bumped_meanwhile_is_not_listed, setup,
+	       handle_down)
 {
 	struct kvpull_reader_place places[2];
 	struct kvpull_reader_record record;
@@ -422,8 +379,7 @@ UNIT_TEST_WITH(a_chunk_that_was_bumped_meanwhile_is_not_listed, setup, teardown)
 	pipe_end = disk_hangs();
 	assert_int_equal(spill_begin(0, 2, 0, &id), 0);
 	(void)kvpull_share_spills_run(&world.owner->spills, 0);
-	assert_int_equal(world.ops->guard_bump(world.owner, &first, 1, NULL),
-			 0);
+	handle_bump(&world, first);
 	while (world.ops->poll(world.owner, &record, 1, sizeof(record)) == 0)
 		(void)!read(pipe_end, page, sizeof(page));
 	(void)close(pipe_end);
@@ -432,10 +388,10 @@ UNIT_TEST_WITH(a_chunk_that_was_bumped_meanwhile_is_not_listed, setup, teardown)
 	assert_int_equal(record.count, 1);
 	assert_int_equal(codes[0], KVPULL_ESTALE);
 	assert_int_equal(codes[1], 0);
-	assert_int_equal(probe(2, places, &record), 1);
+	assert_int_equal(handle_probed(&world, 2, places, &record), 1);
 }
 
-UNIT_TEST_WITH(a_disk_that_hangs_is_late_and_delays_nobody, setup, teardown)
+UNIT_TEST_WITH(a_disk_that_hangs_is_late_and_delays_nobody, setup, handle_down)
 {
 	struct kvpull_reader_place places[SLOTS];
 	struct kvpull_reader_record record;
@@ -465,8 +421,9 @@ UNIT_TEST_WITH(a_disk_that_hangs_is_late_and_delays_nobody, setup, teardown)
 	assert_int_equal(handle_probe(&world, SLOTS, places, &ids[at]), 0);
 	while (world.ops->poll(world.reader, &record, 1, sizeof(record)) == 0)
 		;
-	assert_int_equal(
-		read_places(places, SLOTS, record.incarnation, piece_codes), 0);
+	assert_int_equal(handle_read_end(&world, places, SLOTS,
+					 record.incarnation, piece_codes),
+			 0);
 	for (at = 0; at < KVPULL_READER_SPILLS_MAX; at++) {
 		owner_await(ids[at], &record);
 		assert_int_equal(record.code, KVPULL_EDEADLINE);
@@ -491,7 +448,8 @@ UNIT_TEST_WITH(a_disk_that_hangs_is_late_and_delays_nobody, setup, teardown)
 	(void)close(pipe_end);
 }
 
-UNIT_TEST_WITH(no_more_chunks_are_written_at_once_than_depth, setup, teardown)
+UNIT_TEST_WITH(no_more_chunks_are_written_at_once_than_depth, setup,
+	       handle_down)
 {
 	const struct kvpull_reader_share params =
 		handle_slots(folder, 2 * KVPULL_SLOTS_DEPTH);
@@ -500,7 +458,7 @@ UNIT_TEST_WITH(no_more_chunks_are_written_at_once_than_depth, setup, teardown)
 	int pipe_end;
 	uint32_t at;
 
-	share_as(&params);
+	handle_share(&world, &params);
 	if (!world.owner->spills.file.uring.is_open)
 		skip();
 	for (at = 0; at < HANDLE_CHUNKS; at++)
@@ -523,7 +481,8 @@ UNIT_TEST_WITH(no_more_chunks_are_written_at_once_than_depth, setup, teardown)
 	(void)close(pipe_end);
 }
 
-UNIT_TEST_WITH(one_that_is_cancelled_is_told_and_its_slot_kept, setup, teardown)
+UNIT_TEST_WITH(one_that_is_cancelled_is_told_and_its_slot_kept, setup,
+	       handle_down)
 {
 	struct kvpull_reader_record record;
 	uint64_t id;
@@ -551,7 +510,7 @@ UNIT_TEST_WITH(one_that_is_cancelled_is_told_and_its_slot_kept, setup, teardown)
 	assert_int_equal(kvpull_index_pool_used(&world.owner->spills.free), 0);
 }
 
-UNIT_TEST_WITH(unshare_ends_spills, setup, teardown)
+UNIT_TEST_WITH(unshare_ends_spills, setup, handle_down)
 {
 	struct kvpull_reader_record record;
 	uint64_t id;
@@ -565,7 +524,7 @@ UNIT_TEST_WITH(unshare_ends_spills, setup, teardown)
 	assert_int_equal(spill_begin(0, 1, 0, &id), KVPULL_EINVAL);
 }
 
-UNIT_TEST_WITH(who_sleeps_is_woken_by_a_spills_end, setup, teardown)
+UNIT_TEST_WITH(who_sleeps_is_woken_by_a_spills_end, setup, handle_down)
 {
 	struct pollfd sleeps = { .events = POLLIN };
 	struct kvpull_reader_record record;
@@ -587,7 +546,7 @@ UNIT_TEST_WITH(who_sleeps_is_woken_by_a_spills_end, setup, teardown)
 	assert_int_equal(record.code, 0);
 }
 
-UNIT_TEST_WITH(slots_are_no_chunks_of_the_engines, setup, teardown)
+UNIT_TEST_WITH(slots_are_no_chunks_of_the_engines, setup, handle_down)
 {
 	const uint32_t slot = HANDLE_CHUNKS;
 	uint64_t number;
@@ -603,7 +562,7 @@ UNIT_TEST_WITH(slots_are_no_chunks_of_the_engines, setup, teardown)
 			 KVPULL_EINVAL);
 }
 
-UNIT_TEST_WITH(a_read_is_of_chunks_or_of_slots, setup, teardown)
+UNIT_TEST_WITH(a_read_is_of_chunks_or_of_slots, setup, handle_down)
 {
 	struct kvpull_reader_place places[SLOTS];
 	struct kvpull_reader_record record;
@@ -613,19 +572,19 @@ UNIT_TEST_WITH(a_read_is_of_chunks_or_of_slots, setup, teardown)
 
 	share_and_connect();
 	fill_and_spill();
-	assert_int_equal(world.ops->guard_bump(world.owner, &first, 1, NULL),
-			 0);
-	assert_int_equal(probe(SLOTS, places, &record), SLOTS);
+	handle_bump(&world, first);
+	assert_int_equal(handle_probed(&world, SLOTS, places, &record), SLOTS);
 	assert_int_equal(handle_read(&world, places, SLOTS, record.incarnation,
 				     piece_codes, &id),
 			 KVPULL_EINVAL);
-	assert_int_equal(
-		read_places(places, 1, record.incarnation, piece_codes), 0);
+	assert_int_equal(handle_read_end(&world, places, 1, record.incarnation,
+					 piece_codes),
+			 0);
 }
 
 /* As put() has it: the next write is of a new generation. */
 UNIT_TEST_WITH(a_chunk_that_is_spilled_is_not_written_without_a_bump, setup,
-	       teardown)
+	       handle_down)
 {
 	struct kvpull_reader_record record;
 	const uint32_t chunk = 0;
@@ -640,8 +599,7 @@ UNIT_TEST_WITH(a_chunk_that_is_spilled_is_not_written_without_a_bump, setup,
 	assert_int_equal(record.code, 0);
 	assert_int_equal(world.ops->write_begin(world.owner, chunk),
 			 KVPULL_EINVAL);
-	assert_int_equal(world.ops->guard_bump(world.owner, &chunk, 1, NULL),
-			 0);
+	handle_bump(&world, chunk);
 	assert_int_equal(world.ops->write_begin(world.owner, chunk), 0);
 	assert_int_equal(world.ops->write_end(world.owner, chunk), 0);
 }
@@ -656,7 +614,7 @@ static void *poll_once(void *argument)
 }
 
 /* A host may poll from threads that end: io_uring cancels what they began. */
-UNIT_TEST_WITH(each_poll_may_be_another_threads, setup, teardown)
+UNIT_TEST_WITH(each_poll_may_be_another_threads, setup, handle_down)
 {
 	uint64_t until;
 	uint32_t round;
@@ -669,9 +627,7 @@ UNIT_TEST_WITH(each_poll_may_be_another_threads, setup, teardown)
 		uint64_t id;
 
 		for (at = 0; at < SLOTS; at++) {
-			assert_int_equal(world.ops->guard_bump(world.owner, &at,
-							       1, NULL),
-					 0);
+			handle_bump(&world, at);
 			(void)handle_fill(&world, at, at + 1 + round * SLOTS);
 		}
 		assert_int_equal(
@@ -688,7 +644,7 @@ UNIT_TEST_WITH(each_poll_may_be_another_threads, setup, teardown)
 	}
 }
 
-UNIT_TEST_WITH(the_file_is_read_as_it_is_written, setup, teardown)
+UNIT_TEST_WITH(the_file_is_read_as_it_is_written, setup, handle_down)
 {
 	const struct kvpull_slots *file;
 

@@ -113,38 +113,24 @@ static void begin(const char *more)
 
 	handle_begin(&world, more);
 	handle_share(&world, &share);
-	handle_reader(&world);
-	handle_add(&world, NULL);
-	assert_int_equal(handle_settle(&world), 0);
+	handle_connect(&world);
 	for (at = 0; at < SLOTS; at++)
 		(void)handle_fill(&world, at, at + 1);
 	(void)handle_fill(&world, IN_MEMORY, IN_MEMORY + 1);
 	spill_begin(SLOTS, 0, &id);
 	assert_int_equal(spilled(id), 0);
 	for (at = 0; at < SLOTS; at++)
-		assert_int_equal(
-			world.ops->guard_bump(world.owner, &at, 1, NULL), 0);
+		handle_bump(&world, at);
 }
 
-static int setup(void **state)
+UNIT_FIXTURE(setup)
 {
-	(void)state;
 	begin("");
-	return 0;
 }
 
-static int setup_no_uring(void **state)
+UNIT_FIXTURE(setup_no_uring)
 {
-	(void)state;
 	begin(",\"uring\":\"no\"");
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	handle_end(&world);
-	return 0;
 }
 
 /* Each descriptor of the file but the two that the owner opened. */
@@ -177,10 +163,8 @@ static void disk_goes_on(void)
 static void probe(struct kvpull_reader_place *places,
 		  struct kvpull_reader_record *record)
 {
-	uint64_t id;
 
-	assert_int_equal(handle_probe(&world, IN_MEMORY + 1, places, &id), 0);
-	handle_await(&world, id, record);
+	(void)handle_probed(&world, IN_MEMORY + 1, places, record);
 	assert_int_equal(record->count, SLOTS + 1);
 	assert_int_equal(places[0].in_file, 1);
 	assert_int_equal(places[IN_MEMORY].in_file, 0);
@@ -251,18 +235,18 @@ static void expect_failed_read(void)
 	expect_reader_closes();
 }
 
-UNIT_TEST_WITH(a_slot_that_the_disk_cannot_read_is_an_error, setup, teardown)
+UNIT_TEST_WITH(a_slot_that_the_disk_cannot_read_is_an_error, setup, handle_down)
 {
 	expect_failed_read();
 }
 
-UNIT_TEST_WITH(likewise_by_a_thread, setup_no_uring, teardown)
+UNIT_TEST_WITH(likewise_by_a_thread, setup_no_uring, handle_down)
 {
 	expect_failed_read();
 }
 
 /* A pipe that nobody writes. */
-UNIT_TEST_WITH(a_disk_that_hangs_for_a_reader_is_late, setup, teardown)
+UNIT_TEST_WITH(a_disk_that_hangs_for_a_reader_is_late, setup, handle_down)
 {
 	int ends[2];
 
@@ -276,7 +260,7 @@ UNIT_TEST_WITH(a_disk_that_hangs_for_a_reader_is_late, setup, teardown)
 }
 
 UNIT_TEST_WITH(a_thread_that_hangs_for_a_reader_is_late, setup_no_uring,
-	       teardown)
+	       handle_down)
 {
 	atomic_store_explicit(&hangs, 1, memory_order_release);
 	expect_read_ends_with(KVPULL_EDEADLINE);
@@ -286,7 +270,7 @@ UNIT_TEST_WITH(a_thread_that_hangs_for_a_reader_is_late, setup_no_uring,
 
 /* The slot belongs to no key, and readers read the chunk in memory. */
 UNIT_TEST_WITH(a_thread_that_hangs_for_the_owner_is_late, setup_no_uring,
-	       teardown)
+	       handle_down)
 {
 	struct kvpull_reader_place places[HANDLE_CHUNKS];
 	struct kvpull_reader_record record;
@@ -302,9 +286,7 @@ UNIT_TEST_WITH(a_thread_that_hangs_for_the_owner_is_late, setup_no_uring,
 	assert_int_equal(spilled(id), KVPULL_EDEADLINE);
 	assert_in_range(kvpull_clock_ns() - began_ns, DEADLINE_NS,
 			HANDLE_WAIT_NS);
-	assert_int_equal(handle_probe(&world, 1, places, &id), 0);
-	handle_await(&world, id, &record);
-	assert_int_equal(record.count, 1);
+	assert_int_equal(handle_probed(&world, 1, places, &record), 1);
 	assert_int_equal(places[0].chunk, 0);
 	began_ns = kvpull_clock_ns();
 	world.ops->close(world.owner);

@@ -19,28 +19,17 @@ uint32_t world_blocks = HANDLE_CHUNKS;
 static struct handle_world world;
 
 /* Slots on a disk, usually with O_DIRECT. */
-static int setup(void **state)
+UNIT_FIXTURE(setup)
 {
-	(void)state;
 	handle_begin(&world, "");
-	return 0;
 }
 
-static int setup_no_uring(void **state)
+UNIT_FIXTURE(setup_no_uring)
 {
-	(void)state;
 	handle_begin(&world, ",\"uring\":\"no\"");
-	return 0;
 }
 
-static int teardown(void **state)
-{
-	(void)state;
-	handle_end(&world);
-	return 0;
-}
-
-UNIT_TEST_WITH(what_cannot_be_a_file_of_slots_is_refused, setup, teardown)
+UNIT_TEST_WITH(what_cannot_be_a_file_of_slots_is_refused, setup, handle_down)
 {
 	const struct kvpull_reader_share owned =
 		handle_slots("/var/tmp", SLOTS);
@@ -64,7 +53,7 @@ UNIT_TEST_WITH(what_cannot_be_a_file_of_slots_is_refused, setup, teardown)
 		handle_refused(&world, &params, "O_DIRECT");
 }
 
-UNIT_TEST_WITH(share_that_cannot_be_is_refused_by_name, setup, teardown)
+UNIT_TEST_WITH(share_that_cannot_be_is_refused_by_name, setup, handle_down)
 {
 	const struct kvpull_reader_share good = {
 		.struct_size = sizeof(good),
@@ -108,7 +97,8 @@ UNIT_TEST_WITH(share_that_cannot_be_is_refused_by_name, setup, teardown)
 }
 
 /* Slots are written from where the engine's file is mapped. */
-UNIT_TEST_WITH(slots_of_a_file_that_is_not_mapped_are_refused, setup, teardown)
+UNIT_TEST_WITH(slots_of_a_file_that_is_not_mapped_are_refused, setup,
+	       handle_down)
 {
 	const int fd = memfd_create("own", MFD_CLOEXEC);
 	struct kvpull_reader_share params = handle_slots("/var/tmp", SLOTS);
@@ -147,7 +137,7 @@ UNIT_TEST_WITH(slots_of_a_file_that_is_not_mapped_are_refused, setup, teardown)
 }
 
 /* 2^20 chunks of 2^44 bytes have 0 bytes, modulo 2^64. */
-UNIT_TEST_WITH(chunks_whose_sum_wraps_are_refused, setup, teardown)
+UNIT_TEST_WITH(chunks_whose_sum_wraps_are_refused, setup, handle_down)
 {
 	struct kvpull_reader_share params = {
 		.struct_size = sizeof(params),
@@ -201,7 +191,7 @@ static void expect_shortage_told(const struct kvpull_reader_share *params)
 	assert_int_equal(code, 0);
 }
 
-UNIT_TEST_WITH(a_share_without_descriptors_is_told_so, setup, teardown)
+UNIT_TEST_WITH(a_share_without_descriptors_is_told_so, setup, handle_down)
 {
 	const struct kvpull_reader_share params =
 		handle_slots("/var/tmp", SLOTS);
@@ -209,7 +199,7 @@ UNIT_TEST_WITH(a_share_without_descriptors_is_told_so, setup, teardown)
 	expect_shortage_told(&params);
 }
 
-UNIT_TEST_WITH(likewise_with_the_thread_for_files, setup_no_uring, teardown)
+UNIT_TEST_WITH(likewise_with_the_thread_for_files, setup_no_uring, handle_down)
 {
 	const struct kvpull_reader_share params =
 		handle_slots("/var/tmp", SLOTS);
@@ -217,7 +207,7 @@ UNIT_TEST_WITH(likewise_with_the_thread_for_files, setup_no_uring, teardown)
 	expect_shortage_told(&params);
 }
 
-UNIT_TEST_WITH(likewise_of_the_hosts_own_file, setup, teardown)
+UNIT_TEST_WITH(likewise_of_the_hosts_own_file, setup, handle_down)
 {
 	struct kvpull_reader_share params = handle_slots("/var/tmp", 0);
 	const int fd = memfd_create("own", MFD_CLOEXEC);
@@ -234,7 +224,7 @@ UNIT_TEST_WITH(likewise_of_the_hosts_own_file, setup, teardown)
 }
 
 /* None is -1 in a region, too. */
-UNIT_TEST_WITH(no_descriptor_is_0_or_minus_1, setup, teardown)
+UNIT_TEST_WITH(no_descriptor_is_0_or_minus_1, setup, handle_down)
 {
 	const struct kvpull_reader_share params = {
 		.struct_size = sizeof(params),

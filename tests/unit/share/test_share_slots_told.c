@@ -9,7 +9,7 @@ uint32_t world_blocks = HANDLE_CHUNKS;
 static struct handle_world world;
 static int32_t codes[HANDLE_CHUNKS];
 
-static int setup(void **state)
+UNIT_FIXTURE(setup)
 {
 	const struct kvpull_reader_share params = {
 		.struct_size = sizeof(params),
@@ -19,17 +19,8 @@ static int setup(void **state)
 		.slot_count = SLOTS,
 	};
 
-	(void)state;
 	handle_begin(&world, "");
 	handle_share(&world, &params);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	handle_end(&world);
-	return 0;
 }
 
 /* A put of a chunk of a new share. */
@@ -61,7 +52,7 @@ static void spill(uint32_t count, struct kvpull_reader_record *record)
 
 /* As put() has it: one generation's bytes are one key's. */
 UNIT_TEST_WITH(a_chunk_is_spilled_under_the_key_that_it_is_listed_under, setup,
-	       teardown)
+	       handle_down)
 {
 	const struct kvpull_pool_put other = put_of(0, 2);
 	struct kvpull_reader_record record;
@@ -73,7 +64,7 @@ UNIT_TEST_WITH(a_chunk_is_spilled_under_the_key_that_it_is_listed_under, setup,
 }
 
 /* Though its put told a generation that had not begun. */
-UNIT_TEST_WITH(a_chunk_is_not_written_while_it_is_copied, setup, teardown)
+UNIT_TEST_WITH(a_chunk_is_not_written_while_it_is_copied, setup, handle_down)
 {
 	struct kvpull_pool_put early = put_of(0, 1);
 	uint64_t id;
@@ -91,7 +82,7 @@ UNIT_TEST_WITH(a_chunk_is_not_written_while_it_is_copied, setup, teardown)
 }
 
 UNIT_TEST_WITH(what_lost_its_slot_before_the_end_is_not_told_as_there, setup,
-	       teardown)
+	       handle_down)
 {
 	struct kvpull_reader_record record;
 

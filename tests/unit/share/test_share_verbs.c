@@ -105,23 +105,20 @@ static void owner_open(void)
 	assert_int_equal(owner_share(&share), 0);
 }
 
-static int setup(void **state)
+UNIT_FIXTURE(setup)
 {
-	(void)state;
 	ops = kvpull_reader_v1();
 	route = "verbs";
 	fake_verbs_reset();
 	(void)snprintf(folder, sizeof(folder), "/tmp/kvpull-test-XXXXXX");
 	assert_non_null(mkdtemp(folder));
 	memset(blocks, 0, sizeof(blocks));
-	return 0;
 }
 
-static int teardown(void **state)
+UNIT_FIXTURE(teardown)
 {
 	char command[96];
 
-	(void)state;
 	fake_verbs_knobs.held = 0;
 	ops->close(reader);
 	ops->close(owner);
@@ -129,7 +126,6 @@ static int teardown(void **state)
 	assert_int_equal(fake_verbs_live(), 0);
 	(void)snprintf(command, sizeof(command), "rmdir %s", folder);
 	assert_int_equal(system(command), 0);
-	return 0;
 }
 
 /* Runs both sides once. Returns the records of the reader. */

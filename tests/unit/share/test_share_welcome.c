@@ -11,18 +11,9 @@ static const struct kvpull_transport_ops *real;
 static int attach_code;
 static uint32_t attaches;
 
-static int setup(void **state)
+UNIT_FIXTURE(setup)
 {
-	(void)state;
 	false_begin(&world, "");
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	handle_end(&world);
-	return 0;
 }
 
 /* The owner sends this welcome, whatever becomes of it. */
@@ -61,7 +52,7 @@ static void hook(int code)
 
 /* A connection that was lost in between is no word of the owner's. */
 UNIT_TEST_WITH(owner_that_is_lost_as_its_share_is_taken_is_called_again, setup,
-	       teardown)
+	       handle_down)
 {
 	hook(KVPULL_EPEER);
 	welcomed(NULL);
@@ -81,7 +72,7 @@ UNIT_TEST_WITH(owner_that_is_lost_as_its_share_is_taken_is_called_again, setup,
 }
 
 /* And a share that cannot be mapped is not there by waiting. */
-UNIT_TEST_WITH(owner_whose_share_does_not_fit_is_given_up, setup, teardown)
+UNIT_TEST_WITH(owner_whose_share_does_not_fit_is_given_up, setup, handle_down)
 {
 	hook(KVPULL_EPROTO);
 	welcomed(NULL);
@@ -94,7 +85,7 @@ UNIT_TEST_WITH(owner_whose_share_does_not_fit_is_given_up, setup, teardown)
 
 /* Both sides are told the versions. */
 UNIT_TEST_WITH(welcome_of_a_kind_of_later_versions_is_refused_by_version, setup,
-	       teardown)
+	       handle_down)
 {
 	struct kvpull_transport *route = world.world.p.transport;
 	struct kvpull_share_welcome welcome;

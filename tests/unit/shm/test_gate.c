@@ -32,12 +32,10 @@ int refuse_getrlimit(int what, struct rlimit *limit)
 	return 0;
 }
 
-static int up(void **state)
+UNIT_FIXTURE(up)
 {
-	(void)state;
 	lines_forget();
 	limit_told = 0;
-	return 0;
 }
 
 #define TEST(name) UNIT_TEST_WITH(name, up, NULL)

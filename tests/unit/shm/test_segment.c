@@ -27,11 +27,9 @@
 #define SEALS_READ_ONLY (SEALS_SIZE | F_SEAL_FUTURE_WRITE)
 #define PAGE 4096u
 
-static int setup(void **state)
+UNIT_FIXTURE(setup)
 {
-	(void)state;
 	lines_forget();
-	return 0;
 }
 
 static struct kvpull_shared make(size_t bytes, enum kvpull_segment_kind kind)

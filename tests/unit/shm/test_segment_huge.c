@@ -63,12 +63,10 @@ int pthread_create(pthread_t *restrict thread,
 }
 #endif
 
-static int setup(void **state)
+UNIT_FIXTURE(setup)
 {
-	(void)state;
 	lines_forget();
 	memset(&kernel, 0, sizeof(kernel));
-	return 0;
 }
 
 #define TEST(name) UNIT_TEST_WITH(name, setup, NULL)

@@ -45,11 +45,9 @@ int refuse_getrlimit(int what, struct rlimit *limit)
 	return 0;
 }
 
-static int setup(void **state)
+UNIT_FIXTURE(setup)
 {
-	(void)state;
 	lines_forget();
-	return 0;
 }
 
 #define TEST(name) UNIT_TEST_WITH(name, setup, NULL)

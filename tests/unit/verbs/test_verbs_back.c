@@ -193,9 +193,8 @@ static void consumer_hears(enum ibv_event_type type)
 }
 
 /* Two rails by two addresses of one port. */
-static int addresses_are_attached(void **state)
+UNIT_FIXTURE(addresses_are_attached)
 {
-	(void)state;
 	world_init();
 	fake_verbs_knobs.second_address = 1;
 	world.networks = "10.66.0.0/16";
@@ -204,7 +203,6 @@ static int addresses_are_attached(void **state)
 	assert_int_equal(world_connect(), 0);
 	world_run(20);
 	assert_int_equal(world.d.ups, 1);
-	return 0;
 }
 
 UNIT_TEST_WITH(device_is_heard_though_one_of_its_addresses_left,

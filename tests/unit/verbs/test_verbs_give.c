@@ -139,9 +139,8 @@ TEST(call_that_is_never_answered_ends_in_time)
 }
 
 /* P alone does not know D's network. */
-static int apart_up(void **state)
+UNIT_FIXTURE(apart_up)
 {
-	(void)state;
 	world_init();
 	assert_int_equal(side_open(&world.d), 0);
 	world.networks = "10.99.0.0/16";
@@ -149,7 +148,6 @@ static int apart_up(void **state)
 	assert_int_equal(side_serve(&world.p), 0);
 	assert_int_equal(side_serve(&world.d), 0);
 	world_fill();
-	return 0;
 }
 
 UNIT_TEST_WITH(consumer_that_the_producer_rejects_knows_that_and_gives_back,

@@ -16,11 +16,10 @@ static struct kvpull_pace paces[RAILS];
 static struct kvpull_pace_rail each[RAILS];
 static struct kvpull_pace_rails rails;
 
-static int begin(void **state)
+UNIT_FIXTURE(begin)
 {
 	uint32_t at;
 
-	(void)state;
 	memset(paces, 0, sizeof(paces));
 	memset(each, 0, sizeof(each));
 	rails = (struct kvpull_pace_rails){ .now_ns = KVPULL_NS_PER_S,
@@ -29,7 +28,6 @@ static int begin(void **state)
 	for (at = 0; at < 2; at++)
 		each[at] = (struct kvpull_pace_rail){ .pace = &paces[at],
 						      .has_room = 1 };
-	return 0;
 }
 
 /* The rail reads so many bytes, with nothing else on it. */
