@@ -3,12 +3,7 @@
  * The reader's table between machines: an owner and a reader in one process, by
  * queue pairs of the fake fabric, which the library takes for the host's.
  */
-#include "kvpull/reader.h"
-
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,15 +22,9 @@ uint64_t handle_look_ns = 10000;
 int __wrap_kvpull_fabric_load(struct kvpull_fabric *fabric,
 			      const struct kvpull_log *log, uint32_t level);
 
-static const struct kvpull_reader_ops *ops;
-static char folder[64];
-static const char *route;
-static struct kvpull_reader *owner;
-static struct kvpull_reader *reader;
-static struct kvpull_memory memory;
-static uint8_t blocks[CHUNKS][CHUNK_BYTES];
-static uint32_t peer;
-static uint32_t local;
+uint32_t world_blocks = HANDLE_CHUNKS;
+
+static struct handle_world world;
 
 /* Results of a probe or a read of all chunks. */
 static struct kvpull_reader_place places[CHUNKS];
@@ -50,43 +39,19 @@ int __wrap_kvpull_fabric_load(struct kvpull_fabric *fabric,
 	return 0;
 }
 
-static struct kvpull_reader *open_one(const char *engine_id)
+/* The configuration of who is opened next. */
+static void route_is(const char *route)
 {
-	const struct kvpull_model model = { .struct_size = sizeof(model),
-					    .model = "m",
-					    .weights = "w1",
-					    .dtype = "float16",
-					    .layout = "LBHNC" };
-	const struct kvpull_reader_naming naming = {
-		.struct_size = sizeof(naming), .model = &model, .hash = "sha256"
-	};
-	const struct kvpull_host host = { .struct_size = sizeof(host),
-					  .log = lines_keep };
-	char config[256];
-	const struct kvpull_reader_params params = {
-		.struct_size = sizeof(params),
-		.host = &host,
-		.config_json = config,
-		.naming = &naming,
-		.engine_id = engine_id,
-	};
-	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
-	struct kvpull_reader *opened = NULL;
-
 	(void)snprintf(
-		config, sizeof(config),
+		world.config, sizeof(world.config),
 		"{\"socket_dir\":\"%s\",\"status\":\"off\",\"route\":\"%s\",\"networks\":\"10.66.0.0/16\",\"copy_threads\":0,\"flush_after_ms\":10}",
-		folder, route);
-	if (ops->open(&params, &opened, &detail))
-		fail_msg("open: %s", detail.message);
-	return opened;
+		world.world.folder, route);
 }
 
 static int owner_share(const struct kvpull_reader_share *share)
 {
-	owner = open_one("owner");
-	memory = (struct kvpull_memory){ .struct_size = sizeof(memory) };
-	return ops->share(owner, share, &memory, NULL);
+	world.owner = handle_open(&world, 0, NULL);
+	return handle_share_as(&world, share);
 }
 
 static struct kvpull_reader_share share_params(void)
@@ -98,144 +63,56 @@ static struct kvpull_reader_share share_params(void)
 	};
 }
 
-static void owner_open(void)
-{
-	const struct kvpull_reader_share share = share_params();
-
-	assert_int_equal(owner_share(&share), 0);
-}
-
 UNIT_FIXTURE(setup)
 {
-	ops = kvpull_reader_v1();
-	route = "verbs";
+	handle_begin(&world, "");
+	world.chunk_bytes = CHUNK_BYTES;
+	world.chunk_count = CHUNKS;
+	route_is("verbs");
 	fake_verbs_reset();
-	(void)snprintf(folder, sizeof(folder), "/tmp/kvpull-test-XXXXXX");
-	assert_non_null(mkdtemp(folder));
-	memset(blocks, 0, sizeof(blocks));
 }
 
 UNIT_FIXTURE(teardown)
 {
-	char command[96];
-
 	fake_verbs_knobs.held = 0;
-	ops->close(reader);
-	ops->close(owner);
-	reader = owner = NULL;
+	world.ops->close(world.reader);
+	world.ops->close(world.owner);
+	world.reader = world.owner = NULL;
 	assert_int_equal(fake_verbs_live(), 0);
-	(void)snprintf(command, sizeof(command), "rmdir %s", folder);
-	assert_int_equal(system(command), 0);
+	/* The fake keeps its devices' descriptors. */
+	world.world.fds_at_start = fds_open();
+	handle_end(&world);
 }
 
-/* Runs both sides once. Returns the records of the reader. */
-static int turn(struct kvpull_reader_record *record)
-{
-	if (owner)
-		assert_int_equal(ops->poll(owner, NULL, 0, sizeof(*record)), 0);
-	return ops->poll(reader, record, 1, sizeof(*record));
-}
-
-/* Until the peer is not on its way any more. */
 static struct kvpull_reader_peer settle(void)
 {
-	const uint64_t until = kvpull_clock_ns() + 20 * KVPULL_NS_PER_S;
-	struct kvpull_reader_peer is = { .code = KVPULL_EAGAIN };
-	struct kvpull_reader_record record;
-
-	while (is.code == KVPULL_EAGAIN && kvpull_clock_ns() < until) {
-		assert_int_equal(turn(&record), 0);
-		assert_int_equal(ops->peers(reader, &is, 1, sizeof(is)), 1);
-	}
-	return is;
+	(void)handle_settle(&world);
+	return handle_peer(&world, world.peer);
 }
 
-static void address_of(struct kvpull_reader *one, char address[512])
-{
-	size_t byte_count;
-
-	assert_int_equal(ops->address(one, address, 512, &byte_count), 0);
-}
-
-static void connect_to_owner(void)
-{
-	char address[512];
-
-	reader = open_one("reader");
-	address_of(owner, address);
-	assert_int_equal(ops->peer_add(reader, address, &peer), 0);
-}
-
-static void fill(uint32_t chunk, uint32_t key)
-{
-	struct kvpull_reader_put put = { .struct_size = sizeof(put),
-					 .key = { &key, sizeof(key) },
-					 .chunk = chunk };
-
-	assert_int_equal(ops->guard_bump(owner, &chunk, 1, &put.generation), 0);
-	assert_int_equal(ops->write_begin(owner, chunk), 0);
-	memset((uint8_t *)memory.base + (size_t)chunk * CHUNK_BYTES, (int)key,
-	       CHUNK_BYTES);
-	assert_int_equal(ops->write_end(owner, chunk), 0);
-	assert_int_equal(ops->epoch(owner, &put.epoch), 0);
-	assert_int_equal(ops->put(owner, &put), 0);
-}
-
-/* Key n is in chunk n, and all its bytes are n + 1. */
+/* Key n is in chunk n - 1, and all its bytes are n. */
 static void fill_and_connect(void)
 {
 	uint32_t chunk;
 
 	for (chunk = 0; chunk < CHUNKS; chunk++)
-		fill(chunk, chunk + 1);
-	connect_to_owner();
-	assert_int_equal(settle().code, 0);
-	assert_int_equal(
-		ops->local_add(reader, blocks, CHUNK_BYTES, CHUNKS, &local), 0);
+		(void)handle_fill(&world, chunk, chunk + 1);
+	handle_connect(&world);
 }
 
 static void connected(void)
 {
-	owner_open();
+	handle_owner(&world);
 	fill_and_connect();
-}
-
-static void await(uint64_t id, struct kvpull_reader_record *record)
-{
-	const uint64_t until = kvpull_clock_ns() + 20 * KVPULL_NS_PER_S;
-
-	while (turn(record) == 0)
-		assert_true(kvpull_clock_ns() < until);
-	assert_int_equal(record->id, id);
 }
 
 /* Ask for the keys of the first chunks; `found` of them are there. */
 static uint64_t probe_found(uint32_t count, uint32_t found)
 {
-	uint32_t numbers[CHUNKS];
-	struct kvpull_reader_key keys[CHUNKS];
-	const struct kvpull_reader_probe params = {
-		.struct_size = sizeof(params),
-		.peer = peer,
-		.key_count = count,
-		.keys = keys,
-		.key_bytes = sizeof(keys[0]),
-		.places = places,
-		.place_bytes = sizeof(places[0]),
-	};
 	struct kvpull_reader_record record;
-	uint64_t id;
-	uint32_t at;
 
-	for (at = 0; at < count; at++) {
-		numbers[at] = at + 1;
-		keys[at] = (struct kvpull_reader_key){ &numbers[at],
-						       sizeof(numbers[at]) };
-	}
-	assert_int_equal(ops->probe(reader, &params, &id), 0);
-	await(id, &record);
+	assert_int_equal(handle_probed(&world, count, places, &record), found);
 	assert_int_equal(record.code, 0);
-	assert_int_equal(record.count, found);
 	return record.incarnation;
 }
 
@@ -251,8 +128,8 @@ static int read_begin(uint64_t incarnation, uint32_t first, uint32_t count,
 	struct kvpull_reader_piece pieces[CHUNKS];
 	const struct kvpull_reader_read read = {
 		.struct_size = sizeof(read),
-		.peer = peer,
-		.local = local,
+		.peer = world.peer,
+		.local = world.local,
 		.pieces = pieces,
 		.piece_bytes = sizeof(pieces[0]),
 		.codes = codes + first,
@@ -267,7 +144,7 @@ static int read_begin(uint64_t incarnation, uint32_t first, uint32_t count,
 			.block = first + at,
 			.generation = places[first + at].generation,
 		};
-	return ops->read(reader, &read, id);
+	return world.ops->read(world.reader, &read, id);
 }
 
 static void expect_all_read(void)
@@ -285,18 +162,18 @@ static void expect_all_read(void)
 	assert_int_equal(is.chunk_count, CHUNKS);
 	incarnation = probe(CHUNKS);
 	assert_int_equal(read_begin(incarnation, 0, CHUNKS, &id), 0);
-	await(id, &record);
+	handle_await(&world, id, &record);
 	assert_int_equal(record.code, 0);
 	assert_int_equal(record.count, CHUNKS);
 	assert_int_equal(fake_verbs_count(FAKE_VERBS_CHECK), CHUNKS);
 	for (at = 0; at < CHUNKS; at++)
-		assert_int_equal(blocks[at][CHUNK_BYTES - 1],
+		assert_int_equal(world.blocks[(at + 1) * CHUNK_BYTES - 1],
 				 (at + 1) & UINT8_MAX);
 }
 
 UNIT_TEST_WITH(keys_are_found_and_their_bytes_read, setup, teardown)
 {
-	owner_open();
+	handle_owner(&world);
 	expect_all_read();
 }
 
@@ -311,16 +188,16 @@ UNIT_TEST_WITH(an_engines_own_memory_is_read, setup, teardown)
 	assert_int_equal(fchmod(share.fd, 0600), 0);
 	assert_int_equal(ftruncate(share.fd, (off_t)bytes), 0);
 	assert_int_equal(owner_share(&share), KVPULL_EUNSUPPORTED);
-	ops->close(owner);
+	world.ops->close(world.owner);
 	share.base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
 			  share.fd, 0);
 	assert_true(share.base != MAP_FAILED);
 	assert_int_equal(owner_share(&share), 0);
 	(void)close(share.fd);
 	expect_all_read();
-	ops->close(reader);
-	ops->close(owner);
-	reader = owner = NULL;
+	world.ops->close(world.reader);
+	world.ops->close(world.owner);
+	world.reader = world.owner = NULL;
 	(void)munmap(share.base, bytes);
 }
 
@@ -328,11 +205,11 @@ UNIT_TEST_WITH(an_engines_own_memory_is_read, setup, teardown)
 UNIT_TEST_WITH(what_is_in_a_file_alone_is_told_and_not_read, setup, teardown)
 {
 	struct kvpull_reader_share share = share_params();
-	const uint32_t key = 1;
+	static const uint8_t key[HANDLE_KEY_BYTES] = { 0x5a, 1 };
 	const uint32_t chunk = 0;
 	int32_t code = 1;
 	struct kvpull_reader_put put = { .struct_size = sizeof(put),
-					 .key = { &key, sizeof(key) } };
+					 .key = { key, sizeof(key) } };
 	const struct kvpull_reader_spill spill = { .struct_size = sizeof(spill),
 						   .puts = &put,
 						   .put_bytes = sizeof(put),
@@ -349,16 +226,17 @@ UNIT_TEST_WITH(what_is_in_a_file_alone_is_told_and_not_read, setup, teardown)
 	expect_all_read();
 	is = settle();
 	assert_int_equal(is.slot_count, 0);
-	assert_int_equal(ops->generation(owner, chunk, &put.generation), 0);
-	assert_int_equal(ops->epoch(owner, &put.epoch), 0);
-	assert_int_equal(ops->spill(owner, &spill, &id), 0);
-	while (!ops->poll(owner, &record, 1, sizeof(record)))
+	assert_int_equal(
+		world.ops->generation(world.owner, chunk, &put.generation), 0);
+	assert_int_equal(world.ops->epoch(world.owner, &put.epoch), 0);
+	assert_int_equal(world.ops->spill(world.owner, &spill, &id), 0);
+	while (!world.ops->poll(world.owner, &record, 1, sizeof(record)))
 		;
 	assert_int_equal(code, 0);
 	(void)probe(1);
 	assert_int_equal(places[0].chunk, 0);
 	assert_int_equal(places[0].in_file, 0);
-	assert_int_equal(ops->guard_bump(owner, &chunk, 1, NULL), 0);
+	handle_bump(&world, chunk);
 	(void)probe_found(1, 0);
 	assert_int_equal(places[0].chunk, KVPULL_READER_NONE);
 	assert_int_equal(places[0].in_file, 1);
@@ -389,16 +267,16 @@ UNIT_TEST_WITH(chunks_that_are_reused_before_the_check_are_stale, setup,
 	incarnation = probe(CHUNKS);
 	fake_verbs_knobs.held = 1;
 	assert_int_equal(read_begin(incarnation, 0, CHUNKS, &id), 0);
-	while (!blocks[CHUNKS - 2][CHUNK_BYTES - 1]) {
+	while (!world.blocks[(CHUNKS - 1) * CHUNK_BYTES - 1]) {
 		fake_verbs_knobs.held = 0;
 		fake_verbs_knobs.budget = 1;
-		assert_int_equal(turn(&record), 0);
+		assert_int_equal(handle_turn(&world, &record), 0);
 	}
 	assert_int_equal(fake_verbs_count(FAKE_VERBS_CHECK), 0);
 	for (at = 0; at < CHUNKS; at += 2)
-		fill(at, at + 1);
+		(void)handle_fill(&world, at, at + 1);
 	fake_verbs_knobs.held = fake_verbs_knobs.budget = 0;
-	await(id, &record);
+	handle_await(&world, id, &record);
 	assert_int_equal(record.code, KVPULL_ESTALE);
 	assert_int_equal(record.count, CHUNKS / 2);
 	for (at = 0; at < CHUNKS; at++)
@@ -413,9 +291,9 @@ UNIT_TEST_WITH(after_unshare_nothing_is_believed, setup, teardown)
 
 	connected();
 	incarnation = probe(CHUNKS);
-	assert_int_equal(ops->unshare(owner), 0);
+	assert_int_equal(world.ops->unshare(world.owner), 0);
 	assert_int_equal(read_begin(incarnation, 0, CHUNKS, &id), 0);
-	await(id, &record);
+	handle_await(&world, id, &record);
 	/*
 	 * The code is the guard's, or that of the queue pair, which goes with
 	 * its reader.
@@ -436,9 +314,9 @@ UNIT_TEST_WITH(an_owner_that_is_gone_ends_reads, setup, teardown)
 	fake_verbs_knobs.held = 1;
 	assert_int_equal(read_begin(incarnation, 0, CHUNKS, &id), 0);
 	fake_verbs_knobs.held = 0;
-	ops->close(owner);
-	owner = NULL;
-	await(id, &record);
+	world.ops->close(world.owner);
+	world.owner = NULL;
+	handle_await(&world, id, &record);
 	assert_int_equal(record.code, KVPULL_EPEER);
 	assert_int_equal(record.count, 0);
 	assert_int_equal(settle().code, KVPULL_EPEER);
@@ -459,9 +337,9 @@ UNIT_TEST_WITH(what_was_cut_for_another_read_may_be_read_again, setup, teardown)
 		fake_verbs_knobs.held = 1;
 		assert_int_equal(read_begin(incarnation, 0, 8, &ids[0]), 0);
 		assert_int_equal(read_begin(incarnation, 8, 8, &ids[1]), 0);
-		assert_int_equal(ops->cancel(reader, ids[0]), 0);
+		assert_int_equal(world.ops->cancel(world.reader, ids[0]), 0);
 		for (at = 0; at < 2;)
-			at += (uint32_t)turn(&records[at]);
+			at += (uint32_t)handle_turn(&world, &records[at]);
 		for (at = 0; at < 2; at++)
 			assert_int_equal(records[at].code,
 					 records[at].id == ids[0] ?
@@ -471,7 +349,7 @@ UNIT_TEST_WITH(what_was_cut_for_another_read_may_be_read_again, setup, teardown)
 		assert_int_equal(settle().code, 0);
 	}
 	assert_int_equal(read_begin(incarnation, 0, CHUNKS, &ids[0]), 0);
-	await(ids[0], &records[0]);
+	handle_await(&world, ids[0], &records[0]);
 	assert_int_equal(records[0].code, 0);
 }
 
@@ -487,21 +365,23 @@ UNIT_TEST_WITH(memory_is_added_at_any_time_and_for_us_alone, setup, teardown)
 	incarnation = probe(1);
 	objects = fake_verbs_live();
 	fake_verbs_knobs.make_at = 1;
-	assert_int_equal(ops->local_add(reader, more, CHUNK_BYTES, 1, &local),
+	assert_int_equal(world.ops->local_add(world.reader, more, CHUNK_BYTES,
+					      1, &world.local),
 			 KVPULL_ENOMEM);
 	assert_int_equal(fake_verbs_live(), objects);
-	assert_int_equal(ops->local_add(reader, more, CHUNK_BYTES, 1, &local),
+	assert_int_equal(world.ops->local_add(world.reader, more, CHUNK_BYTES,
+					      1, &world.local),
 			 0);
 	assert_int_equal(fake_verbs_memory_access(more) &
 				 (IBV_ACCESS_REMOTE_READ |
 				  IBV_ACCESS_REMOTE_WRITE |
 				  IBV_ACCESS_REMOTE_ATOMIC),
 			 0);
-	assert_int_equal(fake_verbs_memory_access(memory.base) &
+	assert_int_equal(fake_verbs_memory_access(world.memory.base) &
 				 IBV_ACCESS_REMOTE_READ,
 			 IBV_ACCESS_REMOTE_READ);
 	assert_int_equal(read_begin(incarnation, 0, 1, &id), 0);
-	await(id, &record);
+	handle_await(&world, id, &record);
 	assert_int_equal(record.code, 0);
 	assert_int_equal(more[0], 1);
 }
@@ -521,15 +401,16 @@ UNIT_TEST_WITH(a_reader_that_sleeps_is_woken, setup, teardown)
 
 	connected();
 	incarnation = probe(CHUNKS);
-	ready.fd = ops->event_fd(reader);
+	ready.fd = world.ops->event_fd(world.reader);
 	assert_true(ready.fd >= 0);
 	while (poll(&ready, 1, 0))
-		assert_int_equal(turn(&record), 0);
+		assert_int_equal(handle_turn(&world, &record), 0);
 	assert_int_equal(read_begin(incarnation, 0, CHUNKS, &id), 0);
 	do {
 		assert_true(kvpull_clock_ns() < until);
 		woken += poll(&ready, 1, 1000) == 1;
-	} while (ops->poll(reader, &record, 1, sizeof(record)) == 0);
+	} while (world.ops->poll(world.reader, &record, 1, sizeof(record)) ==
+		 0);
 	assert_int_equal(record.code, 0);
 	assert_true(woken > 0);
 }
@@ -546,19 +427,20 @@ UNIT_TEST_WITH(a_share_that_failed_may_be_tried_again, setup, teardown)
 	uint32_t objects;
 	uint32_t at;
 
-	owner = open_one("owner");
+	world.owner = handle_open(&world, 0, NULL);
 	objects = fake_verbs_live();
-	memory = (struct kvpull_memory){ .struct_size = sizeof(memory) };
+	world.memory =
+		(struct kvpull_memory){ .struct_size = sizeof(world.memory) };
 	for (at = 1;; at++) {
 		fake_verbs_knobs.make_at = at;
-		if (!ops->share(owner, &share, &memory, NULL))
+		if (!world.ops->share(world.owner, &share, &world.memory, NULL))
 			break;
 		assert_int_equal(fake_verbs_live(), objects);
 	}
 	/* Three segments and a listener. */
 	assert_int_equal(at, 5);
 	fake_verbs_knobs.make_at = 0;
-	ops->close(owner);
+	world.ops->close(world.owner);
 	assert_int_equal(fake_verbs_live(), none);
 	connected();
 }
@@ -575,25 +457,26 @@ UNIT_TEST_WITH(an_owner_reads_into_its_own_chunks, setup, teardown)
 	uint64_t id;
 
 	connected();
-	assert_int_equal(ops->share(reader, &share, &own, NULL), 0);
-	assert_int_equal(
-		ops->local_add(reader, own.base, CHUNK_BYTES, CHUNKS, &local),
-		0);
+	assert_int_equal(world.ops->share(world.reader, &share, &own, NULL), 0);
+	assert_int_equal(world.ops->local_add(world.reader, own.base,
+					      CHUNK_BYTES, CHUNKS,
+					      &world.local),
+			 0);
 	incarnation = probe(CHUNKS);
 	assert_int_equal(read_begin(incarnation, 0, CHUNKS, &id), 0);
-	await(id, &record);
+	handle_await(&world, id, &record);
 	assert_int_equal(record.count, CHUNKS);
-	assert_memory_equal(own.base, memory.base, CHUNKS * CHUNK_BYTES);
+	assert_memory_equal(own.base, world.memory.base, CHUNKS * CHUNK_BYTES);
 }
 
 UNIT_TEST_WITH(an_owner_of_this_node_is_not_read_by_the_network, setup,
 	       teardown)
 {
-	char address[512];
+	char address[HANDLE_ADDRESS_BYTES];
 
-	route = "auto";
+	route_is("auto");
 	connected();
-	address_of(owner, address);
+	(void)handle_address(&world, address);
 	assert_non_null(strstr(address, "shm:"));
 	assert_non_null(strstr(address, ";verbs:10.66.0.1:"));
 	assert_string_equal(settle().route, "shm");
@@ -602,20 +485,24 @@ UNIT_TEST_WITH(an_owner_of_this_node_is_not_read_by_the_network, setup,
 /* Memory that may not be locked: nobody is read over the network. */
 UNIT_TEST_WITH(a_route_without_memory_for_probes_leads_nowhere, setup, teardown)
 {
-	char address[512];
+	char address[HANDLE_ADDRESS_BYTES];
 	uint32_t objects;
 
-	owner_open();
-	address_of(owner, address);
-	route = "auto";
+	handle_owner(&world);
+	(void)handle_address(&world, address);
+	route_is("auto");
 	objects = fake_verbs_made();
-	reader = open_one("reader");
+	world.reader = handle_open(&world, 1, NULL);
 	objects = fake_verbs_made() - objects;
-	ops->close(reader);
+	world.ops->close(world.reader);
 	fake_verbs_knobs.make_at = objects; /* the last one that it makes */
-	reader = open_one("reader");
+	world.reader = handle_open(&world, 1, NULL);
 	assert_int_equal(fake_verbs_knobs.make_at, 0);
-	assert_int_equal(ops->peer_add(reader, address, &peer), KVPULL_EROUTE);
 	assert_int_equal(
-		ops->local_add(reader, blocks, CHUNK_BYTES, CHUNKS, &local), 0);
+		world.ops->peer_add(world.reader, address, &world.peer),
+		KVPULL_EROUTE);
+	assert_int_equal(world.ops->local_add(world.reader, world.memory.base,
+					      CHUNK_BYTES, CHUNKS,
+					      &world.local),
+			 0);
 }
