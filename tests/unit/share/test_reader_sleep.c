@@ -5,16 +5,9 @@
  * not end. And what a handle counts.
  */
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include "base/clock.h"
-#include "kvpull/reader.h"
 #include "tests/lib/gate.h"
-#include "tests/lib/unit.h"
+#include "tests/unit/share/handle.h"
 
 #define CHUNKS 4u
 #define CHUNK_BYTES (UINT64_C(8) << 20)
@@ -26,46 +19,12 @@
 #define IMPATIENT_MS 100u
 #define COUNTERS_MAX 64u
 
-static const struct kvpull_reader_ops *ops;
-static char folder[64];
-static struct kvpull_reader *owner;
-static struct kvpull_reader *reader;
-static struct kvpull_memory memory;
+uint32_t world_blocks = HANDLE_CHUNKS;
+
+static struct handle_world world;
 static uint8_t *blocks; /* [BLOCKS], all of them the same memory */
-static uint32_t peer;
-static uint32_t local;
-static uint32_t polls; /* since slept() */
-static uint32_t connect_ms;
+static uint32_t polls;  /* since slept() */
 static int32_t codes[BLOCKS];
-
-static struct kvpull_reader *open_one(const char *engine_id)
-{
-	const struct kvpull_model model = {
-		.struct_size = sizeof(model),
-		.model = "m",
-		.weights = "w",
-		.dtype = "float16",
-		.layout = "LBHNC",
-	};
-	const struct kvpull_reader_naming naming = {
-		.struct_size = sizeof(naming), .model = &model, .hash = "sha256"
-	};
-	char config[256];
-	const struct kvpull_reader_params params = {
-		.struct_size = sizeof(params),
-		.config_json = config,
-		.naming = &naming,
-		.engine_id = engine_id,
-	};
-	struct kvpull_reader *opened = NULL;
-
-	(void)snprintf(
-		config, sizeof(config),
-		"{\"socket_dir\":\"%s\",\"status\":\"off\",\"copy_threads\":1,\"connect_ms\":%u}",
-		folder, connect_ms);
-	assert_int_equal(ops->open(&params, &opened, NULL), 0);
-	return opened;
-}
 
 /* Many blocks of little memory: a read of them takes long. */
 static void blocks_map(void)
@@ -86,33 +45,28 @@ static void blocks_map(void)
 
 static void setup_as(uint32_t patience_ms)
 {
-	const struct kvpull_reader_share share = { .struct_size = sizeof(share),
-						   .chunk_bytes = CHUNK_BYTES,
-						   .chunk_count = CHUNKS };
-	char address[512];
-	size_t byte_count;
-
-	connect_ms = patience_ms;
-	ops = kvpull_reader_v1();
-	(void)snprintf(folder, sizeof(folder), "/tmp/kvpull-test-XXXXXX");
-	assert_non_null(mkdtemp(folder));
-	owner = open_one("owner");
-	reader = open_one("reader");
-	memory = (struct kvpull_memory){ .struct_size = sizeof(memory) };
-	assert_int_equal(ops->share(owner, &share, &memory, NULL), 0);
-	assert_int_equal(
-		ops->address(owner, address, sizeof(address), &byte_count), 0);
+	handle_begin(&world, "");
+	(void)snprintf(
+		world.config, sizeof(world.config),
+		"{\"socket_dir\":\"%s\",\"status\":\"off\",\"copy_threads\":1,\"connect_ms\":%u}",
+		world.world.folder, patience_ms);
+	world.chunk_bytes = CHUNK_BYTES;
+	world.chunk_count = CHUNKS;
+	handle_owner(&world);
+	world.reader = handle_open(&world, 1, NULL);
 	/*
 	 * The reader asks for it before there is anything to wait for, the
 	 * owner after.
 	 */
-	assert_true(ops->event_fd(reader) >= 0);
-	assert_int_equal(ops->peer_add(reader, address, &peer), 0);
-	assert_true(ops->event_fd(owner) >= 0);
-	assert_int_equal(ops->event_fd(owner), ops->event_fd(owner));
+	assert_true(world.ops->event_fd(world.reader) >= 0);
+	handle_add(&world, NULL);
+	assert_true(world.ops->event_fd(world.owner) >= 0);
+	assert_int_equal(world.ops->event_fd(world.owner),
+			 world.ops->event_fd(world.owner));
 	blocks_map();
-	assert_int_equal(
-		ops->local_add(reader, blocks, CHUNK_BYTES, BLOCKS, &local), 0);
+	assert_int_equal(world.ops->local_add(world.reader, blocks, CHUNK_BYTES,
+					      BLOCKS, &world.local),
+			 0);
 }
 
 UNIT_FIXTURE(setup)
@@ -128,37 +82,34 @@ UNIT_FIXTURE(setup_impatient)
 UNIT_FIXTURE(teardown)
 {
 	gate_open();
-	ops->close(reader);
-	ops->close(owner);
-	reader = owner = NULL;
+	handle_end(&world);
 	(void)munmap(blocks, BLOCKS * CHUNK_BYTES);
-	assert_int_equal(rmdir(folder), 0);
 }
 
 /* Sleeps, then polls whom it woke. Return: records of the reader; -1: idle. */
 static int slept(struct kvpull_reader_record *record, int ms, int with_owner)
 {
-	struct pollfd fds[2] = { { .fd = ops->event_fd(reader),
+	struct pollfd fds[2] = { { .fd = world.ops->event_fd(world.reader),
 				   .events = POLLIN },
 				 { .fd = -1, .events = POLLIN } };
 
 	if (with_owner)
-		fds[1].fd = ops->event_fd(owner);
+		fds[1].fd = world.ops->event_fd(world.owner);
 	if (poll(fds, 2, ms) == 0)
 		return -1;
 	polls++;
 	if (fds[1].revents)
-		assert_int_equal(ops->poll(owner, NULL, 0, sizeof(*record)), 0);
-	return fds[0].revents ? ops->poll(reader, record, 1, sizeof(*record)) :
+		assert_int_equal(
+			world.ops->poll(world.owner, NULL, 0, sizeof(*record)),
+			0);
+	return fds[0].revents ? world.ops->poll(world.reader, record, 1,
+						sizeof(*record)) :
 				0;
 }
 
 static int32_t peer_code(void)
 {
-	struct kvpull_reader_peer is;
-
-	assert_int_equal(ops->peers(reader, &is, 1, sizeof(is)), 1);
-	return is.code;
+	return handle_peer(&world, world.peer).code;
 }
 
 static void settle(int with_owner)
@@ -182,39 +133,15 @@ static void idle(int with_owner)
 	} while (count == 0);
 }
 
-static void fill(uint32_t chunk, uint64_t key)
-{
-	struct kvpull_reader_put put = { .struct_size = sizeof(put),
-					 .key = { &key, sizeof(key) },
-					 .chunk = chunk };
-
-	assert_int_equal(ops->guard_bump(owner, &chunk, 1, &put.generation), 0);
-	assert_int_equal(ops->epoch(owner, &put.epoch), 0);
-	memset((uint8_t *)memory.base + chunk * CHUNK_BYTES, (int)key, 4096);
-	assert_int_equal(ops->put(owner, &put), 0);
-}
-
 /* Asks for two keys of which one is there. */
-static void probe(struct kvpull_reader_place *place, uint64_t key,
+static void probe(struct kvpull_reader_place *place,
 		  struct kvpull_reader_record *record)
 {
-	const uint64_t none = 99;
-	const struct kvpull_reader_key keys[2] = { { &key, sizeof(key) },
-						   { &none, sizeof(none) } };
 	struct kvpull_reader_place places[2] = { { 0 } };
-	const struct kvpull_reader_probe params = {
-		.struct_size = sizeof(params),
-		.peer = peer,
-		.key_count = 2,
-		.keys = keys,
-		.key_bytes = sizeof(keys[0]),
-		.places = places,
-		.place_bytes = sizeof(places[0]),
-	};
 	uint64_t id;
 	int count;
 
-	assert_int_equal(ops->probe(reader, &params, &id), 0);
+	assert_int_equal(handle_probe(&world, 2, places, &id), 0);
 	while ((count = slept(record, SLEEP_MS, 1)) == 0)
 		;
 	assert_int_equal(count, 1);
@@ -230,8 +157,8 @@ static uint64_t read_begin(const struct kvpull_reader_place *place,
 	struct kvpull_reader_piece pieces[BLOCKS];
 	const struct kvpull_reader_read read = {
 		.struct_size = sizeof(read),
-		.peer = peer,
-		.local = local,
+		.peer = world.peer,
+		.local = world.local,
 		.pieces = pieces,
 		.piece_bytes = sizeof(pieces[0]),
 		.codes = codes,
@@ -245,7 +172,7 @@ static uint64_t read_begin(const struct kvpull_reader_place *place,
 	for (at = 0; at < BLOCKS; at++)
 		pieces[at] = (struct kvpull_reader_piece){ place->chunk, at,
 							   place->generation };
-	assert_int_equal(ops->read(reader, &read, &id), 0);
+	assert_int_equal(world.ops->read(world.reader, &read, &id), 0);
 	return id;
 }
 
@@ -266,7 +193,7 @@ static uint64_t counter(struct kvpull_reader *handle, const char *name)
 {
 	struct kvpull_counter all[COUNTERS_MAX];
 	const int count =
-		ops->counters(handle, all, COUNTERS_MAX, sizeof(all[0]));
+		world.ops->counters(handle, all, COUNTERS_MAX, sizeof(all[0]));
 	int at = 0;
 
 	assert_in_range(count, 1, COUNTERS_MAX);
@@ -282,9 +209,9 @@ UNIT_TEST_WITH(sleepers_are_woken_by_a_welcome, setup, teardown)
 	settle(1);
 	assert_int_equal(peer_code(), 0);
 	idle(1);
-	assert_int_equal(counter(owner, "readers_live"), 1);
-	assert_int_equal(counter(reader, "peers_live"), 1);
-	assert_int_equal(counter(reader, "peer_connects"), 1);
+	assert_int_equal(counter(world.owner, "readers_live"), 1);
+	assert_int_equal(counter(world.reader, "peers_live"), 1);
+	assert_int_equal(counter(world.reader, "peer_connects"), 1);
 	assert_int_equal(counter(NULL, "peer_connects"), 0);
 }
 
@@ -299,8 +226,8 @@ UNIT_TEST_WITH(a_sleeper_is_woken_by_the_end_of_a_large_read, setup, teardown)
 	uint64_t id;
 
 	settle(1);
-	fill(1, 7);
-	probe(&place, 7, &record);
+	(void)handle_fill(&world, 1, 1);
+	probe(&place, &record);
 	/* Both sleep before it begins. */
 	gate_close(COPY_THREADS);
 	id = read_begin(&place, record.incarnation, 0);
@@ -308,25 +235,26 @@ UNIT_TEST_WITH(a_sleeper_is_woken_by_the_end_of_a_large_read, setup, teardown)
 	gate_open();
 	assert_int_equal(read_end(id), 0);
 	assert_true(polls < 100);
-	assert_int_equal(blocks[0], 7);
-	fill(1, 8);
+	assert_int_equal(blocks[0], 1);
+	(void)handle_fill(&world, 1, 2);
 	id = read_begin(&place, record.incarnation, 0);
 	assert_int_equal(read_end(id), KVPULL_ESTALE);
 	idle(1);
-	assert_int_equal(ops->guard_bump_all(owner, NULL, NULL), 0);
-	assert_int_equal(ops->put(owner, &late), KVPULL_ESTALE);
-	assert_int_equal(counter(owner, "puts"), 2);
-	assert_int_equal(counter(owner, "puts_stale"), 1);
-	assert_int_equal(counter(owner, "bumps"), 2 + CHUNKS);
-	assert_int_equal(counter(reader, "probes"), 1);
-	assert_int_equal(counter(reader, "keys_found"), 1);
-	assert_int_equal(counter(reader, "keys_missed"), 1);
-	assert_int_equal(counter(reader, "reads"), 2);
-	assert_int_equal(counter(reader, "pieces_good"), BLOCKS);
-	assert_int_equal(counter(reader, "pieces_stale"), BLOCKS);
-	assert_int_equal(counter(reader, "pieces_failed"), 0);
-	assert_int_equal(counter(reader, "asks_live"), 0);
-	assert_int_equal(counter(reader, "bytes_read"), BLOCKS * CHUNK_BYTES);
+	assert_int_equal(world.ops->guard_bump_all(world.owner, NULL, NULL), 0);
+	assert_int_equal(world.ops->put(world.owner, &late), KVPULL_ESTALE);
+	assert_int_equal(counter(world.owner, "puts"), 2);
+	assert_int_equal(counter(world.owner, "puts_stale"), 1);
+	assert_int_equal(counter(world.owner, "bumps"), 2 + CHUNKS);
+	assert_int_equal(counter(world.reader, "probes"), 1);
+	assert_int_equal(counter(world.reader, "keys_found"), 1);
+	assert_int_equal(counter(world.reader, "keys_missed"), 1);
+	assert_int_equal(counter(world.reader, "reads"), 2);
+	assert_int_equal(counter(world.reader, "pieces_good"), BLOCKS);
+	assert_int_equal(counter(world.reader, "pieces_stale"), BLOCKS);
+	assert_int_equal(counter(world.reader, "pieces_failed"), 0);
+	assert_int_equal(counter(world.reader, "asks_live"), 0);
+	assert_int_equal(counter(world.reader, "bytes_read"),
+			 BLOCKS * CHUNK_BYTES);
 }
 
 UNIT_TEST_WITH(a_sleeper_is_woken_by_a_deadline, setup, teardown)
@@ -337,14 +265,14 @@ UNIT_TEST_WITH(a_sleeper_is_woken_by_a_deadline, setup, teardown)
 	int32_t code;
 
 	settle(1);
-	fill(1, 7);
-	probe(&place, 7, &record);
+	(void)handle_fill(&world, 1, 1);
+	probe(&place, &record);
 	idle(1);
 	gate_close(COPY_THREADS);
 	id = read_begin(&place, record.incarnation,
 			kvpull_clock_ns() + 2 * KVPULL_NS_PER_MS);
 	assert_int_equal(read_end(id), KVPULL_EDEADLINE);
-	assert_int_equal(counter(reader, "pieces_failed"), BLOCKS);
+	assert_int_equal(counter(world.reader, "pieces_failed"), BLOCKS);
 	gate_open();
 	/* In the middle, or when all has come. */
 	id = read_begin(&place, record.incarnation,
@@ -359,8 +287,8 @@ UNIT_TEST_WITH(a_sleeper_is_woken_by_a_lost_peer_and_to_call_again, setup,
 {
 	settle(1);
 	idle(1);
-	ops->close(owner);
-	owner = NULL;
+	world.ops->close(world.owner);
+	world.owner = NULL;
 	while (peer_code() == 0)
 		assert_int_equal(
 			slept(&(struct kvpull_reader_record){ 0 }, SLEEP_MS, 0),
@@ -368,8 +296,8 @@ UNIT_TEST_WITH(a_sleeper_is_woken_by_a_lost_peer_and_to_call_again, setup,
 	settle(0); /* calls again, and at last no more */
 	assert_int_equal(peer_code(), KVPULL_EPEER);
 	idle(0);
-	assert_int_equal(counter(reader, "peers_live"), 0);
-	assert_true(counter(reader, "peer_failures") > 1);
+	assert_int_equal(counter(world.reader, "peers_live"), 0);
+	assert_true(counter(world.reader, "peer_failures") > 1);
 }
 
 UNIT_TEST_WITH(a_sleeper_gives_up_an_owner_that_is_silent, setup_impatient,
@@ -377,38 +305,35 @@ UNIT_TEST_WITH(a_sleeper_gives_up_an_owner_that_is_silent, setup_impatient,
 {
 	settle(0); /* the owner is never polled: connect_ms, six times */
 	assert_true(peer_code() < 0);
-	assert_int_equal(counter(reader, "peers_live"), 0);
+	assert_int_equal(counter(world.reader, "peers_live"), 0);
 }
 
 UNIT_TEST_WITH(what_the_engine_does_to_its_peers_wakes_it, setup, teardown)
 {
 	struct kvpull_reader_record record;
 	struct kvpull_reader_peer is;
-	char address[512];
-	size_t byte_count;
 
 	settle(1);
 	idle(1);
-	assert_int_equal(ops->peer_remove(reader, peer), 0);
-	assert_int_equal(ops->peers(reader, &is, 1, sizeof(is)), 0);
+	handle_remove(&world);
+	assert_int_equal(world.ops->peers(world.reader, &is, 1, sizeof(is)), 0);
 	assert_int_equal(slept(&record, 0, 0), 0); /* readable at once */
 	idle(1);
-	assert_int_equal(counter(owner, "readers_live"), 0);
-	assert_int_equal(counter(reader, "peer_failures"), 0);
-	assert_int_equal(
-		ops->address(owner, address, sizeof(address), &byte_count), 0);
-	assert_int_equal(ops->peer_add(reader, address, &peer), 0);
+	assert_int_equal(counter(world.owner, "readers_live"), 0);
+	assert_int_equal(counter(world.reader, "peer_failures"), 0);
+	handle_add(&world, NULL);
 	settle(1);
 	assert_int_equal(peer_code(), 0);
-	assert_int_equal(counter(reader, "peer_connects"), 2);
+	assert_int_equal(counter(world.reader, "peer_connects"), 2);
 }
 
 UNIT_TEST_WITH(no_handle_has_no_descriptor, setup, teardown)
 {
 	struct kvpull_counter one;
 
-	assert_int_equal(ops->event_fd(NULL), KVPULL_EINVAL);
-	assert_int_equal(ops->counters(reader, NULL, 1, sizeof(one)),
-			 KVPULL_EINVAL);
-	assert_int_equal(ops->counters(NULL, &one, 1, 8), KVPULL_EINVAL);
+	assert_int_equal(world.ops->event_fd(NULL), KVPULL_EINVAL);
+	assert_int_equal(
+		world.ops->counters(world.reader, NULL, 1, sizeof(one)),
+		KVPULL_EINVAL);
+	assert_int_equal(world.ops->counters(NULL, &one, 1, 8), KVPULL_EINVAL);
 }
