@@ -12,10 +12,8 @@ static void read_and_check(void)
 {
 	const struct kvpull_transport_ops *ops = world.d.route->ops;
 
-	assert_int_equal(world_read_start(), 0);
-	world_run(3);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, 0);
+	world_read_run(3);
+	world_read_ended(0);
 	assert_true(world_read_is_right());
 	assert_int_equal(
 		ops->check_start(world.d.route, world.peer, &world.read), 0);
@@ -24,7 +22,7 @@ static void read_and_check(void)
 	assert_int_equal(world.d.check_code, 0);
 }
 
-UNIT_TEST_WITH(pull_moves_every_byte_and_the_entry, world_attached, world_down)
+UNIT_TEST_ATTACHED(pull_moves_every_byte_and_the_entry)
 {
 	atomic_store_explicit(&world.p.entries[3].revoked, 5,
 			      memory_order_relaxed);
@@ -60,11 +58,9 @@ UNIT_TEST(memory_is_carried_in_any_order_and_entries_are_not)
 	}
 }
 
-UNIT_TEST_WITH(read_is_one_doorbell_and_one_completion, world_attached,
-	       world_down)
+UNIT_TEST_ATTACHED(read_is_one_doorbell_and_one_completion)
 {
-	const struct kvpull_verbs_counts *counts =
-		kvpull_verbs_counts(world.d.route);
+	const struct kvpull_verbs_counts *counts = side_counts(&world.d);
 
 	read_and_check();
 	/* 64 blocks, neighbours at P, 16 local ranges a work request. */
@@ -74,7 +70,7 @@ UNIT_TEST_WITH(read_is_one_doorbell_and_one_completion, world_attached,
 	assert_int_equal(counts->read_bytes, WORLD_BYTES);
 }
 
-UNIT_TEST_WITH(slot_outside_the_table_is_expired, world_attached, world_down)
+UNIT_TEST_ATTACHED(slot_outside_the_table_is_expired)
 {
 	world.slots[0] = WORLD_SLOTS;
 	assert_int_equal(world.d.route->ops->check_start(
@@ -82,7 +78,7 @@ UNIT_TEST_WITH(slot_outside_the_table_is_expired, world_attached, world_down)
 			 KVPULL_EEXPIRED);
 }
 
-UNIT_TEST_WITH(many_guards_are_read_by_one_check, world_attached, world_down)
+UNIT_TEST_ATTACHED(many_guards_are_read_by_one_check)
 {
 	static const uint32_t slots[] = { 7, 0, 3, 7, 2 };
 	uint32_t at;
@@ -104,7 +100,7 @@ UNIT_TEST_WITH(many_guards_are_read_by_one_check, world_attached, world_down)
 			 KVPULL_EEXPIRED);
 }
 
-UNIT_TEST_WITH(entry_says_revoked_until_it_was_read, world_attached, world_down)
+UNIT_TEST_ATTACHED(entry_says_revoked_until_it_was_read)
 {
 	fake_verbs_knobs.fail_at[FAKE_VERBS_CHECK] = 1;
 	fake_verbs_knobs.fail_status = IBV_WC_RETRY_EXC_ERR;
@@ -119,14 +115,13 @@ UNIT_TEST_WITH(entry_says_revoked_until_it_was_read, world_attached, world_down)
 			 KVPULL_EEXPIRED);
 }
 
-UNIT_TEST_WITH(empty_read_is_done_at_once, world_attached, world_down)
+UNIT_TEST_ATTACHED(empty_read_is_done_at_once)
 {
 	memset(world.group_first, 0, sizeof(world.group_first));
 	assert_int_equal(world_read_start(), 1);
 }
 
-UNIT_TEST_WITH(notes_and_beats_reach_the_ring_in_order, world_attached,
-	       world_down)
+UNIT_TEST_ATTACHED(notes_and_beats_reach_the_ring_in_order)
 {
 	uint64_t generation = 0;
 	uint32_t round;
@@ -149,8 +144,7 @@ UNIT_TEST_WITH(notes_and_beats_reach_the_ring_in_order, world_attached,
 		world.d.route->ops->notes_open(world.d.route, world.peer), 0);
 }
 
-UNIT_TEST_WITH(what_wakes_a_sleeper_is_taken_before_its_event_is_read,
-	       world_attached, world_down)
+UNIT_TEST_ATTACHED(what_wakes_a_sleeper_is_taken_before_its_event_is_read)
 {
 	uint32_t reads;
 	uint32_t round;
@@ -176,7 +170,7 @@ UNIT_TEST_WITH(what_wakes_a_sleeper_is_taken_before_its_event_is_read,
 }
 
 /* Completions before the queue was armed make no event. */
-UNIT_TEST_WITH(route_rings_while_an_event_is_unread, world_attached, world_down)
+UNIT_TEST_ATTACHED(route_rings_while_an_event_is_unread)
 {
 	const struct kvpull_transport_ops *ops = world.p.route->ops;
 	uint32_t round;
@@ -210,8 +204,7 @@ static void read_ends_in_sleep(void)
 	fake_verbs_run();
 }
 
-UNIT_TEST_WITH(end_of_a_read_is_told_before_its_event_is_read, world_attached,
-	       world_down)
+UNIT_TEST_ATTACHED(end_of_a_read_is_told_before_its_event_is_read)
 {
 	const uint32_t reads = fake_verbs_event_reads();
 
@@ -227,8 +220,7 @@ UNIT_TEST_WITH(end_of_a_read_is_told_before_its_event_is_read, world_attached,
 }
 
 /* Each poll tells of the end of a read. */
-UNIT_TEST_WITH(events_are_read_however_much_there_is_to_tell, world_attached,
-	       world_down)
+UNIT_TEST_ATTACHED(events_are_read_however_much_there_is_to_tell)
 {
 	uint32_t polls = 0;
 
@@ -245,15 +237,13 @@ UNIT_TEST_WITH(events_are_read_however_much_there_is_to_tell, world_attached,
 }
 
 /* Two connections: two queue pairs there with an event each. */
-UNIT_TEST_WITH(poll_reads_as_many_events_as_queue_pairs_are_armed,
-	       world_attached, world_down)
+UNIT_TEST_ATTACHED(poll_reads_as_many_events_as_queue_pairs_are_armed)
 {
 	const struct kvpull_record record = { .kind = 1 };
 	const uint32_t first = world.peer;
 	uint32_t reads;
 
-	assert_int_equal(world_connect(), 0);
-	world_run(10);
+	world_connect_run(10);
 	assert_int_equal(world.p.ups, 2);
 	side_sleep(&world.p);
 	assert_int_equal(
@@ -272,7 +262,7 @@ UNIT_TEST_WITH(poll_reads_as_many_events_as_queue_pairs_are_armed,
 }
 
 /* Two hellos wait: the owner reads one of them in place, after the poll. */
-UNIT_TEST_WITH(message_is_whole_until_the_next_poll, world_up, world_down)
+UNIT_TEST_UP(message_is_whole_until_the_next_poll)
 {
 	struct kvpull_frame frame = { .kind = KVPULL_FRAME_MESSAGE,
 				      .total = 4,
@@ -281,8 +271,7 @@ UNIT_TEST_WITH(message_is_whole_until_the_next_poll, world_up, world_down)
 
 	world.silent = 1;
 	world.refuses = 1;
-	assert_int_equal(world_connect(), 0);
-	world_run(5);
+	world_connect_run(5);
 	side_sleep(&world.p);
 	frame.payload = (const uint8_t *)"one";
 	assert_int_equal(
@@ -300,10 +289,9 @@ UNIT_TEST_WITH(message_is_whole_until_the_next_poll, world_up, world_down)
 }
 
 /* A producer that polls for itself hears of a note before that is answered. */
-UNIT_TEST_WITH(note_is_told_before_it_is_answered, world_attached, world_down)
+UNIT_TEST_ATTACHED(note_is_told_before_it_is_answered)
 {
-	const struct kvpull_verbs_counts *counts =
-		kvpull_verbs_counts(world.p.route);
+	const struct kvpull_verbs_counts *counts = side_counts(&world.p);
 	const uint64_t before = counts->frames_sent;
 	struct kvpull_event events[8];
 	uint32_t tries;
@@ -324,8 +312,7 @@ UNIT_TEST_WITH(note_is_told_before_it_is_answered, world_attached, world_down)
 	assert_int_equal(counts->frames_sent, before + 1);
 }
 
-UNIT_TEST_WITH(ring_that_is_full_stalls_notes_and_loses_none, world_attached,
-	       world_down)
+UNIT_TEST_ATTACHED(ring_that_is_full_stalls_notes_and_loses_none)
 {
 	uint64_t generation = 0;
 	uint32_t round;
@@ -341,16 +328,14 @@ UNIT_TEST_WITH(ring_that_is_full_stalls_notes_and_loses_none, world_attached,
 	/* The producer does not spin until there is room. */
 	side_sleep(&world.p);
 	/* Reads do not wait for P. */
-	assert_int_equal(world_read_start(), 0);
-	world_run(3);
+	world_read_run(3);
 	assert_int_equal(world.d.reads_done, 1);
 	world.keeps_rings = 0;
 	world_run(5);
 	assert_int_equal(world.note_count, generation);
 }
 
-UNIT_TEST_WITH(notes_before_the_end_are_told_before_the_end, world_attached,
-	       world_down)
+UNIT_TEST_ATTACHED(notes_before_the_end_are_told_before_the_end)
 {
 	world_ring_fill();
 	assert_int_equal(world_note_send(1), 0);
@@ -364,26 +349,23 @@ UNIT_TEST_WITH(notes_before_the_end_are_told_before_the_end, world_attached,
 	assert_int_equal(world.p.downs, 1);
 }
 
-UNIT_TEST_WITH(refused_caller_hears_why_and_is_forgotten, world_up, world_down)
+UNIT_TEST_UP(refused_caller_hears_why_and_is_forgotten)
 {
 	world.refuses = 1;
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
+	world_connect_run(20);
 	assert_string_equal(world.d.message, "no");
 	assert_int_equal(world.d.downs, 1);
 	assert_int_equal(world.p.downs, 0);
 	world.refuses = 0;
 	world_run(600);
-	assert_int_equal(world_connect(), 0);
-	world_run(10);
+	world_connect_run(10);
 	assert_int_equal(world.d.ups, 1);
 }
 
-UNIT_TEST_WITH(nothing_is_readable_before_admission, world_up, world_down)
+UNIT_TEST_UP(nothing_is_readable_before_admission)
 {
 	world.silent = 1;
-	assert_int_equal(world_connect(), 0);
-	world_run(5);
+	world_connect_run(5);
 	assert_int_equal(world.p.ups, 1);
 	assert_int_equal(world_read_start(), KVPULL_EPEER);
 	assert_int_equal(world.d.route->ops->check_start(
@@ -415,8 +397,7 @@ UNIT_TEST(nothing_but_messages_is_taken_before_admission)
 	for (is_note = 0; is_note < 2; is_note++) {
 		(void)world_up(state);
 		world.silent = 1;
-		assert_int_equal(world_connect(), 0);
-		world_run(5);
+		world_connect_run(5);
 		frame.kind = is_note ? KVPULL_FRAME_NOTE : KVPULL_FRAME_KEYS;
 		frame.payload_bytes = is_note ? KVPULL_FRAME_RECORD_BYTES :
 						kvpull_keys_put(payload, &keys);
@@ -430,8 +411,7 @@ UNIT_TEST(nothing_but_messages_is_taken_before_admission)
 		world_run(200);
 		assert_int_equal(world.note_count, 0);
 		assert_int_equal(world.p.downs, 1);
-		assert_int_equal(kvpull_verbs_counts(world.p.route)->frames_bad,
-				 1);
+		assert_int_equal(side_counts(&world.p)->frames_bad, 1);
 		assert_int_equal(world_down(state), 0);
 	}
 }
@@ -466,8 +446,7 @@ UNIT_TEST(nothing_reaches_a_ring_before_admission)
 	for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		(void)world_up(state);
 		world.silent = 1;
-		assert_int_equal(world_connect(), 0);
-		world_run(5);
+		world_connect_run(5);
 		assert_int_equal(world.p.ups, 1);
 		assert_int_equal(fake_verbs_inject(0, garbage, sizeof(garbage)),
 				 1);
@@ -479,38 +458,33 @@ UNIT_TEST(nothing_reaches_a_ring_before_admission)
 	}
 }
 
-UNIT_TEST_WITH(admission_opens_one_side_to_reads_alone, world_attached,
-	       world_down)
+UNIT_TEST_ATTACHED(admission_opens_one_side_to_reads_alone)
 {
 	assert_int_equal(fake_verbs_access(0), IBV_ACCESS_REMOTE_READ);
 	assert_int_equal(fake_verbs_access(1), 0);
 	assert_int_equal(fake_verbs_openings(), 1);
 }
 
-UNIT_TEST_WITH(caller_outside_the_networks_is_rejected, world_up, world_down)
+UNIT_TEST_UP(caller_outside_the_networks_is_rejected)
 {
 	side_close(&world.p);
 	world.networks = "10.99.0.0/16";
-	assert_int_equal(side_open(&world.p), 0);
-	assert_int_equal(side_serve(&world.p), 0);
-	assert_int_equal(world_connect(), 0);
-	world_run(5);
+	side_begin(&world.p);
+	world_connect_run(5);
 	assert_int_equal(world.d.downs, 1);
 	assert_int_equal(world.p.ups, 0);
-	assert_int_equal(kvpull_verbs_counts(world.p.route)->calls_refused, 1);
+	assert_int_equal(side_counts(&world.p)->calls_refused, 1);
 }
 
-UNIT_TEST_WITH(handshake_that_takes_too_long_ends, world_up, world_down)
+UNIT_TEST_UP(handshake_that_takes_too_long_ends)
 {
 	world.silent = 1;
-	assert_int_equal(world_connect(), 0);
-	world_run(5400);
-	assert_int_equal(world.d.downs, 1);
-	assert_int_equal(world.d.down_code, KVPULL_EPEER);
+	world_connect_run(5400);
+	side_is_down(&world.d, KVPULL_EPEER);
 	assert_int_equal(world.p.downs, 1);
 }
 
-UNIT_TEST_WITH(address_outside_the_networks_is_no_route, world_up, world_down)
+UNIT_TEST_UP(address_outside_the_networks_is_no_route)
 {
 	const struct kvpull_transport_ops *ops = world.d.route->ops;
 	static const char *const texts[] = { "10.67.0.1:5", "nonsense",
@@ -527,19 +501,17 @@ UNIT_TEST_WITH(address_outside_the_networks_is_no_route, world_up, world_down)
 	assert_int_equal(ops->reachable(world.d.route, "10.66.0.9:5"), 0);
 }
 
-UNIT_TEST_WITH(flood_of_calls_is_bounded, world_up, world_down)
+UNIT_TEST_UP(flood_of_calls_is_bounded)
 {
 	uint32_t peers[4];
 	uint32_t i;
 
 	world.silent = 1;
 	for (i = 0; i < 4; i++)
-		assert_int_equal(
-			world.d.route->ops->connect(
-				world.d.route,
-				world.p.route->ops->address(world.p.route),
-				&peers[i]),
-			0);
+		assert_int_equal(world.d.route->ops->connect(
+					 world.d.route, side_address(&world.p),
+					 &peers[i]),
+				 0);
 	assert_int_equal(world_connect(), KVPULL_EFULL);
 	world_run(5);
 	assert_int_equal(world.p.ups, 4);
@@ -553,10 +525,9 @@ UNIT_TEST_WITH(flood_of_calls_is_bounded, world_up, world_down)
 	assert_true(world.d.downs >= 1 || world.p.ups == 5);
 }
 
-UNIT_TEST_WITH(silent_peer_is_probed, world_attached, world_down)
+UNIT_TEST_ATTACHED(silent_peer_is_probed)
 {
-	const struct kvpull_verbs_counts *counts =
-		kvpull_verbs_counts(world.p.route);
+	const struct kvpull_verbs_counts *counts = side_counts(&world.p);
 	const uint64_t before = counts->frames_sent;
 
 	world_run(2100);
@@ -568,7 +539,7 @@ UNIT_TEST_WITH(silent_peer_is_probed, world_attached, world_down)
 	assert_int_equal(world.d.downs, 1);
 }
 
-UNIT_TEST_WITH(hostile_frames_cost_only_their_sender, NULL, world_down)
+UNIT_TEST_DOWN(hostile_frames_cost_only_their_sender)
 {
 	uint8_t frame[KVPULL_FRAME_BYTES] = { 0 };
 	struct kvpull_frame good = { .kind = KVPULL_FRAME_BEAT };
@@ -607,11 +578,11 @@ UNIT_TEST_WITH(hostile_frames_cost_only_their_sender, NULL, world_down)
 		world_run(300);
 		assert_int_equal(world.p.downs, 1);
 		assert_int_equal(world.d.downs, 1);
-		assert_true(kvpull_verbs_counts(world.p.route)->frames_bad);
+		assert_true(side_counts(&world.p)->frames_bad);
 		assert_int_equal(world_down(state), 0);
 	}
 	(void)world_up(state);
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, world_attached, world_down)
-#define TEST_UP(name) UNIT_TEST_WITH(name, world_up, world_down)
+#define TEST(name) UNIT_TEST_ATTACHED(name)
+#define TEST_UP(name) UNIT_TEST_UP(name)

@@ -13,8 +13,7 @@
 
 static void all_ended(int32_t code)
 {
-	assert_int_equal(world.d.downs, 1);
-	assert_int_equal(world.d.down_code, code);
+	side_is_down(&world.d, code);
 	assert_int_equal(world.p.downs, 1);
 	world.d.downs = world.p.downs = world.d.ups = 0;
 	world.d.reads_done = world.d.checks_done = 0;
@@ -28,15 +27,14 @@ static void pulls(void)
 	world_check_is_good();
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, world_attached, world_down)
+#define TEST(name) UNIT_TEST_ATTACHED(name)
 
 TEST(removed_device_is_used_when_it_is_back)
 {
 	char before[KVPULL_ADDRESS_BYTES_MAX];
 	uint32_t round;
 
-	(void)snprintf(before, sizeof(before), "%s",
-		       world.p.route->ops->address(world.p.route));
+	(void)snprintf(before, sizeof(before), "%s", side_address(&world.p));
 	for (round = 0; round < 5; round++) {
 		fake_verbs_knobs.held = 1;
 		assert_int_equal(world_read_start(), 0);
@@ -50,8 +48,7 @@ TEST(removed_device_is_used_when_it_is_back)
 		fake_verbs_return(0, 0);
 		world_run(BACK_MS);
 		/* Tickets that were given out lead here again. */
-		assert_string_equal(world.p.route->ops->address(world.p.route),
-				    before);
+		assert_string_equal(side_address(&world.p), before);
 		pulls();
 	}
 }
@@ -90,8 +87,7 @@ TEST(change_of_another_address_ends_nothing)
 	fake_verbs_async(0, IBV_EVENT_GID_CHANGE);
 	world_run(100);
 	assert_int_equal(world.d.downs, 0);
-	assert_int_equal(world_read_start(), 0);
-	world_run(5);
+	world_read_run(5);
 	assert_int_equal(world.d.read_code, 0);
 	assert_true(world_read_is_right());
 }
@@ -111,8 +107,7 @@ static void two_machines_attached_at(uint32_t port)
 	assert_int_equal(side_serve(&world.d), 0);
 	world_fill();
 	world_read_make(0);
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
+	world_connect_run(20);
 	assert_int_equal(world.d.ups, 1);
 }
 
@@ -121,7 +116,7 @@ static void two_machines_are_attached(void)
 	two_machines_attached_at(0);
 }
 
-UNIT_TEST_WITH(consumer_of_another_address_pulls_on, NULL, world_down)
+UNIT_TEST_DOWN(consumer_of_another_address_pulls_on)
 {
 	two_machines_are_attached();
 	fake_verbs_unaddress(1);
@@ -136,13 +131,13 @@ UNIT_TEST_WITH(consumer_of_another_address_pulls_on, NULL, world_down)
  * The owner gets the new address for later tickets, and a consumer with one of
  * those reaches it.
  */
-UNIT_TEST_WITH(producer_of_another_address_listens_there, NULL, world_down)
+UNIT_TEST_DOWN(producer_of_another_address_listens_there)
 {
 	char address[KVPULL_ADDRESS_BYTES_MAX];
 
 	two_machines_are_attached();
 	(void)snprintf(address, sizeof(address), "10.66.0.6%s",
-		       strchr(world.p.route->ops->address(world.p.route), ':'));
+		       strchr(side_address(&world.p), ':'));
 	fake_verbs_unaddress(0);
 	world_run(3000);
 	all_ended(KVPULL_EPEER);
@@ -150,15 +145,13 @@ UNIT_TEST_WITH(producer_of_another_address_listens_there, NULL, world_down)
 	assert_int_equal(world.p.addresses, 0);
 	world_run(BACK_MS);
 	assert_int_equal(world.p.addresses, 1);
-	assert_string_equal(world.p.route->ops->address(world.p.route),
-			    address);
+	assert_string_equal(side_address(&world.p), address);
 	assert_int_equal(world.d.route->ops->connect(world.d.route, address,
 						     &world.peer),
 			 0);
 	world_run(20);
 	assert_int_equal(world.d.ups, 1);
-	assert_int_equal(world_read_start(), 0);
-	world_run(5);
+	world_read_run(5);
 	assert_int_equal(world.d.read_code, 0);
 	assert_true(world_read_is_right());
 }
@@ -200,8 +193,7 @@ UNIT_FIXTURE(addresses_are_attached)
 	world.networks = "10.66.0.0/16";
 	world.address = "10.66.0.1,10.66.1.1";
 	assert_int_equal(world_open(), 0);
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
+	world_connect_run(20);
 	assert_int_equal(world.d.ups, 1);
 }
 
@@ -235,8 +227,7 @@ UNIT_TEST(producer_that_loses_one_of_its_addresses_is_pulled_from)
 		side_poll(&world.p);
 		world_run(WORLD_MS_FLUSHED);
 		assert_int_equal(world.d.downs, 0);
-		assert_int_equal(world_read_start(), 0);
-		world_run(5);
+		world_read_run(5);
 		assert_int_equal(world.d.read_code, 0);
 		assert_true(world_read_is_right());
 		assert_int_equal(world_down(state), 0);
@@ -282,16 +273,14 @@ static void port_is_taken(const struct world_side *side, uint32_t device)
  * A consumer reads by its device, and nobody calls it: its own port does not
  * matter.
  */
-UNIT_TEST_WITH(consumer_whose_port_was_taken_meanwhile_pulls_on, NULL,
-	       world_down)
+UNIT_TEST_DOWN(consumer_whose_port_was_taken_meanwhile_pulls_on)
 {
 	two_machines_are_attached();
 	port_is_taken(&world.d, 1);
 	pulls();
 }
 
-UNIT_TEST_WITH(producer_whose_port_was_taken_meanwhile_listens, NULL,
-	       world_down)
+UNIT_TEST_DOWN(producer_whose_port_was_taken_meanwhile_listens)
 {
 	two_machines_are_attached();
 	port_is_taken(&world.p, 0);
@@ -300,7 +289,7 @@ UNIT_TEST_WITH(producer_whose_port_was_taken_meanwhile_listens, NULL,
 }
 
 /* Then no other will do, until it is free. */
-UNIT_TEST_WITH(port_that_was_asked_for_is_waited_for, NULL, world_down)
+UNIT_TEST_DOWN(port_that_was_asked_for_is_waited_for)
 {
 	two_machines_attached_at(7471);
 	port_is_taken(&world.p, 0);
@@ -356,16 +345,14 @@ static void context_is_shared(struct world_side *first)
 TEST(producer_hears_of_its_address_though_another_route_heard_first)
 {
 	context_is_shared(&world.d);
-	assert_non_null(strstr(world.p.route->ops->address(world.p.route),
-			       "10.66.0.6"));
+	assert_non_null(strstr(side_address(&world.p), "10.66.0.6"));
 }
 
 TEST(consumer_hears_of_its_address_though_another_route_heard_first)
 {
 	context_is_shared(&world.p);
 	assert_int_equal(world.d.downs, 1);
-	assert_non_null(strstr(world.d.route->ops->address(world.d.route),
-			       "10.66.0.6"));
+	assert_non_null(strstr(side_address(&world.d), "10.66.0.6"));
 }
 
 /* The peers try again for half a second, then they give the device up. */

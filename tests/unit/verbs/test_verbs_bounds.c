@@ -13,8 +13,8 @@
 #include "verbs/run.h"
 #include "verbs/setup.h"
 
-#define TEST(name) UNIT_TEST_WITH(name, world_attached, world_down)
-#define TEST_UP(name) UNIT_TEST_WITH(name, world_up, world_down)
+#define TEST(name) UNIT_TEST_ATTACHED(name)
+#define TEST_UP(name) UNIT_TEST_UP(name)
 
 static uint64_t looked_ns;
 
@@ -43,7 +43,7 @@ int epoll_wait(int fd, struct epoll_event *events, int event_max, int timeout)
 
 static const struct kvpull_verbs_counts *counts(void)
 {
-	return kvpull_verbs_counts(world.d.route);
+	return side_counts(&world.d);
 }
 
 /* D with what the world says now; nothing is a neighbour of anything. */
@@ -55,8 +55,7 @@ static void attached_again(void)
 	world_read_make(0);
 	for (i = 0; i < WORLD_BLOCKS; i++)
 		world.remote_ids[i] = world.local_ids[i] = i * 5 % WORLD_BLOCKS;
-	assert_int_equal(world_connect(), 0);
-	world_run(10);
+	world_connect_run(10);
 	assert_int_equal(world.d.ups, 1);
 }
 
@@ -66,8 +65,7 @@ TEST_UP(window_is_what_may_be_in_flight)
 	world.window_bytes = WORLD_BYTES / 4;
 	attached_again();
 	fake_verbs_knobs.held = 1;
-	assert_int_equal(world_read_start(), 0);
-	world_run(3);
+	world_read_run(3);
 	assert_int_equal(counts()->read_bytes, WORLD_BYTES / 4);
 	assert_int_equal(counts()->doorbells, 4);
 	fake_verbs_knobs.held = 0;
@@ -82,8 +80,7 @@ TEST_UP(depth_is_how_many_reads_are_in_flight)
 	world.batch = 4;
 	attached_again();
 	fake_verbs_knobs.held = 1;
-	assert_int_equal(world_read_start(), 0);
-	world_run(3);
+	world_read_run(3);
 	assert_int_equal(counts()->work_requests, 6);
 	fake_verbs_knobs.held = 0;
 	world_run(20);
@@ -109,8 +106,7 @@ TEST_UP(depth_is_what_the_device_has_beside_frames)
 	fake_verbs_knobs.queue_max = 20;
 	attached_again();
 	fake_verbs_knobs.held = 1;
-	assert_int_equal(world_read_start(), 0);
-	world_run(3);
+	world_read_run(3);
 	assert_int_equal(counts()->work_requests, 12);
 	fake_verbs_knobs.held = 0;
 	world_run(20);
@@ -139,8 +135,7 @@ TEST_UP(message_fits_and_comes_after_the_one_before)
 	struct kvpull_transport *route = world.d.route;
 
 	world.silent = 1;
-	assert_int_equal(world_connect(), 0);
-	world_run(5);
+	world_connect_run(5);
 	assert_int_equal(ops->peer_send(route, world.peer, message, 0),
 			 KVPULL_EPEER);
 	assert_int_equal(
@@ -230,15 +225,13 @@ TEST_UP(refused_caller_that_is_stuck_goes)
 TEST_UP(sleeper_wakes_to_end_a_handshake)
 {
 	fake_verbs_knobs.answer = FAKE_VERBS_SILENCE;
-	assert_int_equal(world_connect(), 0);
-	world_run(5);
+	world_connect_run(5);
 	is_due_in(1, 5000);
 	world_run(6000);
 	assert_int_equal(world.d.downs, 1);
 	fake_verbs_knobs.answer = FAKE_VERBS_ACCEPT;
 	world.silent = 1;
-	assert_int_equal(world_connect(), 0);
-	world_run(5);
+	world_connect_run(5);
 	is_due_in(0, 5000);
 	is_due_in(1, 5000);
 }
@@ -247,7 +240,7 @@ TEST(sleeper_wakes_to_cut_a_cancelled_read)
 {
 	fake_verbs_knobs.held = 1;
 	assert_int_equal(world_read_start(), 0);
-	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+	world_read_cancel();
 	is_due_in(1, 100);
 }
 
@@ -255,7 +248,7 @@ TEST(sleeper_wakes_when_a_lost_rail_had_its_time)
 {
 	fake_verbs_knobs.held = 1;
 	assert_int_equal(world_read_start(), 0);
-	world.d.route->ops->disconnect(world.d.route, world.peer);
+	world_disconnect();
 	side_poll(&world.d);
 	is_due_in(1, 100);
 }
@@ -358,13 +351,12 @@ static void both_connect(void)
 	assert_int_equal(side_open(&world.d), 0);
 	assert_int_equal(side_serve(&world.p), 0);
 	assert_int_equal(side_serve(&world.d), 0);
-	assert_int_equal(world_connect(), 0);
-	world_run(10);
+	world_connect_run(10);
 	assert_int_equal(world.d.ups, 1);
 }
 
 /* A device answers more READs at once than it sends: each side has its bound. */
-UNIT_TEST_WITH(device_sends_as_many_reads_at_once_as_it_may, NULL, world_down)
+UNIT_TEST_DOWN(device_sends_as_many_reads_at_once_as_it_may)
 {
 	uint32_t sent;
 	uint32_t answered;
@@ -392,7 +384,7 @@ TEST_UP(callers_have_unlike_completion_vectors)
 	assert_int_equal(fake_verbs_vectors(), (1u << FAKE_VERBS_VECTORS) - 1);
 }
 
-UNIT_TEST_WITH(ranks_of_a_node_have_unlike_completion_vectors, NULL, world_down)
+UNIT_TEST_DOWN(ranks_of_a_node_have_unlike_completion_vectors)
 {
 	world_init();
 	world.local_rank = FAKE_VERBS_VECTORS + 2;

@@ -68,13 +68,10 @@ static void rest_is_read(uint32_t rails)
 	const uint32_t before = fake_verbs_count(FAKE_VERBS_READ);
 
 	world.d.reads_done = world.d.ups = 0;
-	assert_int_equal(world_connect(), 0);
-	world_run(20 * rails);
+	world_connect_run(20 * rails);
 	assert_int_equal(world.d.ups, 1);
-	assert_int_equal(world_read_start(), 0);
-	world_run(5);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, 0);
+	world_read_run(5);
+	world_read_ended(0);
 	bytes_are_there(HALF_BYTES);
 	assert_int_equal((fake_verbs_count(FAKE_VERBS_READ) - before) *
 				 WORLD_BLOCK_BYTES,
@@ -90,8 +87,7 @@ UNIT_TEST(cancelled_part_of_a_lost_rail_takes_no_others_with_it)
 	world.depth = HALF_BLOCKS;
 	world_consumer_again();
 	ops = world.d.route->ops;
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
+	world_connect_run(20);
 	reads_make();
 	fake_verbs_knobs.held_devices = 3;
 	assert_int_equal(world_read_start(), 0);
@@ -99,7 +95,7 @@ UNIT_TEST(cancelled_part_of_a_lost_rail_takes_no_others_with_it)
 			 0);
 	fake_verbs_cut_device(1);
 	world_run(WORLD_MS_FLUSHED);
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved, 0);
+	assert_int_equal(side_counts(&world.d)->requests_moved, 0);
 	ops->read_cancel(world.d.route, world.peer, &victim);
 	fake_verbs_knobs.held_devices = 2;
 	world_run(20);

@@ -30,7 +30,7 @@ static int long_ago(void **state)
 static const struct kvpull_verbs_greeting call = { .kind = KVPULL_VERBS_CALL };
 
 /* As many callers of D's address wait as may, and have had no time yet. */
-UNIT_TEST_WITH(caller_in_a_crowd_hears_that_it_is_full, world_up, world_down)
+UNIT_TEST_UP(caller_in_a_crowd_hears_that_it_is_full)
 {
 	uint32_t at;
 
@@ -42,13 +42,11 @@ UNIT_TEST_WITH(caller_in_a_crowd_hears_that_it_is_full, world_up, world_down)
 		p_poll();
 		side_poll(&world.d);
 	}
-	assert_int_equal(world.d.downs, 1);
-	assert_int_equal(world.d.down_code, KVPULL_EFULL);
+	side_is_down(&world.d, KVPULL_EFULL);
 }
 
 /* Calls that are refused are all counted; the log has a line a second. */
-UNIT_TEST_WITH(calls_that_are_refused_are_logged_once_a_second, world_up,
-	       world_down)
+UNIT_TEST_UP(calls_that_are_refused_are_logged_once_a_second)
 {
 	uint32_t at;
 
@@ -58,13 +56,12 @@ UNIT_TEST_WITH(calls_that_are_refused_are_logged_once_a_second, world_up,
 		world_stranger_calls("192.168.9.9", call);
 		p_poll();
 	}
-	assert_true(kvpull_verbs_counts(world.p.route)->calls_refused > 10);
+	assert_true(side_counts(&world.p)->calls_refused > 10);
 	assert_in_range(lines.bad_count, 1, 3);
 }
 
 /* P refuses and hangs up; D sees that first, and then what P had said. */
-UNIT_TEST_WITH(word_before_the_end_is_heard_though_the_end_came_first, world_up,
-	       world_down)
+UNIT_TEST_UP(word_before_the_end_is_heard_though_the_end_came_first)
 {
 	struct kvpull_event none;
 	uint32_t polls;
@@ -90,35 +87,31 @@ UNIT_TEST_WITH(word_before_the_end_is_heard_though_the_end_came_first, world_up,
 }
 
 /* D cannot read the welcome, and P must get the reason. */
-UNIT_TEST_WITH(word_of_who_refuses_a_welcome_is_heard, world_up, world_down)
+UNIT_TEST_UP(word_of_who_refuses_a_welcome_is_heard)
 {
 	world.leaves = 1;
-	assert_int_equal(world_connect(), 0);
-	world_run(30);
+	world_connect_run(30);
 	assert_string_equal(world.p.message, "farewell");
 	assert_int_equal(world.p.downs, 1);
 	assert_int_equal(world.d.downs, 1);
 	/* P did not reject the call: D may make it again. */
 	assert_int_equal(world.d.down_code, KVPULL_EPEER);
 	world.leaves = 0;
-	assert_int_equal(world_connect(), 0);
-	world_run(30);
+	world_connect_run(30);
 	assert_int_equal(world.d.ups, 1);
 	assert_int_equal(world.attach_code, 0);
 }
 
 /* P, which said nothing, is gone: nobody waits for the handshake's end. */
-UNIT_TEST_WITH(end_without_a_word_is_told_at_once, world_up, world_down)
+UNIT_TEST_UP(end_without_a_word_is_told_at_once)
 {
 	world.silent = 1;
-	assert_int_equal(world_connect(), 0);
-	world_run(10);
+	world_connect_run(10);
 	assert_int_equal(world.p.ups, 1);
 	assert_int_equal(world.d.downs, 0);
 	fake_verbs_cut();
 	world_run(10);
-	assert_int_equal(world.d.downs, 1);
-	assert_int_equal(world.d.down_code, KVPULL_EPEER);
+	side_is_down(&world.d, KVPULL_EPEER);
 }
 
 /*
@@ -146,8 +139,7 @@ UNIT_TEST_WITH(timer_that_fired_too_early_is_set_again, long_ago, world_down)
 }
 
 /* The dead host's device has taken the question, so no second one is sent. */
-UNIT_TEST_WITH(host_that_took_a_heartbeat_and_died_is_given_up, world_attached,
-	       world_down)
+UNIT_TEST_ATTACHED(host_that_took_a_heartbeat_and_died_is_given_up)
 {
 	uint32_t left;
 
@@ -170,10 +162,9 @@ UNIT_TEST_WITH(host_that_took_a_heartbeat_and_died_is_given_up, world_attached,
  * A consumer whose scheduler half is silent sends no heartbeats: what asks
  * whether the producer is alive must not renew its leases instead.
  */
-UNIT_TEST_WITH(question_whether_it_is_alive_renews_no_lease, world_attached,
-	       world_down)
+UNIT_TEST_ATTACHED(question_whether_it_is_alive_renews_no_lease)
 {
-	const uint64_t before = kvpull_verbs_counts(world.d.route)->frames_sent;
+	const uint64_t before = side_counts(&world.d)->frames_sent;
 	uint32_t left;
 
 	for (left = 20; left; left--) {
@@ -181,7 +172,7 @@ UNIT_TEST_WITH(question_whether_it_is_alive_renews_no_lease, world_attached,
 		side_poll(&world.d);
 		world_run(3);
 	}
-	assert_true(kvpull_verbs_counts(world.d.route)->frames_sent > before);
+	assert_true(side_counts(&world.d)->frames_sent > before);
 	assert_int_equal(world.p.downs, 0);
 	assert_int_equal(world.d.downs, 0);
 	assert_int_equal(world.beat_count, 0);
@@ -194,8 +185,7 @@ UNIT_TEST_WITH(question_whether_it_is_alive_renews_no_lease, world_attached,
  * The owner of a pool looks at no ring: a reader that fills its own is not
  * kept.
  */
-UNIT_TEST_WITH(end_is_told_though_nobody_takes_what_was_said, world_attached,
-	       world_down)
+UNIT_TEST_ATTACHED(end_is_told_though_nobody_takes_what_was_said)
 {
 	world_ring_fill();
 	assert_int_equal(world_note_send(1), 0);
@@ -208,5 +198,5 @@ UNIT_TEST_WITH(end_is_told_though_nobody_takes_what_was_said, world_attached,
 	assert_int_equal(world.p.downs, 0);
 	world_run(10000);
 	assert_int_equal(world.p.downs, 1);
-	assert_int_equal(kvpull_verbs_counts(world.p.route)->frames_bad, 0);
+	assert_int_equal(side_counts(&world.p)->frames_bad, 0);
 }

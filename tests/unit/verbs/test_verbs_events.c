@@ -12,9 +12,9 @@
 #include "verbs/run.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-#define TEST(name) UNIT_TEST_WITH(name, world_attached, world_down)
-#define TEST_UP(name) UNIT_TEST_WITH(name, world_up, world_down)
-#define TEST_RAILS(name) UNIT_TEST_WITH(name, world_rails_up, world_down)
+#define TEST(name) UNIT_TEST_ATTACHED(name)
+#define TEST_UP(name) UNIT_TEST_UP(name)
+#define TEST_RAILS(name) UNIT_TEST_RAILS(name)
 
 static struct kvpull_verbs_end *end_of(int initiator)
 {
@@ -25,12 +25,10 @@ static void all_goes_on(void)
 {
 	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.d.downs + world.p.downs, 0);
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->frames_bad, 0);
+	assert_int_equal(side_counts(&world.d)->frames_bad, 0);
 	world.d.reads_done = 0;
-	assert_int_equal(world_read_start(), 0);
-	world_run(5);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, 0);
+	world_read_run(5);
+	world_read_ended(0);
 	assert_true(world_read_is_right());
 }
 
@@ -75,10 +73,9 @@ TEST_UP(peer_that_is_left_before_its_address_is_found_is_not_called)
 	const uint32_t live = fake_verbs_live();
 
 	assert_int_equal(world_connect(), 0);
-	world.d.route->ops->disconnect(world.d.route, world.peer);
+	world_disconnect();
 	world_run(WORLD_MS_FLUSHED);
-	assert_int_equal(world.d.downs, 1);
-	assert_int_equal(world.d.down_code, KVPULL_EPEER);
+	side_is_down(&world.d, KVPULL_EPEER);
 	assert_int_equal(fake_verbs_calls(), 0);
 	assert_int_equal(fake_verbs_live(), live);
 	world_pulls();
@@ -88,8 +85,7 @@ TEST_UP(peer_that_is_left_before_its_address_is_found_is_not_called)
 TEST_UP(peer_is_not_open_before_it_answers)
 {
 	fake_verbs_knobs.answer = FAKE_VERBS_SILENCE;
-	assert_int_equal(world_connect(), 0);
-	world_run(5);
+	world_connect_run(5);
 	fake_verbs_tell(end_of(1)->id, RDMA_CM_EVENT_ESTABLISHED, NULL, 0);
 	world_run(5);
 	assert_int_equal(end_of(1)->state, KVPULL_VERBS_CONNECTING);
@@ -107,10 +103,9 @@ TEST_UP(peer_that_accepts_tickets_given_back_is_none)
 
 	side_hear(&world.d, KVPULL_LOG_WARN);
 	fake_verbs_knobs.answer = FAKE_VERBS_SILENCE;
-	assert_int_equal(world.d.route->ops->give(
-				 world.d.route,
-				 world.p.route->ops->address(world.p.route),
-				 "tickets", 7, &world.peer),
+	assert_int_equal(world.d.route->ops->give(world.d.route,
+						  side_address(&world.p),
+						  "tickets", 7, &world.peer),
 			 0);
 	world_run(5);
 	kvpull_verbs_greeting_put(bytes, &greeting);
@@ -118,8 +113,7 @@ TEST_UP(peer_that_accepts_tickets_given_back_is_none)
 			sizeof(bytes));
 	world_run(WORLD_MS_FLUSHED);
 	assert_true(lines_said("lost: it accepted what gives tickets back"));
-	assert_int_equal(world.d.downs, 1);
-	assert_int_equal(world.d.down_code, KVPULL_EPROTO);
+	side_is_down(&world.d, KVPULL_EPROTO);
 	fake_verbs_knobs.answer = FAKE_VERBS_ACCEPT;
 	world_pulls();
 }
@@ -141,8 +135,7 @@ TEST_UP(peer_by_another_device_than_the_rails_is_refused)
 	world_run(WORLD_MS_FLUSHED);
 	assert_true(lines_said(
 		" would go by another device than fake0 port 1 gid 1"));
-	assert_int_equal(world.d.downs, 1);
-	assert_int_equal(world.d.down_code, KVPULL_EROUTE);
+	side_is_down(&world.d, KVPULL_EROUTE);
 	assert_int_equal(fake_verbs_calls(), 0);
 	world_pulls();
 }
@@ -152,15 +145,14 @@ TEST(peer_that_is_lost_again_ends_no_later)
 {
 	fake_verbs_knobs.held = 1;
 	assert_int_equal(world_read_start(), 0);
-	world.d.route->ops->disconnect(world.d.route, world.peer);
+	world_disconnect();
 	world_run(60);
 	assert_int_equal(world.d.reads_done, 0);
 	fake_verbs_tell(end_of(1)->id, RDMA_CM_EVENT_DISCONNECTED, NULL, 0);
 	world_run(30);
 	fake_verbs_tell(end_of(1)->id, RDMA_CM_EVENT_DISCONNECTED, NULL, 0);
 	world_run(20);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, KVPULL_EPEER);
+	world_read_ended(KVPULL_EPEER);
 	assert_int_equal(world.d.downs, 1);
 }
 
@@ -320,8 +312,8 @@ TEST(sleeper_waits_for_the_flush_of_a_rail_that_was_cut)
 
 	fake_verbs_knobs.held = 1;
 	assert_int_equal(world_read_start(), 0);
-	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
-	while (!kvpull_verbs_counts(world.d.route)->flushes)
+	world_read_cancel();
+	while (!side_counts(&world.d)->flushes)
 		world_run(1);
 	assert_int_equal(end->state, KVPULL_VERBS_LOST);
 	assert_int_equal(kvpull_verbs_bundle_due_ns(end->bundle),
@@ -362,8 +354,7 @@ TEST(heartbeat_waits_for_a_credit)
 static const struct kvpull_verbs_greeting call = { .kind = KVPULL_VERBS_CALL };
 
 /* A caller of the crowd goes, though another one waits longer. */
-UNIT_TEST_WITH(crowd_of_an_address_costs_no_other_address_a_place, world_up,
-	       world_down)
+UNIT_TEST_UP(crowd_of_an_address_costs_no_other_address_a_place)
 {
 	const struct kvpull_transport_ops *ops = world.p.route->ops;
 	uint32_t i;

@@ -18,18 +18,14 @@ static void comes_back(void)
 {
 	memset(&fake_verbs_knobs, 0, sizeof(fake_verbs_knobs));
 	world_run(300);
-	assert_int_equal(world.d.downs, 1);
-	assert_int_equal(world.d.down_code, KVPULL_EPEER);
+	side_is_down(&world.d, KVPULL_EPEER);
 	assert_int_equal(world.p.downs, 1);
 	world.d.reads_done = world.d.ups = 0;
 	memset(world.d.memory, 0, WORLD_BYTES);
-	assert_int_equal(world_connect(), 0);
-	world_run(10);
+	world_connect_run(10);
 	assert_int_equal(world.d.ups, 1);
-	assert_int_equal(world_read_start(), 0);
-	world_run(5);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, 0);
+	world_read_run(5);
+	world_read_ended(0);
 	assert_true(world_read_is_right());
 }
 
@@ -58,8 +54,7 @@ static void status_case(enum fake_verbs_kind kind, int status)
 	assert_int_equal(fake_verbs_knobs.fail_at[kind], 0);
 	world_run(300);
 	if (kind == FAKE_VERBS_READ) {
-		assert_int_equal(world.d.reads_done, 1);
-		assert_int_equal(world.d.read_code, KVPULL_EPEER);
+		world_read_ended(KVPULL_EPEER);
 	}
 	if (kind == FAKE_VERBS_CHECK) {
 		assert_int_equal(world.d.checks_done, 1);
@@ -110,11 +105,9 @@ UNIT_TEST(full_queue_is_tried_again)
 			fake_verbs_knobs.post_at = at;
 			fake_verbs_knobs.post_times = 1;
 			fake_verbs_knobs.post_error = errors[i];
-			assert_int_equal(world_read_start(), 0);
-			world_run(10);
+			world_read_run(10);
 			assert_int_equal(fake_verbs_knobs.post_times, 0);
-			assert_int_equal(world.d.reads_done, 1);
-			assert_int_equal(world.d.read_code, 0);
+			world_read_ended(0);
 			assert_memory_equal(world.p.memory, world.d.memory,
 					    WORLD_BYTES);
 			assert_int_equal(world.d.downs, 0);
@@ -132,17 +125,15 @@ UNIT_TEST(refused_post_is_the_peers_end)
 		fake_verbs_knobs.post_at = at;
 		fake_verbs_knobs.post_times = 1;
 		fake_verbs_knobs.post_error = EINVAL;
-		assert_int_equal(world_read_start(), 0);
-		world_run(300);
-		assert_int_equal(world.d.reads_done, 1);
-		assert_int_equal(world.d.read_code, KVPULL_EPEER);
+		world_read_run(300);
+		world_read_ended(KVPULL_EPEER);
 		world_read_make(0);
 		comes_back();
 		assert_int_equal(world_down(state), 0);
 	}
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, world_attached, world_down)
+#define TEST(name) UNIT_TEST_ATTACHED(name)
 
 TEST(read_ends_only_when_nothing_can_land)
 {
@@ -150,7 +141,7 @@ TEST(read_ends_only_when_nothing_can_land)
 
 	fake_verbs_knobs.held = 1;
 	assert_int_equal(world_read_start(), 0);
-	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+	world_read_cancel();
 	/* Neither flushed nor done: it waits for flush_after, 100 ms. */
 	world_run(90);
 	assert_int_equal(world.d.reads_done, 0);
@@ -158,7 +149,7 @@ TEST(read_ends_only_when_nothing_can_land)
 	world_run(220);
 	assert_int_equal(world.d.reads_done, 1);
 	assert_true(world.d.read_code < 0);
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->flushes, 1);
+	assert_int_equal(side_counts(&world.d)->flushes, 1);
 	memcpy(before, world.d.memory, WORLD_BYTES);
 	fake_verbs_knobs.held = 0;
 	world_run(50);
@@ -178,7 +169,7 @@ TEST(cut_for_one_read_is_told_the_others_as_such)
 	assert_int_equal(world_read_start(), 0);
 	assert_int_equal(ops->read_start(world.d.route, world.peer, &other), 0);
 	ops->read_cancel(world.d.route, world.peer, &world.read);
-	while (!kvpull_verbs_counts(world.d.route)->flushes)
+	while (!side_counts(&world.d)->flushes)
 		world_run(1);
 	/* The queue pair is not quiet yet. */
 	assert_int_equal(ops->read_start(world.d.route, world.peer, &third),
@@ -189,8 +180,7 @@ TEST(cut_for_one_read_is_told_the_others_as_such)
 	world_run(220);
 	assert_int_equal(world.d.reads_done, 2);
 	assert_int_equal(world.d.read_code, KVPULL_EABORTED);
-	assert_int_equal(world.d.downs, 1);
-	assert_int_equal(world.d.down_code, KVPULL_EABORTED);
+	side_is_down(&world.d, KVPULL_EABORTED);
 	world.d.down_code = KVPULL_EPEER;
 	comes_back();
 }
@@ -203,16 +193,14 @@ TEST(end_of_a_peer_ends_no_read_of_another)
 	struct kvpull_read other = world.read;
 
 	other.index = 1;
-	assert_int_equal(world_connect(), 0);
-	world_run(10);
+	world_connect_run(10);
 	fake_verbs_knobs.held = 1;
 	assert_int_equal(ops->read_start(world.d.route, first, &other), 0);
 	assert_int_equal(world_read_start(), 0);
 	ops->disconnect(world.d.route, first);
 	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.d.downs, 1);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, KVPULL_EPEER);
+	world_read_ended(KVPULL_EPEER);
 	fake_verbs_knobs.held = 0;
 	world_run(5);
 	assert_int_equal(world.d.reads_done, 2);
@@ -229,7 +217,7 @@ TEST(rail_is_not_quiet_before_its_reads)
 
 	fake_verbs_knobs.held = 1;
 	assert_int_equal(world_read_start(), 0);
-	world.d.route->ops->disconnect(world.d.route, world.peer);
+	world_disconnect();
 	end->receive_open = 0;
 	world_run(90);
 	assert_int_equal(world.d.reads_done, 0);
@@ -268,7 +256,7 @@ TEST(read_that_was_told_is_never_written_again)
 
 	fake_verbs_knobs.held = 1;
 	assert_int_equal(world_read_start(), 0);
-	world.d.route->ops->disconnect(world.d.route, world.peer);
+	world_disconnect();
 	/* P lives on, and does not know yet. */
 	while (!world.d.reads_done && steps++ < 300) {
 		world.now_ns += WORLD_STEP_NS;
@@ -315,7 +303,7 @@ TEST(cancelled_read_that_completes_is_no_fault)
 {
 	fake_verbs_knobs.held = 1;
 	assert_int_equal(world_read_start(), 0);
-	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+	world_read_cancel();
 	world_run(50);
 	fake_verbs_knobs.held = 0;
 	world_run(200);
@@ -330,12 +318,11 @@ UNIT_TEST(slow_wire_is_not_cut_by_a_cancel)
 	uint32_t round;
 
 	(void)world_up_batch(4);
-	assert_int_equal(world_connect(), 0);
-	world_run(10);
+	world_connect_run(10);
 	posts_are_made_small();
 	fake_verbs_knobs.held = 1;
 	assert_int_equal(world_read_start(), 0);
-	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+	world_read_cancel();
 	for (round = 0; round < 16; round++) {
 		fake_verbs_knobs.held = 0;
 		fake_verbs_knobs.budget = 4;
@@ -343,7 +330,7 @@ UNIT_TEST(slow_wire_is_not_cut_by_a_cancel)
 	}
 	assert_int_equal(world.d.downs, 0);
 	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->flushes, 0);
+	assert_int_equal(side_counts(&world.d)->flushes, 0);
 	memset(&fake_verbs_knobs, 0, sizeof(fake_verbs_knobs));
 	assert_int_equal(world_down(state), 0);
 }
@@ -363,7 +350,7 @@ TEST(check_that_hangs_ends_soon_after_its_cancel)
 	world_run(220);
 	assert_int_equal(world.d.checks_done, 1);
 	assert_true(world.d.check_code < 0);
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->flushes, 1);
+	assert_int_equal(side_counts(&world.d)->flushes, 1);
 	assert_int_equal(kvpull_guard_judge(KVPULL_GUARD_HOLD,
 					    &world.checked[0],
 					    WORLD_INCARNATION, UINT64_MAX),
@@ -389,25 +376,22 @@ TEST(cancelled_check_that_completes_is_no_fault)
 TEST(late_completions_end_in_success)
 {
 	fake_verbs_knobs.held = 1;
-	assert_int_equal(world_read_start(), 0);
-	world_run(1500);
+	world_read_run(1500);
 	assert_int_equal(world.d.reads_done, 0);
 	fake_verbs_knobs.held = 0;
 	world_run(5);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, 0);
+	world_read_ended(0);
 }
 
 TEST(disconnect_ends_reads_first)
 {
 	fake_verbs_knobs.held = 1;
 	assert_int_equal(world_read_start(), 0);
-	world.d.route->ops->disconnect(world.d.route, world.peer);
+	world_disconnect();
 	world_run(90);
 	assert_int_equal(world.d.reads_done + world.d.downs, 0);
 	world_run(30);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, KVPULL_EPEER);
+	world_read_ended(KVPULL_EPEER);
 	assert_int_equal(world.d.downs, 1);
 }
 
@@ -425,8 +409,7 @@ TEST(removed_device_ends_all_and_refuses_more)
 	assert_int_equal(world_read_start(), 0);
 	fake_verbs_remove_device();
 	world_run(300);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, KVPULL_EPEER);
+	world_read_ended(KVPULL_EPEER);
 	assert_int_equal(world.d.downs, 1);
 	assert_int_equal(world.p.downs, 1);
 	assert_int_equal(world_connect(), KVPULL_EPEER);
@@ -443,8 +426,7 @@ TEST(device_that_breaks_ends_all_and_refuses_more)
 	side_poll(&world.d);
 	world_run(300);
 	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.downs, 1);
-	assert_int_equal(world.d.down_code, KVPULL_EPEER);
+	side_is_down(&world.d, KVPULL_EPEER);
 	assert_int_equal(world.p.downs, 1);
 	assert_int_equal(world_connect(), KVPULL_EPEER);
 }
@@ -481,12 +463,11 @@ TEST(event_of_no_harm_is_none)
 		world_run(3);
 	}
 	assert_int_equal(world.d.downs + world.p.downs, 0);
-	assert_int_equal(world_read_start(), 0);
-	world_run(3);
+	world_read_run(3);
 	assert_int_equal(world.d.reads_done, 1);
 }
 
-#define TEST_UP(name) UNIT_TEST_WITH(name, world_up, world_down)
+#define TEST_UP(name) UNIT_TEST_UP(name)
 
 TEST_UP(every_answer_of_the_cm_is_an_end)
 {
@@ -496,8 +477,7 @@ TEST_UP(every_answer_of_the_cm_is_an_end)
 	     answer++) {
 		world.d.downs = 0;
 		fake_verbs_knobs.answer = (enum fake_verbs_answer)answer;
-		assert_int_equal(world_connect(), 0);
-		world_run(answer == FAKE_VERBS_SILENCE ? 5200 : 10);
+		world_connect_run(answer == FAKE_VERBS_SILENCE ? 5200 : 10);
 		assert_int_equal(world.d.downs, 1);
 		assert_int_equal(world.d.down_code,
 				 answer == FAKE_VERBS_REJECTED_SAID ?
@@ -505,8 +485,7 @@ TEST_UP(every_answer_of_the_cm_is_an_end)
 					 KVPULL_EPEER);
 	}
 	fake_verbs_knobs.answer = FAKE_VERBS_ACCEPT;
-	assert_int_equal(world_connect(), 0);
-	world_run(10);
+	world_connect_run(10);
 	assert_int_equal(world.d.ups, 1);
 }
 
@@ -542,8 +521,7 @@ UNIT_TEST(object_that_cannot_be_made_fails_its_connection)
 		if (world.d.ups == 0) {
 			fake_verbs_knobs.make_at = 0;
 			world_run(5400);
-			assert_int_equal(world_connect(), 0);
-			world_run(10);
+			world_connect_run(10);
 			assert_int_equal(world.d.ups, 1);
 		}
 		assert_int_equal(world_down(state), 0);
@@ -558,14 +536,12 @@ UNIT_TEST(transition_that_fails_fails_its_connection)
 	for (at = 1; at <= 7; at++) {
 		(void)world_up(state);
 		fake_verbs_knobs.modify_at = at;
-		assert_int_equal(world_connect(), 0);
-		world_run(6000);
+		world_connect_run(6000);
 		assert_int_equal(fake_verbs_knobs.modify_at, 0);
 		assert_int_equal(world.d.ups, 0);
 		assert_int_equal(world.d.downs, 1);
 		assert_int_equal(fake_verbs_openings(), 0);
-		assert_int_equal(world_connect(), 0);
-		world_run(10);
+		world_connect_run(10);
 		assert_int_equal(world.d.ups, 1);
 		assert_int_equal(world_down(state), 0);
 	}
@@ -577,8 +553,7 @@ UNIT_TEST(closing_in_the_middle_leaves_nothing)
 
 	for (steps = 0; steps < 12; steps++) {
 		(void)world_up(state);
-		assert_int_equal(world_connect(), 0);
-		world_run(steps);
+		world_connect_run(steps);
 		if (world.d.ups)
 			(void)world_read_start();
 		assert_int_equal(world_down(state), 0);

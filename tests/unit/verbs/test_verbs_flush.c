@@ -63,7 +63,7 @@ TEST(read_that_is_cancelled_before_its_mark_is_never_posted)
 	gpu_begin(1);
 	world.read.after = gpu_mark();
 	assert_int_equal(world_read_start(), 0);
-	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+	world_read_cancel();
 	gpu_reach();
 	gpu_await(&world.d.reads_done);
 	assert_int_equal(world.d.read_code, KVPULL_EABORTED);
@@ -86,8 +86,7 @@ TEST(peer_that_ends_before_the_mark_ends_the_read)
 	side_sleep(&world.d);
 	gpu_reach();
 	gpu_await(&world.d.downs);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, KVPULL_EPEER);
+	world_read_ended(KVPULL_EPEER);
 	assert_int_equal(fake_verbs_count(FAKE_VERBS_READ), 0);
 }
 
@@ -249,8 +248,7 @@ TEST(loop_that_fails_fails_the_read_and_is_made_again)
 	assert_int_equal(world.d.downs, 1);
 	/* The rail is back, and so is the peer. */
 	world.d.ups = world.d.reads_done = world.d.checks_done = 0;
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
+	world_connect_run(20);
 	assert_int_equal(world.d.ups, 1);
 	gpu_read_is_done();
 	assert_int_equal(gpu_check_begin(), 0);
@@ -339,12 +337,10 @@ TEST(one_rail_without_a_loop_leaves_the_other)
 		world.d.route->ops->serve(world.d.route, &world.d.serve), 0);
 	assert_true(
 		lines_said("rail 1, fake1, does not serve memory of a GPU"));
-	assert_null(strstr(world.d.route->ops->address(world.d.route),
-			   "10.66.1.1"));
+	assert_null(strstr(side_address(&world.d), "10.66.1.1"));
 	/* The rail is tried again. */
 	world_run(3000);
-	assert_non_null(strstr(world.d.route->ops->address(world.d.route),
-			       "10.66.1.1"));
+	assert_non_null(strstr(side_address(&world.d), "10.66.1.1"));
 }
 
 /* ---- device_flush ---- */
@@ -363,8 +359,7 @@ TEST(driver_flushes_where_it_is_asked_to)
 	assert_int_equal(gpu_serve(&world.d), 0);
 	world.strip.local = world.d.memory;
 	world.d.ups = 0;
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
+	world_connect_run(20);
 	gpu_read_is_done();
 	assert_int_equal(gpu.flush_count, 0);
 	assert_int_equal(gpu_check_begin(), 0);

@@ -45,12 +45,10 @@ static void consumer_is_in(void)
 	uint32_t tries;
 
 	for (tries = 0; tries < 10 && !world.d.ups; tries++) {
-		assert_int_equal(world_connect(), 0);
-		world_run(100);
+		world_connect_run(100);
 	}
 	assert_int_equal(world.d.ups, 1);
-	assert_int_equal(world_read_start(), 0);
-	world_run(5);
+	world_read_run(5);
 	assert_int_equal(world.d.read_code, 0);
 	assert_true(world_read_is_right());
 }
@@ -94,7 +92,7 @@ TEST(caller_has_50_ms_for_its_hello)
 	strangers_call(STRANGER, KVPULL_VERBS_WAITING_ADDRESS_MAX, 16);
 	world_run(30);
 	strangers_call(STRANGER, 4, 16);
-	assert_int_equal(kvpull_verbs_counts(world.p.route)->calls_refused, 4);
+	assert_int_equal(side_counts(&world.p)->calls_refused, 4);
 	assert_int_equal(world.p.downs, 0);
 	/* Then the oldest goes for one that comes, and only then. */
 	world_run(30);
@@ -115,14 +113,13 @@ TEST(oldest_caller_goes)
 	strangers_call(STRANGER, half, 16);
 	world_run(20);
 	strangers_call(STRANGER, 1, 16);
-	assert_int_equal(kvpull_verbs_counts(world.p.route)->calls_refused, 0);
+	assert_int_equal(side_counts(&world.p)->calls_refused, 0);
 	assert_int_equal(world.p.downs, 1);
 	assert_int_equal(fake_verbs_strangers(), 2 * half);
 }
 
 /* Callers say who they are, so that the owner may make room; none is let in. */
-UNIT_TEST_WITH(callers_beyond_the_bound_wait_and_are_not_admitted, NULL,
-	       world_down)
+UNIT_TEST_DOWN(callers_beyond_the_bound_wait_and_are_not_admitted)
 {
 	world_init();
 	world.callers_max = 1;
@@ -130,8 +127,7 @@ UNIT_TEST_WITH(callers_beyond_the_bound_wait_and_are_not_admitted, NULL,
 	consumer_is_in();
 	strangers_call(STRANGER, 8, 1);
 	assert_int_equal(fake_verbs_strangers(), 8);
-	assert_int_equal(world_connect(), 0);
-	world_run(10);
+	world_connect_run(10);
 	assert_int_equal(world.d.ups, 1);
 	assert_int_equal(world.d.downs, 0);
 }
@@ -147,14 +143,13 @@ TEST(admitted_caller_is_never_given_up)
 	assert_int_equal(world.note_count, 1);
 }
 
-UNIT_TEST_WITH(stranger_has_no_consumers_place, NULL, world_down)
+UNIT_TEST_DOWN(stranger_has_no_consumers_place)
 {
 	world_init();
 	world.callers_max = 1;
 	(void)world_open();
 	strangers_call(STRANGER, KVPULL_VERBS_WAITING_ADDRESS_MAX, 16);
-	assert_int_equal(world_connect(), 0);
-	world_run(10);
+	world_connect_run(10);
 	assert_int_equal(world.d.ups, 1);
 }
 

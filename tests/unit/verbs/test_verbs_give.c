@@ -20,9 +20,8 @@ static int give_up(void **state)
 
 static int give(void)
 {
-	return world.d.route->ops->give(
-		world.d.route, world.p.route->ops->address(world.p.route),
-		message, sizeof(message), &world.peer);
+	return world.d.route->ops->give(world.d.route, side_address(&world.p),
+					message, sizeof(message), &world.peer);
 }
 
 static void message_was_taken(uint32_t count)
@@ -42,15 +41,13 @@ TEST(call_that_gives_tickets_back_is_heard_and_takes_no_place)
 	world_run(5);
 	message_was_taken(1);
 	assert_int_equal(world.p.ups, 0);
-	assert_int_equal(world.d.downs, 1);
-	assert_int_equal(world.d.down_code, 0);
+	side_is_down(&world.d, 0);
 	assert_int_equal(world.d.messages, 0);
 	world_run(5);
 	assert_int_equal(fake_verbs_live(), live);
-	assert_int_equal(kvpull_verbs_counts(world.p.route)->calls_refused, 0);
+	assert_int_equal(side_counts(&world.p)->calls_refused, 0);
 	/* And the next one is let in as ever. */
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
+	world_connect_run(20);
 	assert_int_equal(world.d.ups, 1);
 }
 
@@ -97,11 +94,10 @@ TEST(message_longer_than_private_data_is_not_begun)
 {
 	uint8_t longer[KVPULL_VERBS_GIVE_BYTES_MAX + 1] = "KVGB";
 
-	assert_int_equal(world.d.route->ops->give(
-				 world.d.route,
-				 world.p.route->ops->address(world.p.route),
-				 longer, sizeof(longer), &world.peer),
-			 KVPULL_EINVAL);
+	assert_int_equal(
+		world.d.route->ops->give(world.d.route, side_address(&world.p),
+					 longer, sizeof(longer), &world.peer),
+		KVPULL_EINVAL);
 	assert_int_equal(world.d.route->ops->give_bytes_max,
 			 KVPULL_VERBS_GIVE_BYTES_MAX);
 }
@@ -134,8 +130,7 @@ TEST(call_that_is_never_answered_ends_in_time)
 	fake_verbs_knobs.answer = FAKE_VERBS_SILENCE;
 	assert_int_equal(give(), 0);
 	world_run(6000);
-	assert_int_equal(world.d.downs, 1);
-	assert_int_equal(world.d.down_code, KVPULL_EPEER);
+	side_is_down(&world.d, KVPULL_EPEER);
 }
 
 /* P alone does not know D's network. */
@@ -144,8 +139,7 @@ UNIT_FIXTURE(apart_up)
 	world_init();
 	assert_int_equal(side_open(&world.d), 0);
 	world.networks = "10.99.0.0/16";
-	assert_int_equal(side_open(&world.p), 0);
-	assert_int_equal(side_serve(&world.p), 0);
+	side_begin(&world.p);
 	assert_int_equal(side_serve(&world.d), 0);
 	world_fill();
 }
@@ -153,8 +147,7 @@ UNIT_FIXTURE(apart_up)
 UNIT_TEST_WITH(consumer_that_the_producer_rejects_knows_that_and_gives_back,
 	       apart_up, world_down)
 {
-	assert_int_equal(world_connect(), 0);
-	world_run(5);
+	world_connect_run(5);
 	assert_int_equal(world.d.down_code, KVPULL_EREJECTED);
 	assert_int_equal(give(), 0);
 	world_run(5);
@@ -164,7 +157,7 @@ UNIT_TEST_WITH(consumer_that_the_producer_rejects_knows_that_and_gives_back,
 
 TEST(host_where_nobody_listens_has_not_rejected_anybody)
 {
-	const char *address = world.p.route->ops->address(world.p.route);
+	const char *address = side_address(&world.p);
 	char closed[KVPULL_ADDRESS_BYTES_MAX];
 
 	(void)snprintf(closed, sizeof(closed), "%s", address);

@@ -114,7 +114,7 @@ static void refused(int code, const char *words)
 	assert_int_equal(
 		world.p.route->ops->serve(world.p.route, &world.p.serve), code);
 	assert_true(lines_said(words));
-	assert_string_equal(world.p.route->ops->address(world.p.route), "");
+	assert_string_equal(side_address(&world.p), "");
 	assert_int_equal(fds_open(), fds);
 	assert_int_equal(side_serve(&world.p), 0);
 }

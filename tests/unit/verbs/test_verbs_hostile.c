@@ -10,9 +10,9 @@
 #include "verbs/bundle.h"
 
 #define STRANGER "10.66.0.77"
-#define TEST(name) UNIT_TEST_WITH(name, world_attached, world_down)
-#define TEST_UP(name) UNIT_TEST_WITH(name, world_up, world_down)
-#define TEST_RAILS(name) UNIT_TEST_WITH(name, world_rails_up, world_down)
+#define TEST(name) UNIT_TEST_ATTACHED(name)
+#define TEST_UP(name) UNIT_TEST_UP(name)
+#define TEST_RAILS(name) UNIT_TEST_RAILS(name)
 
 static void stranger_calls(struct kvpull_verbs_greeting greeting)
 {
@@ -21,7 +21,7 @@ static void stranger_calls(struct kvpull_verbs_greeting greeting)
 
 static uint64_t refused(void)
 {
-	return kvpull_verbs_counts(world.p.route)->calls_refused;
+	return side_counts(&world.p)->calls_refused;
 }
 
 /* Each right behind one that is a call. */
@@ -38,7 +38,7 @@ TEST_UP(call_that_is_none_is_refused)
 	stranger_calls(full);
 	world_run(2);
 	assert_int_equal(refused(), 2);
-	assert_int_equal(kvpull_verbs_counts(world.p.route)->frames_bad, 2);
+	assert_int_equal(side_counts(&world.p)->frames_bad, 2);
 	assert_int_equal(fake_verbs_strangers(), 2);
 }
 
@@ -83,8 +83,7 @@ UNIT_TEST(producer_joins_none_of_its_consumers_reading)
 	assert_int_equal(side_serve(&world.d), 0);
 	assert_int_equal(side_serve(&world.p), 0);
 	world_fill();
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
+	world_connect_run(20);
 	end = fake_verbs_owner(1);
 	memcpy(join.token, end->bundle->token, sizeof(join.token));
 	fake_verbs_knobs.answer = FAKE_VERBS_REJECTED;
@@ -93,7 +92,7 @@ UNIT_TEST(producer_joins_none_of_its_consumers_reading)
 	world_run(2 * WORLD_MS_FLUSHED);
 	stranger_calls(join);
 	world_run(5);
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->calls_refused, 1);
+	assert_int_equal(side_counts(&world.d)->calls_refused, 1);
 	assert_int_equal(fake_verbs_strangers(), 0);
 	assert_int_equal(world_down(state), 0);
 }
@@ -104,8 +103,7 @@ UNIT_TEST(rails_call_in_the_networks_alone)
 	(void)world_rails_open();
 	world.networks = "10.66.0.0/24";
 	world_consumer_again();
-	assert_int_equal(world_connect(), 0);
-	world_run(3000);
+	world_connect_run(3000);
 	assert_int_equal(world.d.ups, 1);
 	assert_int_equal(fake_verbs_calls(), 1);
 	assert_int_equal(world_down(state), 0);
@@ -120,7 +118,7 @@ static void costs_its_sender(const struct kvpull_frame *frame)
 		fake_verbs_inject(0, bytes, kvpull_frame_put(bytes, frame)), 1);
 	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.p.downs, 1);
-	assert_int_equal(kvpull_verbs_counts(world.p.route)->frames_bad, 1);
+	assert_int_equal(side_counts(&world.p)->frames_bad, 1);
 	assert_int_equal(world.note_count + world.beat_count, 0);
 }
 
@@ -182,11 +180,10 @@ TEST(welcome_without_keys_is_refused)
 	};
 	uint8_t bytes[KVPULL_FRAME_BYTES];
 
-	world.d.route->ops->disconnect(world.d.route, world.peer);
+	world_disconnect();
 	world_run(WORLD_MS_FLUSHED);
 	world.silent = 1;
-	assert_int_equal(world_connect(), 0);
-	world_run(10);
+	world_connect_run(10);
 	assert_int_equal(
 		fake_verbs_inject(1, bytes, kvpull_frame_put(bytes, &frame)),
 		1);
@@ -209,8 +206,7 @@ TEST_UP(pieces_of_two_kinds_are_no_message)
 	uint8_t bytes[KVPULL_FRAME_BYTES];
 
 	world.silent = 1;
-	assert_int_equal(world_connect(), 0);
-	world_run(5);
+	world_connect_run(5);
 	assert_int_equal(
 		fake_verbs_inject(1, bytes, kvpull_frame_put(bytes, &frame)),
 		1);
@@ -222,7 +218,7 @@ TEST_UP(pieces_of_two_kinds_are_no_message)
 		1);
 	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.d.downs, 1);
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->frames_bad, 1);
+	assert_int_equal(side_counts(&world.d)->frames_bad, 1);
 	assert_int_equal(world.d.ups, 0);
 }
 
@@ -271,8 +267,7 @@ TEST_UP(first_frame_that_is_none_ends_the_handshake)
 
 		world.silent = 1;
 		world.d.downs = world.p.downs = world.d.ups = 0;
-		assert_int_equal(world_connect(), 0);
-		world_run(5);
+		world_connect_run(5);
 		side_hear(hurt, KVPULL_LOG_WARN);
 		frame_inject(rows[i].initiator, &frame);
 		world_run(1500);
@@ -282,12 +277,12 @@ TEST_UP(first_frame_that_is_none_ends_the_handshake)
 		assert_int_equal(world.d.ups, 0);
 		world.silent = 0;
 		world_pulls();
-		world.d.route->ops->disconnect(world.d.route, world.peer);
+		world_disconnect();
 		world_run(WORLD_MS_FLUSHED);
 		world.d.reads_done = 0;
 	}
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->frames_bad, 4);
-	assert_int_equal(kvpull_verbs_counts(world.p.route)->frames_bad, 2);
+	assert_int_equal(side_counts(&world.d)->frames_bad, 4);
+	assert_int_equal(side_counts(&world.p)->frames_bad, 2);
 }
 
 /* P's own keys, which come before the welcome: once. */
@@ -299,8 +294,7 @@ TEST_UP(keys_that_come_twice_end_the_handshake)
 	const struct kvpull_verbs_end *end;
 
 	world.silent = 1;
-	assert_int_equal(world_connect(), 0);
-	world_run(5);
+	world_connect_run(5);
 	end = fake_verbs_owner(0);
 	end->shared->regions[0].keys.qps = 1; /* as for who is let in */
 	frame.total = kvpull_keys_put(keys, &end->shared->regions[0].keys);
@@ -314,8 +308,7 @@ TEST_UP(keys_that_come_twice_end_the_handshake)
 	frame_inject(1, &frame);
 	world_run(WORLD_MS_FLUSHED);
 	assert_true(lines_said("a message that has no place"));
-	assert_int_equal(world.d.downs, 1);
-	assert_int_equal(world.d.down_code, KVPULL_EPROTO);
+	side_is_down(&world.d, KVPULL_EPROTO);
 }
 
 static void frames_are_dropped(struct world_side *side)
@@ -383,8 +376,7 @@ UNIT_TEST(message_by_a_rail_that_joins_costs_the_rail)
 
 	(void)world_rails_open();
 	fake_verbs_knobs.held_devices = 2;
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
+	world_connect_run(20);
 	end = fake_verbs_owner(1);
 	bundle = end->bundle;
 	assert_int_equal(bundle->ends[0].state, KVPULL_VERBS_IN);
@@ -395,7 +387,7 @@ UNIT_TEST(message_by_a_rail_that_joins_costs_the_rail)
 	side_hear(&world.d, KVPULL_LOG_WARN);
 	world_run(2000);
 	assert_true(lines_said("a message that has no place"));
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->frames_bad, 1);
+	assert_int_equal(side_counts(&world.d)->frames_bad, 1);
 	assert_int_equal(bundle->ends[0].state, KVPULL_VERBS_IN);
 	assert_int_equal(world.d.downs + world.p.downs, 0);
 	assert_int_equal(world.d.ups, 1);
@@ -469,17 +461,15 @@ TEST_UP(keys_of_other_memory_than_the_welcomes_are_refused)
 
 	for (lie = 0; lie < sizeof(lies) / sizeof(lies[0]); lie++) {
 		lies[lie](&world.p.serve);
-		assert_int_equal(world_connect(), 0);
-		world_run(10);
+		world_connect_run(10);
 		assert_int_equal(world.d.ups, lie + 1);
 		assert_int_equal((int32_t)world.attach_code, KVPULL_EPROTO);
 		assert_int_equal(world_read_start(), KVPULL_EPEER);
-		world.d.route->ops->disconnect(world.d.route, world.peer);
+		world_disconnect();
 		world_run(WORLD_MS_FLUSHED);
 		world.p.serve = served;
 	}
-	assert_int_equal(world_connect(), 0);
-	world_run(10);
+	world_connect_run(10);
 	assert_int_equal(world.attach_code, 0);
 }
 
@@ -492,17 +482,15 @@ TEST_UP(answer_of_another_version_is_told_as_such)
 	const struct kvpull_verbs_end *end;
 
 	fake_verbs_knobs.answer = FAKE_VERBS_SILENCE;
-	assert_int_equal(world_connect(), 0);
-	world_run(5);
+	world_connect_run(5);
 	end = fake_verbs_owner(1);
 	kvpull_verbs_greeting_put(bytes, &greeting);
 	bytes[4]++;
 	fake_verbs_tell(end->id, RDMA_CM_EVENT_CONNECT_RESPONSE, bytes,
 			sizeof(bytes));
 	world_run(WORLD_MS_FLUSHED);
-	assert_int_equal(world.d.downs, 1);
-	assert_int_equal(world.d.down_code, KVPULL_EVERSION);
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->frames_bad, 1);
+	side_is_down(&world.d, KVPULL_EVERSION);
+	assert_int_equal(side_counts(&world.d)->frames_bad, 1);
 }
 
 /* The device has users beside us: here it is D's, and P hears of it. */
@@ -513,8 +501,7 @@ TEST(event_of_a_queue_pair_of_others_ends_nothing)
 	side_poll(&world.p);
 	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.p.downs + world.d.downs, 0);
-	assert_int_equal(world_read_start(), 0);
-	world_run(3);
+	world_read_run(3);
 	assert_int_equal(world.d.read_code, 0);
 	assert_true(world_read_is_right());
 }

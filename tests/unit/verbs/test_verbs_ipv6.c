@@ -38,8 +38,7 @@ static void machine_is(const struct fake_verbs_shape *shapes, uint32_t count)
 UNIT_TEST(pull_goes_between_addresses_of_ipv6)
 {
 	machine_is(routable, 1);
-	assert_string_equal(world.p.route->ops->address(world.p.route),
-			    "[fd00::a:1]:7471");
+	assert_string_equal(side_address(&world.p), "[fd00::a:1]:7471");
 	world_pulls();
 	assert_int_equal(scope_from, 0);
 	assert_int_equal(scope_to, 0);
@@ -54,7 +53,7 @@ UNIT_TEST(rails_of_ipv6_are_called_by_their_neighbours)
 	world.listen_port = 7471;
 	fake_verbs_shapes(routable, 2);
 	assert_int_equal(world_open(), 0);
-	assert_string_equal(world.p.route->ops->address(world.p.route),
+	assert_string_equal(side_address(&world.p),
 			    "[fd00::a:1]:7471,[fd00:1::b:1]:7471");
 	world_pulls();
 	world_run(20);
@@ -66,8 +65,7 @@ UNIT_TEST(rails_of_ipv6_are_called_by_their_neighbours)
 UNIT_TEST(link_local_peer_is_called_in_the_scope_of_our_own_address)
 {
 	machine_is(link_local, 1);
-	assert_string_equal(world.p.route->ops->address(world.p.route),
-			    "[fe80::a:1]:7471");
+	assert_string_equal(side_address(&world.p), "[fe80::a:1]:7471");
 	world_pulls();
 	assert_int_equal(scope_from, 1);
 	assert_int_equal(scope_to, 1);
@@ -80,17 +78,13 @@ UNIT_TEST(caller_of_ipv6_outside_the_networks_is_named)
 	world.networks = "fd00::b:0/112";
 	world.listen_port = 7471;
 	fake_verbs_shapes(routable, 1);
-	assert_int_equal(side_open(&world.p), 0);
-	assert_int_equal(side_serve(&world.p), 0);
+	side_begin(&world.p);
 	world.networks = NULL;
-	assert_int_equal(side_open(&world.d), 0);
-	assert_int_equal(side_serve(&world.d), 0);
+	side_begin(&world.d);
 	side_hear(&world.p, KVPULL_LOG_WARN);
 	side_hear(&world.d, KVPULL_LOG_WARN);
-	assert_int_equal(world_connect(), 0);
-	world_run(10);
-	assert_int_equal(world.d.downs, 1);
-	assert_int_equal(world.d.down_code, KVPULL_EREJECTED);
+	world_connect_run(10);
+	side_is_down(&world.d, KVPULL_EREJECTED);
 	assert_true(lines_said(
 		"verbs: caller [fd00::a:1] is refused: it is not in the configured networks (1 refused so far)\n"));
 	assert_true(lines_said(

@@ -37,8 +37,7 @@ static void lanes_up_as(uint32_t rails, uint32_t allowed, uint32_t wanted)
 	world.qps = wanted;
 	world_consumer_again();
 	world_scatter();
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
+	world_connect_run(20);
 	assert_int_equal(world.d.ups, 1);
 }
 
@@ -78,7 +77,7 @@ UNIT_TEST(read_is_spread_over_every_queue_pair)
 		}
 }
 
-UNIT_TEST_WITH(default_is_one_queue_pair_a_rail, world_attached, world_down)
+UNIT_TEST_ATTACHED(default_is_one_queue_pair_a_rail)
 {
 	const struct kvpull_verbs_bundle *bundle = peer_bundle();
 
@@ -104,8 +103,7 @@ UNIT_TEST(both_sides_bound_the_queue_pairs)
 		world_run(2000);
 		assert_int_equal(lanes_in(peer_bundle()), cases[i].lanes);
 		assert_int_equal(fake_verbs_calls(), cases[i].lanes);
-		assert_int_equal(
-			kvpull_verbs_counts(world.p.route)->calls_refused, 0);
+		assert_int_equal(side_counts(&world.p)->calls_refused, 0);
 		assert_int_equal(world_down(state), 0);
 	}
 }
@@ -127,8 +125,7 @@ UNIT_TEST(read_ends_after_the_last_queue_pair)
 	for (place = 0; place < KVPULL_VERBS_QPS_MAX; place++) {
 		lanes_up(1, KVPULL_VERBS_QPS_MAX);
 		fake_verbs_knobs.held_owner = &peer_bundle()->ends[place];
-		assert_int_equal(world_read_start(), 0);
-		world_run(10);
+		world_read_run(10);
 		assert_int_equal(fake_verbs_count(FAKE_VERBS_READ),
 				 WORLD_BLOCKS -
 					 WORLD_BLOCKS / KVPULL_VERBS_QPS_MAX);
@@ -157,8 +154,7 @@ UNIT_TEST(queue_pair_lost_in_mid_read_costs_no_byte)
 		bundle = peer_bundle();
 		calls = fake_verbs_calls();
 		fake_verbs_knobs.held_owner = &bundle->ends[place];
-		assert_int_equal(world_read_start(), 0);
-		world_run(3);
+		world_read_run(3);
 		fake_verbs_cut_owner(&bundle->ends[place]);
 		world_run(90);
 		assert_int_equal(world.d.reads_done, 0);
@@ -168,9 +164,8 @@ UNIT_TEST(queue_pair_lost_in_mid_read_costs_no_byte)
 		world_read_is_good();
 		fake_verbs_knobs.held_owner = NULL;
 		world_check_is_good();
-		assert_int_equal(
-			kvpull_verbs_counts(world.d.route)->requests_moved,
-			WORLD_BLOCKS / 4);
+		assert_int_equal(side_counts(&world.d)->requests_moved,
+				 WORLD_BLOCKS / 4);
 		assert_int_equal(world.note_count, 1);
 		assert_int_equal(world.p.downs, 0);
 		assert_int_equal(fake_verbs_calls(), calls + 1);
@@ -187,8 +182,7 @@ UNIT_TEST(read_that_fails_by_one_queue_pair_goes_on_by_the_others)
 		lanes_up(1, 3);
 		fake_verbs_knobs.fail_at[FAKE_VERBS_READ] = at;
 		fake_verbs_knobs.fail_status = IBV_WC_RETRY_EXC_ERR;
-		assert_int_equal(world_read_start(), 0);
-		world_run(2 * WORLD_MS_FLUSHED);
+		world_read_run(2 * WORLD_MS_FLUSHED);
 		world_read_is_good();
 		world_check_is_good();
 		assert_int_equal(lanes_in(peer_bundle()), 3);
@@ -205,11 +199,10 @@ UNIT_TEST(next_connection_begins_anew)
 
 	lanes_up(1, 2);
 	for (round = 1; round < 4; round++) {
-		assert_int_equal(world_read_start(), 0);
-		world_run(5);
+		world_read_run(5);
 		assert_int_equal(world.d.reads_done, round);
 		bundle = peer_bundle();
-		world.d.route->ops->disconnect(world.d.route, world.peer);
+		world_disconnect();
 		world_run(WORLD_MS_FLUSHED);
 		assert_int_equal(world.d.downs, round);
 		for (place = 0; place < 2; place++) {
@@ -221,8 +214,7 @@ UNIT_TEST(next_connection_begins_anew)
 			assert_int_equal(end->in_ns, 0);
 			assert_int_equal(end->pace.ns[KVPULL_PACE_SMALL], 0);
 		}
-		assert_int_equal(world_connect(), 0);
-		world_run(20);
+		world_connect_run(20);
 		assert_int_equal(lanes_in(peer_bundle()), 2);
 	}
 	assert_int_equal(world_down(state), 0);
@@ -250,8 +242,7 @@ UNIT_TEST(queue_pair_that_is_built_again_replaces_itself)
 	assert_int_equal(fake_verbs_openings(), openings + 1);
 	assert_int_equal(world.d.downs, 0);
 	assert_int_equal(world.p.downs, 0);
-	assert_int_equal(world_read_start(), 0);
-	world_run(5);
+	world_read_run(5);
 	world_read_is_good();
 	assert_int_equal(world_down(state), 0);
 }
@@ -279,8 +270,7 @@ UNIT_TEST(rail_without_a_link_loses_all_its_queue_pairs)
 	bundle = peer_bundle();
 	fake_verbs_knobs.answer = FAKE_VERBS_SILENCE;
 	fake_verbs_knobs.held_devices = 2;
-	assert_int_equal(world_read_start(), 0);
-	world_run(3);
+	world_read_run(3);
 	fake_verbs_async(1, IBV_EVENT_PORT_ERR);
 	world_run(2 * WORLD_MS_FLUSHED);
 	for (place = 0; place < 4; place++)
@@ -303,7 +293,7 @@ UNIT_TEST(call_of_a_place_that_is_none_is_refused)
 	call.lane = KVPULL_VERBS_QPS_MAX;
 	world_stranger_calls(STRANGER, call);
 	world_run(2);
-	assert_int_equal(kvpull_verbs_counts(world.p.route)->frames_bad, 2);
+	assert_int_equal(side_counts(&world.p)->frames_bad, 2);
 	assert_int_equal(fake_verbs_strangers(), 0);
 	assert_int_equal(lanes_in(peer_bundle()), 2);
 	assert_int_equal(world_down(state), 0);
@@ -319,7 +309,7 @@ UNIT_TEST(queue_pair_beyond_those_allowed_is_refused)
 	memcpy(join.token, peer_bundle()->token, sizeof(join.token));
 	world_stranger_calls(STRANGER, join);
 	world_run(2);
-	assert_int_equal(kvpull_verbs_counts(world.p.route)->calls_refused, 1);
+	assert_int_equal(side_counts(&world.p)->calls_refused, 1);
 	assert_int_equal(fake_verbs_strangers(), 0);
 	assert_int_equal(lanes_in(peer_bundle()), 2);
 	assert_int_equal(world_down(state), 0);
@@ -331,8 +321,7 @@ UNIT_TEST(lines_name_the_queue_pair_and_its_rail)
 	world.qps = 2;
 	(void)world_open();
 	side_hear(&world.d, KVPULL_LOG_INFO);
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
+	world_connect_run(20);
 	assert_true(lines_said("queue pair 1 of rail 0 is up"));
 	fake_verbs_cut_owner(&peer_bundle()->ends[0]);
 	world_run(5);

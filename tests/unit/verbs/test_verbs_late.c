@@ -20,8 +20,7 @@ static const char *address_of(const struct world_side *side)
 	return side->route->ops->address(side->route);
 }
 
-UNIT_TEST_WITH(port_without_a_link_at_open_is_used_when_it_has_one, NULL,
-	       world_down)
+UNIT_TEST_DOWN(port_without_a_link_at_open_is_used_when_it_has_one)
 {
 	world_init();
 	fake_verbs_knobs.ports_down = 1;
@@ -41,7 +40,7 @@ UNIT_TEST_WITH(port_without_a_link_at_open_is_used_when_it_has_one, NULL,
 	world_pulls();
 }
 
-UNIT_TEST_WITH(device_that_is_plugged_after_open_is_used, NULL, world_down)
+UNIT_TEST_DOWN(device_that_is_plugged_after_open_is_used)
 {
 	world_init();
 	fake_verbs_devices(0);
@@ -53,7 +52,7 @@ UNIT_TEST_WITH(device_that_is_plugged_after_open_is_used, NULL, world_down)
 	world_pulls();
 }
 
-UNIT_TEST_WITH(address_that_comes_after_open_is_used, NULL, world_down)
+UNIT_TEST_DOWN(address_that_comes_after_open_is_used)
 {
 	world_init();
 	fake_verbs_unaddress(0);
@@ -66,8 +65,7 @@ UNIT_TEST_WITH(address_that_comes_after_open_is_used, NULL, world_down)
 }
 
 /* Also by peers that are connected by the other rail already. */
-UNIT_TEST_WITH(rail_without_a_link_at_open_joins_when_it_has_one, NULL,
-	       world_down)
+UNIT_TEST_DOWN(rail_without_a_link_at_open_joins_when_it_has_one)
 {
 	world_init();
 	fake_verbs_devices(2);
@@ -85,15 +83,14 @@ UNIT_TEST_WITH(rail_without_a_link_at_open_joins_when_it_has_one, NULL,
 	fake_verbs_knobs.ports_down = 0;
 	world_run(COME_MS);
 	memset(world.d.memory, 0, WORLD_BYTES);
-	assert_int_equal(world_read_start(), 0);
-	world_run(5);
+	world_read_run(5);
 	assert_int_equal(world.d.reads_done, 2);
 	assert_true(world_read_is_right());
 	assert_true(world_reads_by(1) > 0);
 	assert_int_equal(world.d.downs, 0);
 }
 
-UNIT_TEST_WITH(late_device_with_fewer_parts_sets_the_bounds, NULL, world_down)
+UNIT_TEST_DOWN(late_device_with_fewer_parts_sets_the_bounds)
 {
 	world_init();
 	fake_verbs_devices(0);
@@ -106,8 +103,7 @@ UNIT_TEST_WITH(late_device_with_fewer_parts_sets_the_bounds, NULL, world_down)
 }
 
 /* A route without a device costs its owner little: a look a second. */
-UNIT_TEST_WITH(devices_that_never_came_are_looked_for_once_a_second, NULL,
-	       world_down)
+UNIT_TEST_DOWN(devices_that_never_came_are_looked_for_once_a_second)
 {
 	uint32_t before;
 
@@ -153,8 +149,7 @@ static void machine_opens(const char *first, const char *second)
 	machine[0].places[1].ip = second;
 	fake_verbs_shapes(machine, 1);
 	world.listen_port = 7471;
-	assert_int_equal(side_open(&world.p), 0);
-	assert_int_equal(side_serve(&world.p), 0);
+	side_begin(&world.p);
 	world_run(100);
 }
 
@@ -165,7 +160,7 @@ static void machine_has(const char *first, const char *second)
 	world_run(COME_MS);
 }
 
-UNIT_TEST_WITH(route_moves_from_ipv4_to_ipv6, NULL, world_down)
+UNIT_TEST_DOWN(route_moves_from_ipv4_to_ipv6)
 {
 	machine_opens("fe80::1", "10.0.0.1");
 	assert_string_equal(address_of(&world.p), "10.0.0.1:7471");
@@ -174,7 +169,7 @@ UNIT_TEST_WITH(route_moves_from_ipv4_to_ipv6, NULL, world_down)
 }
 
 /* Peers on other links could not follow there. */
-UNIT_TEST_WITH(route_does_not_move_to_a_link_local_address, NULL, world_down)
+UNIT_TEST_DOWN(route_does_not_move_to_a_link_local_address)
 {
 	machine_opens("fe80::1", "10.0.0.1");
 	machine_has("fe80::1", NULL);
@@ -184,8 +179,7 @@ UNIT_TEST_WITH(route_does_not_move_to_a_link_local_address, NULL, world_down)
 	assert_string_equal(address_of(&world.p), "10.0.0.1:7471");
 }
 
-UNIT_TEST_WITH(route_leaves_a_link_local_address_for_a_routable_one, NULL,
-	       world_down)
+UNIT_TEST_DOWN(route_leaves_a_link_local_address_for_a_routable_one)
 {
 	machine_opens("fe80::1", NULL);
 	assert_string_equal(address_of(&world.p), "[fe80::1]:7471");
@@ -193,7 +187,7 @@ UNIT_TEST_WITH(route_leaves_a_link_local_address_for_a_routable_one, NULL,
 	assert_string_equal(address_of(&world.p), "10.0.0.1:7471");
 }
 
-UNIT_TEST_WITH(named_link_local_address_is_kept, NULL, world_down)
+UNIT_TEST_DOWN(named_link_local_address_is_kept)
 {
 	world_init();
 	memset(machine, 0, sizeof(machine));
@@ -202,15 +196,14 @@ UNIT_TEST_WITH(named_link_local_address_is_kept, NULL, world_down)
 	fake_verbs_shapes(machine, 1);
 	world.listen_port = 7471;
 	world.address = "fe80::1";
-	assert_int_equal(side_open(&world.p), 0);
-	assert_int_equal(side_serve(&world.p), 0);
+	side_begin(&world.p);
 	machine_has("fe80::1", "10.0.0.1");
 	assert_string_equal(address_of(&world.p), "[fe80::1]:7471");
 	world.address = NULL;
 }
 
 /* A wrong name at open is right when the device comes that has it. */
-UNIT_TEST_WITH(named_device_that_vanishes_is_used_again, NULL, world_down)
+UNIT_TEST_DOWN(named_device_that_vanishes_is_used_again)
 {
 	machine_opens("10.0.0.1", NULL);
 	machine[0].hidden = 1;

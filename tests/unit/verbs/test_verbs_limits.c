@@ -145,8 +145,7 @@ UNIT_TEST(address_is_there_until_the_device_says_otherwise)
 
 /* ---- the handshake ---- */
 
-UNIT_TEST_WITH(peer_is_attached_and_caller_admitted_once, world_attached,
-	       world_down)
+UNIT_TEST_ATTACHED(peer_is_attached_and_caller_admitted_once)
 {
 	const struct kvpull_transport_ops *ops = world.p.route->ops;
 	struct kvpull_ring *ring = NULL;
@@ -159,8 +158,7 @@ UNIT_TEST_WITH(peer_is_attached_and_caller_admitted_once, world_attached,
 	assert_null(ring);
 	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.d.downs + world.p.downs, 0);
-	assert_int_equal(world_read_start(), 0);
-	world_run(5);
+	world_read_run(5);
 	assert_int_equal(world.d.read_code, 0);
 	assert_true(world_read_is_right());
 	assert_int_equal(world_note_send(1), 0);
@@ -169,7 +167,7 @@ UNIT_TEST_WITH(peer_is_attached_and_caller_admitted_once, world_attached,
 }
 
 /* Before the welcome there are no keys, and nothing to attach to. */
-UNIT_TEST_WITH(peer_is_not_attached_before_its_keys_came, world_up, world_down)
+UNIT_TEST_UP(peer_is_not_attached_before_its_keys_came)
 {
 	const struct kvpull_transport_ops *ops = world.d.route->ops;
 	const struct kvpull_record record = { .kind = KVPULL_NOTE_CLAIM };
@@ -192,8 +190,7 @@ UNIT_TEST_WITH(peer_is_not_attached_before_its_keys_came, world_up, world_down)
 }
 
 /* The reason is on its way: a second disconnect does not cut it off. */
-UNIT_TEST_WITH(farewell_is_heard_though_its_sender_goes_twice, world_up,
-	       world_down)
+UNIT_TEST_UP(farewell_is_heard_though_its_sender_goes_twice)
 {
 	const struct kvpull_verbs_end *end;
 	uint32_t steps = 0;
@@ -207,7 +204,7 @@ UNIT_TEST_WITH(farewell_is_heard_though_its_sender_goes_twice, world_up,
 	end = fake_verbs_owner(1);
 	assert_non_null(end);
 	assert_int_equal(end->state, KVPULL_VERBS_LINGER);
-	world.d.route->ops->disconnect(world.d.route, world.peer);
+	world_disconnect();
 	assert_int_equal(end->state, KVPULL_VERBS_LINGER);
 	world_run(WORLD_MS_FLUSHED);
 	assert_string_equal(world.p.message, "farewell");

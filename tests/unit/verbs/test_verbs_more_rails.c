@@ -30,8 +30,7 @@ UNIT_TEST(read_is_spread_over_every_rail)
 		uint32_t all = 0;
 
 		(void)world_rails_up_count(count);
-		assert_int_equal(world_read_start(), 0);
-		world_run(5);
+		world_read_run(5);
 		world_read_is_good();
 		for (rail = 0; rail < count; rail++) {
 			/* Four a doorbell: nobody is a doorbell ahead. */
@@ -57,12 +56,9 @@ UNIT_TEST(large_read_is_cut_into_a_share_for_each_rail)
 	world.strip.row_bytes = WORLD_BYTES;
 	world.strip.remote_block_stride = world.strip.local_block_stride = 0;
 	world.read.byte_count = (uint64_t)WORLD_BLOCKS * WORLD_BYTES;
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
-	assert_int_equal(world_read_start(), 0);
-	world_run(5);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, 0);
+	world_connect_run(20);
+	world_read_run(5);
+	world_read_ended(0);
 	assert_int_equal(world_reads_by(0), world_reads_by(1));
 	assert_int_equal(world_down(state), 0);
 }
@@ -81,8 +77,7 @@ UNIT_TEST(read_goes_on_by_the_last_rail_that_is_left)
 
 			(void)world_rails_up_count(count);
 			fake_verbs_knobs.held_devices = others;
-			assert_int_equal(world_read_start(), 0);
-			world_run(3);
+			world_read_run(3);
 			assert_int_equal(world.d.reads_done, 0);
 			for (rail = 0; rail < count; rail++)
 				if (rail != left)
@@ -116,7 +111,7 @@ UNIT_TEST(rails_lost_in_turn_cost_no_byte)
 	fake_verbs_knobs.held_devices = 0;
 	world_run(5);
 	world_read_is_good();
-	assert_true(kvpull_verbs_counts(world.d.route)->requests_moved >=
+	assert_true(side_counts(&world.d)->requests_moved >=
 		    WORLD_BLOCKS / RAILS_MAX);
 	world_check_is_good();
 	assert_int_equal(world_down(state), 0);
@@ -134,16 +129,14 @@ UNIT_TEST(loss_of_every_rail_is_the_peers_end)
 		for (rail = 0; rail < count; rail++)
 			fake_verbs_cut_device(rail);
 		world_run(WORLD_MS_FLUSHED);
-		assert_int_equal(world.d.reads_done, 1);
-		assert_int_equal(world.d.read_code, KVPULL_EPEER);
+		world_read_ended(KVPULL_EPEER);
 		assert_int_equal(world.d.downs, 1);
 		assert_int_equal(world_down(state), 0);
 	}
 }
 
 /* A link that is good for days is lost now and then: it is missed shortly. */
-UNIT_TEST_WITH(rail_that_was_good_for_long_joins_at_once, world_rails_up,
-	       world_down)
+UNIT_TEST_RAILS(rail_that_was_good_for_long_joins_at_once)
 {
 	uint32_t round;
 
@@ -157,14 +150,13 @@ UNIT_TEST_WITH(rail_that_was_good_for_long_joins_at_once, world_rails_up,
 		assert_int_equal(fake_verbs_calls(), before + 1);
 	}
 	assert_int_equal(world.d.downs, 0);
-	assert_int_equal(world_read_start(), 0);
-	world_run(3);
+	world_read_run(3);
 	world_read_is_good();
 	assert_int_equal(world_reads_by(1), WORLD_BLOCKS / 2);
 }
 
 /* P knows a challenged consumer: another rail would begin all over again. */
-UNIT_TEST_WITH(handshake_in_the_middle_goes_by_no_other_rail, NULL, world_down)
+UNIT_TEST_DOWN(handshake_in_the_middle_goes_by_no_other_rail)
 {
 	(void)world_rails_open();
 	assert_int_equal(world_connect(), 0);
@@ -172,8 +164,7 @@ UNIT_TEST_WITH(handshake_in_the_middle_goes_by_no_other_rail, NULL, world_down)
 		world_run(1);
 	fake_verbs_cut_device(0);
 	world_run(WORLD_MS_FLUSHED);
-	assert_int_equal(world.d.downs, 1);
-	assert_int_equal(world.d.down_code, KVPULL_EPEER);
+	side_is_down(&world.d, KVPULL_EPEER);
 	assert_int_equal(world.d.ups, 0);
 	assert_int_equal(fake_verbs_calls(), 1);
 }
@@ -205,17 +196,15 @@ UNIT_TEST(notes_go_by_any_rail_that_is_left)
 }
 
 /* The producer could draw no token: it would refuse each further rail. */
-UNIT_TEST_WITH(producer_without_a_token_is_called_by_one_rail, NULL, world_down)
+UNIT_TEST_DOWN(producer_without_a_token_is_called_by_one_rail)
 {
 	(void)world_rails_open();
 	without_random = 1;
-	assert_int_equal(world_connect(), 0);
-	world_run(2 * WORLD_MS_FLUSHED);
+	world_connect_run(2 * WORLD_MS_FLUSHED);
 	without_random = 0;
 	assert_int_equal(world.d.ups, 1);
 	assert_int_equal(fake_verbs_calls(), 1);
-	assert_int_equal(world_read_start(), 0);
-	world_run(5);
+	world_read_run(5);
 	world_read_is_good();
 	assert_int_equal(world_reads_by(0), WORLD_BLOCKS);
 }

@@ -36,7 +36,7 @@ UNIT_TEST(any_pair_of_mtus_pulls)
 }
 
 /* An MTU is set while a process runs: its next connection goes by it. */
-UNIT_TEST_WITH(mtu_is_looked_at_anew_by_each_connection, NULL, world_down)
+UNIT_TEST_DOWN(mtu_is_looked_at_anew_by_each_connection)
 {
 	world_of(IBV_MTU_4096, IBV_MTU_4096);
 	fake_verbs_knobs.mtu[0] = IBV_MTU_1024;
@@ -54,8 +54,7 @@ static void world_with_a_hole(enum ibv_mtu mtu)
 	lines_forget();
 	world_of(mtu, mtu);
 	world.d.log = lines_from(KVPULL_LOG_WARN);
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
+	world_connect_run(20);
 	assert_int_equal(world.d.ups, 1);
 }
 
@@ -63,12 +62,11 @@ static void read_is_lost(void)
 {
 	fake_verbs_knobs.fail_at[FAKE_VERBS_READ] = 1;
 	fake_verbs_knobs.fail_status = IBV_WC_RETRY_EXC_ERR;
-	assert_int_equal(world_read_start(), 0);
-	world_run(WORLD_MS_FLUSHED);
+	world_read_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.d.downs, 1);
 }
 
-UNIT_TEST_WITH(path_that_loses_whole_frames_is_named, NULL, world_down)
+UNIT_TEST_DOWN(path_that_loses_whole_frames_is_named)
 {
 	world_with_a_hole(IBV_MTU_256);
 	read_is_lost();
@@ -76,17 +74,16 @@ UNIT_TEST_WITH(path_that_loses_whole_frames_is_named, NULL, world_down)
 			       "READs of whole frames, of MTU 256, do not"));
 }
 
-UNIT_TEST_WITH(path_that_carried_a_whole_frame_is_not_blamed, NULL, world_down)
+UNIT_TEST_DOWN(path_that_carried_a_whole_frame_is_not_blamed)
 {
 	world_with_a_hole(IBV_MTU_256);
-	assert_int_equal(world_read_start(), 0);
-	world_run(5);
+	world_read_run(5);
 	assert_int_equal(world.d.reads_done, 1);
 	read_is_lost();
 	assert_null(strstr(lines.last, "MTU"));
 }
 
-UNIT_TEST_WITH(loss_of_a_small_read_says_nothing_of_the_mtu, NULL, world_down)
+UNIT_TEST_DOWN(loss_of_a_small_read_says_nothing_of_the_mtu)
 {
 	uint32_t at;
 

@@ -73,7 +73,7 @@ static void job_event(const struct kvpull_event *event)
 	if (event->code) {
 		assert_true(event->code == KVPULL_EPEER || job->cancelled ||
 			    (event->code == KVPULL_EABORTED &&
-			     kvpull_verbs_counts(world.d.route)->flushes));
+			     side_counts(&world.d)->flushes));
 	} else {
 		/* Every byte is there before the entry is asked for. */
 		assert_memory_equal(world.d.memory + job->at,

@@ -6,7 +6,7 @@
  * A look at the device that is due is put off for some polls with events; the
  * one that is not may bring the next message, too early.
  */
-UNIT_TEST_WITH(each_message_is_told_by_a_poll_of_its_own, NULL, world_down)
+UNIT_TEST_DOWN(each_message_is_told_by_a_poll_of_its_own)
 {
 	struct kvpull_frame frame = { .kind = KVPULL_FRAME_MESSAGE,
 				      .total = 4,
@@ -20,8 +20,7 @@ UNIT_TEST_WITH(each_message_is_told_by_a_poll_of_its_own, NULL, world_down)
 	world.credits = 16;
 	assert_int_equal(world_open(), 0);
 	world.silent = 1;
-	assert_int_equal(world_connect(), 0);
-	world_run(5);
+	world_connect_run(5);
 	side_sleep(&world.d);
 	for (at = 0; at < 10; at++) {
 		(void)snprintf(text, sizeof(text), "m-%u", at);
@@ -44,11 +43,9 @@ UNIT_TEST_WITH(each_message_is_told_by_a_poll_of_its_own, NULL, world_down)
 }
 
 /* The other side would have to wait with its next note for a poll. */
-UNIT_TEST_WITH(half_of_the_credits_are_given_back_at_once, world_attached,
-	       world_down)
+UNIT_TEST_ATTACHED(half_of_the_credits_are_given_back_at_once)
 {
-	const struct kvpull_verbs_counts *counts =
-		kvpull_verbs_counts(world.p.route);
+	const struct kvpull_verbs_counts *counts = side_counts(&world.p);
 	const uint64_t before = counts->frames_sent;
 	struct kvpull_event events[8];
 	uint32_t note;

@@ -28,7 +28,7 @@ static void read_is_posted_in_part(void)
 	fake_verbs_knobs.post_times = 1;
 	fake_verbs_knobs.post_error = ENOMEM;
 	assert_int_equal(world_read_start(), 0);
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->post_busy, 1);
+	assert_int_equal(side_counts(&world.d)->post_busy, 1);
 	assert_int_equal(world.d.route->ops->arm(world.d.route), 0);
 }
 
@@ -44,19 +44,17 @@ TEST(part_that_was_posted_wakes_a_sleeper)
 	world_read_is_good();
 	/* A READ was posted twice, to where it belongs. */
 	assert_int_equal(fake_verbs_count(FAKE_VERBS_READ), WORLD_BLOCKS + 1);
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->read_bytes,
-			 WORLD_BYTES);
+	assert_int_equal(side_counts(&world.d)->read_bytes, WORLD_BYTES);
 }
 
 /* Nothing is posted behind it any more: it is not cut, it is done. */
 TEST(part_that_was_posted_ends_a_cancelled_read)
 {
 	read_is_posted_in_part();
-	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+	world_read_cancel();
 	world_run(3);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, KVPULL_EABORTED);
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->flushes, 0);
+	world_read_ended(KVPULL_EABORTED);
+	assert_int_equal(side_counts(&world.d)->flushes, 0);
 	assert_int_equal(world.d.downs, 0);
 }
 
@@ -71,20 +69,17 @@ TEST(parts_leave_no_slot_taken)
 		fake_verbs_knobs.post_at = TAKEN + 1;
 		fake_verbs_knobs.post_times = 1;
 		fake_verbs_knobs.post_error = EAGAIN;
-		assert_int_equal(world_read_start(), 0);
-		world_run(4);
+		world_read_run(4);
 		world_read_is_good();
 	}
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->post_busy, 600);
+	assert_int_equal(side_counts(&world.d)->post_busy, 600);
 }
 
 /* Two of four go by the rail that is left; the others follow. */
-UNIT_TEST_WITH(part_of_a_lost_rail_that_was_posted_in_part_is_read,
-	       world_rails_up, world_down)
+UNIT_TEST_RAILS(part_of_a_lost_rail_that_was_posted_in_part_is_read)
 {
 	fake_verbs_knobs.held_devices = 2;
-	assert_int_equal(world_read_start(), 0);
-	world_run(3);
+	world_read_run(3);
 	fake_verbs_knobs.post_at = 3;
 	fake_verbs_knobs.post_times = 1;
 	fake_verbs_knobs.post_error = ENOMEM;
@@ -92,7 +87,7 @@ UNIT_TEST_WITH(part_of_a_lost_rail_that_was_posted_in_part_is_read,
 	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(fake_verbs_knobs.post_times, 0);
 	world_read_is_good();
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved,
+	assert_int_equal(side_counts(&world.d)->requests_moved,
 			 WORLD_BLOCKS / 2);
 }
 
@@ -100,8 +95,7 @@ UNIT_TEST_WITH(part_of_a_lost_rail_that_was_posted_in_part_is_read,
  * Notifications that a lost rail swallowed are posted first, and the queue is
  * full.
  */
-UNIT_TEST_WITH(notification_does_not_overtake_those_before, world_rails_up,
-	       world_down)
+UNIT_TEST_RAILS(notification_does_not_overtake_those_before)
 {
 	fake_verbs_knobs.held_devices = 3;
 	assert_int_equal(world_read_start(), 0);
@@ -130,9 +124,7 @@ TEST(queue_that_nobody_fills_is_not_full)
 	fake_verbs_knobs.post_at = 1;
 	fake_verbs_knobs.post_times = 1;
 	fake_verbs_knobs.post_error = ENOMEM;
-	assert_int_equal(world_read_start(), 0);
-	world_run(WORLD_MS_FLUSHED);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, KVPULL_EPEER);
+	world_read_run(WORLD_MS_FLUSHED);
+	world_read_ended(KVPULL_EPEER);
 	assert_int_equal(world.d.downs, 1);
 }

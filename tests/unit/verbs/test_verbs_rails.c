@@ -14,9 +14,9 @@ static int check_start(void)
 					       &world.read);
 }
 
-UNIT_TEST_WITH(address_names_every_rail, world_rails_up, world_down)
+UNIT_TEST_RAILS(address_names_every_rail)
 {
-	assert_string_equal(world.p.route->ops->address(world.p.route),
+	assert_string_equal(side_address(&world.p),
 			    "10.66.0.1:7471,10.66.1.1:7471");
 }
 
@@ -32,8 +32,7 @@ static void names_case(const char *device, const char *address,
 	assert_int_equal(side_open(&world.p), code);
 	if (!code) {
 		assert_int_equal(side_serve(&world.p), 0);
-		assert_string_equal(world.p.route->ops->address(world.p.route),
-				    served);
+		assert_string_equal(side_address(&world.p), served);
 	}
 	side_close(&world.p);
 	assert_int_equal(fake_verbs_live(), 0);
@@ -59,10 +58,9 @@ UNIT_TEST(rails_are_those_that_are_named_in_their_order)
 	names_case("", "10.66.0.1,nonsense", NULL, KVPULL_ECONFIG);
 }
 
-UNIT_TEST_WITH(read_is_spread_over_the_rails, world_rails_up, world_down)
+UNIT_TEST_RAILS(read_is_spread_over_the_rails)
 {
-	assert_int_equal(world_read_start(), 0);
-	world_run(3);
+	world_read_run(3);
 	world_read_is_good();
 	assert_int_equal(world_reads_by(0), WORLD_BLOCKS / 2);
 	assert_int_equal(world_reads_by(1), WORLD_BLOCKS / 2);
@@ -78,16 +76,13 @@ UNIT_TEST(small_read_is_one_doorbell_of_one_rail)
 	world.batch = 0;
 	world_consumer_again();
 	world_read_make(0);
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
-	assert_int_equal(world_read_start(), 0);
-	world_run(3);
+	world_connect_run(20);
+	world_read_run(3);
 	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->doorbells, 1);
+	assert_int_equal(side_counts(&world.d)->doorbells, 1);
 	/* The next one goes by the other. */
 	assert_int_equal(world_reads_by(0) * world_reads_by(1), 0);
-	assert_int_equal(world_read_start(), 0);
-	world_run(3);
+	world_read_run(3);
 	assert_int_equal(world_reads_by(0), world_reads_by(1));
 	assert_int_equal(world_down(state), 0);
 }
@@ -98,16 +93,14 @@ static void shallow_rails_up(void)
 	(void)world_rails_open();
 	world.depth = 8;
 	world_consumer_again();
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
+	world_connect_run(20);
 }
 
 UNIT_TEST(rail_that_is_slow_reads_less)
 {
 	shallow_rails_up();
 	fake_verbs_knobs.held_devices = 2;
-	assert_int_equal(world_read_start(), 0);
-	world_run(10);
+	world_read_run(10);
 	/* Rail 0 holds the work that it took; rail 1 reads on. */
 	assert_int_equal(world_reads_by(0), WORLD_BLOCKS - 8);
 	assert_int_equal(world.d.reads_done, 0);
@@ -122,8 +115,7 @@ UNIT_TEST(rail_that_is_slow_reads_less)
 static void cut_in_mid_read(uint32_t device)
 {
 	fake_verbs_knobs.held_devices = 1u << device;
-	assert_int_equal(world_read_start(), 0);
-	world_run(3);
+	world_read_run(3);
 	assert_int_equal(world_reads_by(!device), WORLD_BLOCKS / 2);
 	fake_verbs_cut_device(device);
 	/* READs in its wire could still land. */
@@ -142,16 +134,14 @@ UNIT_TEST(part_of_a_lost_rail_is_read_by_the_other)
 		world_read_is_good();
 		assert_int_equal(world_reads_by(device), 0);
 		assert_int_equal(world_reads_by(!device), WORLD_BLOCKS);
-		assert_int_equal(
-			kvpull_verbs_counts(world.d.route)->requests_moved,
-			WORLD_BLOCKS / 2);
+		assert_int_equal(side_counts(&world.d)->requests_moved,
+				 WORLD_BLOCKS / 2);
 		assert_int_equal(world.p.downs, 0);
 		assert_int_equal(world_down(state), 0);
 	}
 }
 
-UNIT_TEST_WITH(lost_rail_never_writes_after_the_read_was_told, world_rails_up,
-	       world_down)
+UNIT_TEST_RAILS(lost_rail_never_writes_after_the_read_was_told)
 {
 	cut_in_mid_read(1);
 	world_read_is_good();
@@ -164,8 +154,7 @@ UNIT_TEST_WITH(lost_rail_never_writes_after_the_read_was_told, world_rails_up,
 	assert_int_equal(world.d.reads_done, 1);
 }
 
-UNIT_TEST_WITH(part_that_was_read_before_the_loss_is_not_read_again,
-	       world_rails_up, world_down)
+UNIT_TEST_RAILS(part_that_was_read_before_the_loss_is_not_read_again)
 {
 	fake_verbs_knobs.held_devices = 2;
 	assert_int_equal(world_read_start(), 0);
@@ -180,12 +169,11 @@ UNIT_TEST_WITH(part_that_was_read_before_the_loss_is_not_read_again,
 	fake_verbs_knobs.held = fake_verbs_knobs.held_devices = 0;
 	world_run(5);
 	world_read_is_good();
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved,
+	assert_int_equal(side_counts(&world.d)->requests_moved,
 			 WORLD_BLOCKS / 2 - 8);
 }
 
-UNIT_TEST_WITH(part_that_is_read_while_the_rail_is_flushed_is_good,
-	       world_rails_up, world_down)
+UNIT_TEST_RAILS(part_that_is_read_while_the_rail_is_flushed_is_good)
 {
 	fake_verbs_knobs.held_devices = 2;
 	assert_int_equal(world_read_start(), 0);
@@ -197,7 +185,7 @@ UNIT_TEST_WITH(part_that_is_read_while_the_rail_is_flushed_is_good,
 	fake_verbs_knobs.held = fake_verbs_knobs.held_devices = 0;
 	world_run(5);
 	world_read_is_good();
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved,
+	assert_int_equal(side_counts(&world.d)->requests_moved,
 			 WORLD_BLOCKS / 2 - 8);
 }
 
@@ -211,8 +199,7 @@ UNIT_TEST(failed_work_request_costs_a_rail_and_no_read)
 		fake_verbs_knobs.fail_device = 1 + at % 2;
 		fake_verbs_knobs.fail_at[FAKE_VERBS_READ] = at;
 		fake_verbs_knobs.fail_status = IBV_WC_RETRY_EXC_ERR;
-		assert_int_equal(world_read_start(), 0);
-		world_run(WORLD_MS_FLUSHED);
+		world_read_run(WORLD_MS_FLUSHED);
 		assert_int_equal(fake_verbs_knobs.fail_at[FAKE_VERBS_READ], 0);
 		world_read_is_good();
 		assert_int_equal(world_down(state), 0);
@@ -262,7 +249,7 @@ UNIT_TEST(lost_rail_takes_the_check_with_it_and_brings_it_back)
 	}
 }
 
-UNIT_TEST_WITH(loss_of_both_rails_is_the_peers_end, world_rails_up, world_down)
+UNIT_TEST_RAILS(loss_of_both_rails_is_the_peers_end)
 {
 	fake_verbs_knobs.held_devices = 3;
 	assert_int_equal(world_read_start(), 0);
@@ -272,10 +259,8 @@ UNIT_TEST_WITH(loss_of_both_rails_is_the_peers_end, world_rails_up, world_down)
 	world_run(90);
 	assert_int_equal(world.d.reads_done, 0);
 	world_run(WORLD_MS_FLUSHED);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, KVPULL_EPEER);
-	assert_int_equal(world.d.downs, 1);
-	assert_int_equal(world.d.down_code, KVPULL_EPEER);
+	world_read_ended(KVPULL_EPEER);
+	side_is_down(&world.d, KVPULL_EPEER);
 	assert_int_equal(world.p.downs, 1);
 }
 
@@ -289,8 +274,7 @@ UNIT_TEST(lost_rail_joins_again)
 		world_run(2000);
 		assert_int_equal(world.d.downs + world.p.downs, 0);
 		assert_int_equal(world.p.ups, 1);
-		assert_int_equal(world_read_start(), 0);
-		world_run(3);
+		world_read_run(3);
 		world_read_is_good();
 		assert_int_equal(world_reads_by(0), WORLD_BLOCKS / 2);
 		assert_int_equal(world_reads_by(1), WORLD_BLOCKS / 2);
@@ -299,8 +283,7 @@ UNIT_TEST(lost_rail_joins_again)
 }
 
 /* P still has the old one: it makes room for the new one. */
-UNIT_TEST_WITH(rail_that_only_the_consumer_lost_joins_again, world_rails_up,
-	       world_down)
+UNIT_TEST_RAILS(rail_that_only_the_consumer_lost_joins_again)
 {
 	fake_verbs_knobs.mute = 1;
 	fake_verbs_async(1, IBV_EVENT_QP_FATAL);
@@ -310,15 +293,13 @@ UNIT_TEST_WITH(rail_that_only_the_consumer_lost_joins_again, world_rails_up,
 	fake_verbs_knobs.mute = 0;
 	world_run(1500);
 	assert_int_equal(world.d.downs + world.p.downs, 0);
-	assert_int_equal(world_read_start(), 0);
-	world_run(3);
+	world_read_run(3);
 	world_read_is_good();
 	assert_int_equal(world_reads_by(1), WORLD_BLOCKS / 2);
 }
 
 /* A port that flaps: the longer the less often. */
-UNIT_TEST_WITH(rail_that_flaps_is_tried_less_and_less_often, world_rails_up,
-	       world_down)
+UNIT_TEST_RAILS(rail_that_flaps_is_tried_less_and_less_often)
 {
 	uint32_t joins[2] = { 0, 0 };
 	uint32_t half;
@@ -340,27 +321,23 @@ UNIT_TEST_WITH(rail_that_flaps_is_tried_less_and_less_often, world_rails_up,
 }
 
 /* D does not know that P is another one: what it holds on to is silent. */
-UNIT_TEST_WITH(rail_to_another_incarnation_ends_the_peer, world_rails_up,
-	       world_down)
+UNIT_TEST_RAILS(rail_to_another_incarnation_ends_the_peer)
 {
 	fake_verbs_knobs.held_devices = 1;
 	fake_verbs_knobs.mute = 1;
 	assert_int_equal(world_read_start(), 0);
 	side_close(&world.p);
-	assert_int_equal(side_open(&world.p), 0);
-	assert_int_equal(side_serve(&world.p), 0);
+	side_begin(&world.p);
 	world.p.ups = 0;
 	fake_verbs_cut_device(1);
 	world_run(2 * WORLD_MS_FLUSHED);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, KVPULL_EPEER);
+	world_read_ended(KVPULL_EPEER);
 	assert_int_equal(world.d.downs, 1);
 	assert_int_equal(world.p.ups, 0);
-	assert_int_equal(kvpull_verbs_counts(world.p.route)->calls_refused, 1);
+	assert_int_equal(side_counts(&world.p)->calls_refused, 1);
 }
 
-UNIT_TEST_WITH(notes_that_were_swallowed_are_said_by_the_other_rail,
-	       world_rails_up, world_down)
+UNIT_TEST_RAILS(notes_that_were_swallowed_are_said_by_the_other_rail)
 {
 	uint64_t generation = 0;
 	uint32_t i;
@@ -387,8 +364,7 @@ UNIT_TEST_WITH(notes_that_were_swallowed_are_said_by_the_other_rail,
 		world.d.route->ops->notes_open(world.d.route, world.peer), 0);
 }
 
-UNIT_TEST_WITH(note_whose_acknowledgement_was_lost_is_taken_once,
-	       world_rails_up, world_down)
+UNIT_TEST_RAILS(note_whose_acknowledgement_was_lost_is_taken_once)
 {
 	assert_int_equal(world_note_send(1), 0);
 	assert_int_equal(world_note_send(2), 0);
@@ -408,8 +384,7 @@ UNIT_TEST_WITH(note_whose_acknowledgement_was_lost_is_taken_once,
 		world.d.route->ops->notes_open(world.d.route, world.peer), 0);
 }
 
-UNIT_TEST_WITH(note_that_waits_for_room_on_both_rails_is_taken_once,
-	       world_rails_up, world_down)
+UNIT_TEST_RAILS(note_that_waits_for_room_on_both_rails_is_taken_once)
 {
 	world_ring_fill();
 	assert_int_equal(world_note_send(1), 0);
@@ -424,12 +399,12 @@ UNIT_TEST_WITH(note_that_waits_for_room_on_both_rails_is_taken_once,
 	assert_int_equal(world.note_count, 2);
 	assert_int_equal(world.notes[0].generation, 1);
 	assert_int_equal(world.notes[1].generation, 2);
-	assert_int_equal(kvpull_verbs_counts(world.p.route)->frames_bad, 0);
+	assert_int_equal(side_counts(&world.p)->frames_bad, 0);
 	assert_int_equal(world.p.downs, 0);
 	assert_int_equal(world.d.downs, 0);
 }
 
-UNIT_TEST_WITH(heartbeats_move_too, world_rails_up, world_down)
+UNIT_TEST_RAILS(heartbeats_move_too)
 {
 	fake_verbs_knobs.held_devices = 1;
 	fake_verbs_cut_device(0);
@@ -450,20 +425,17 @@ UNIT_TEST(first_rail_that_cannot_be_reached_is_passed_over)
 		(void)world_rails_open();
 		fake_verbs_knobs.answer = (enum fake_verbs_answer)answer;
 		fake_verbs_knobs.answer_device = 1;
-		assert_int_equal(world_connect(), 0);
-		world_run(answer == FAKE_VERBS_SILENCE ? 2600 : 20);
+		world_connect_run(answer == FAKE_VERBS_SILENCE ? 2600 : 20);
 		assert_int_equal(world.d.ups, 1);
 		assert_int_equal(world.d.downs, 0);
-		assert_int_equal(world_read_start(), 0);
-		world_run(3);
+		world_read_run(3);
 		world_read_is_good();
 		assert_int_equal(world_reads_by(0), 0);
 		/* The rail comes when it can. */
 		memset(&fake_verbs_knobs, 0, sizeof(fake_verbs_knobs));
 		world_run(12000);
 		world.d.reads_done = 0;
-		assert_int_equal(world_read_start(), 0);
-		world_run(3);
+		world_read_run(3);
 		world_read_is_good();
 		assert_int_equal(world_reads_by(0), WORLD_BLOCKS / 2);
 		assert_int_equal(world_down(state), 0);
@@ -486,23 +458,19 @@ UNIT_TEST(unlike_numbers_of_rails_use_the_smaller)
 		assert_int_equal(side_serve(&world.d), 0);
 		world_fill();
 		world.strip.local = world.d.memory;
-		assert_int_equal(world_connect(), 0);
-		world_run(20);
-		assert_int_equal(world_read_start(), 0);
-		world_run(3);
+		world_connect_run(20);
+		world_read_run(3);
 		world_read_is_good();
 		assert_int_equal(world_reads_by(1), 0);
 		assert_int_equal(world_down(state), 0);
 	}
 }
 
-UNIT_TEST_WITH(cancelled_read_of_a_lost_rail_is_aborted, world_rails_up,
-	       world_down)
+UNIT_TEST_RAILS(cancelled_read_of_a_lost_rail_is_aborted)
 {
 	fake_verbs_knobs.held_devices = 2;
-	assert_int_equal(world_read_start(), 0);
-	world_run(3);
-	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+	world_read_run(3);
+	world_read_cancel();
 	fake_verbs_cut_device(1);
 	world_run(90);
 	assert_int_equal(world.d.reads_done, 0);
@@ -514,21 +482,19 @@ UNIT_TEST_WITH(cancelled_read_of_a_lost_rail_is_aborted, world_rails_up,
 	assert_int_equal(world.d.downs, 0);
 }
 
-UNIT_TEST_WITH(cancelled_read_is_not_whole_without_its_lost_part,
-	       world_rails_up, world_down)
+UNIT_TEST_RAILS(cancelled_read_is_not_whole_without_its_lost_part)
 {
 	fake_verbs_knobs.held_devices = 3;
 	assert_int_equal(world_read_start(), 0);
 	fake_verbs_cut_device(1);
 	world_run(60);
-	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+	world_read_cancel();
 	world_run(60);
 	/* One rail is quiet by now; the other one's part comes at last. */
 	fake_verbs_knobs.held_devices = 2;
 	world_run(5);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, KVPULL_EABORTED);
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->flushes, 0);
+	world_read_ended(KVPULL_EABORTED);
+	assert_int_equal(side_counts(&world.d)->flushes, 0);
 }
 
 UNIT_TEST(cancelled_part_of_a_lost_rail_is_not_read_by_the_other)
@@ -539,12 +505,11 @@ UNIT_TEST(cancelled_part_of_a_lost_rail_is_not_read_by_the_other)
 	fake_verbs_cut_device(1);
 	world_run(WORLD_MS_FLUSHED);
 	/* The part waits for room. */
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved, 0);
-	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+	assert_int_equal(side_counts(&world.d)->requests_moved, 0);
+	world_read_cancel();
 	fake_verbs_knobs.held_devices = 0;
 	world_run(5);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, KVPULL_EABORTED);
+	world_read_ended(KVPULL_EABORTED);
 	assert_int_equal(fake_verbs_count(FAKE_VERBS_READ), 8);
 	assert_int_equal(world_down(state), 0);
 }
@@ -557,11 +522,11 @@ UNIT_TEST(part_of_a_lost_rail_waits_for_room)
 	fake_verbs_cut_device(1);
 	/* Also over the time at which it could be built again. */
 	world_run(1000);
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved, 0);
+	assert_int_equal(side_counts(&world.d)->requests_moved, 0);
 	fake_verbs_knobs.held_devices = 0;
 	world_run(20);
 	world_read_is_good();
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved, 8);
+	assert_int_equal(side_counts(&world.d)->requests_moved, 8);
 	assert_int_equal(world_down(state), 0);
 }
 
@@ -623,17 +588,14 @@ UNIT_TEST(rail_to_other_memory_ends_the_bundle)
 	}
 }
 
-UNIT_TEST_WITH(cancel_breaks_only_the_rail_that_hangs, world_rails_up,
-	       world_down)
+UNIT_TEST_RAILS(cancel_breaks_only_the_rail_that_hangs)
 {
 	fake_verbs_knobs.held_devices = 2;
-	assert_int_equal(world_read_start(), 0);
-	world_run(3);
-	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+	world_read_run(3);
+	world_read_cancel();
 	world_run(2 * WORLD_MS_FLUSHED);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, KVPULL_EABORTED);
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->flushes, 1);
+	world_read_ended(KVPULL_EABORTED);
+	assert_int_equal(side_counts(&world.d)->flushes, 1);
 	assert_int_equal(world.d.downs, 0);
 }
 
@@ -658,21 +620,18 @@ UNIT_TEST(rail_without_a_link_is_left_at_once)
 	}
 }
 
-UNIT_TEST_WITH(device_that_breaks_is_not_tried_again, world_rails_up,
-	       world_down)
+UNIT_TEST_RAILS(device_that_breaks_is_not_tried_again)
 {
 	fake_verbs_async(1, IBV_EVENT_DEVICE_FATAL);
 	world.now_ns += WORLD_STEP_NS;
 	side_poll(&world.d);
 	world_run(2000);
-	assert_int_equal(world_read_start(), 0);
-	world_run(3);
+	world_read_run(3);
 	world_read_is_good();
 	assert_int_equal(world_reads_by(1), 0);
 }
 
-UNIT_TEST_WITH(devices_that_are_removed_are_the_peers_end, world_rails_up,
-	       world_down)
+UNIT_TEST_RAILS(devices_that_are_removed_are_the_peers_end)
 {
 	cut_in_mid_read(1);
 	world_read_is_good();
@@ -682,4 +641,4 @@ UNIT_TEST_WITH(devices_that_are_removed_are_the_peers_end, world_rails_up,
 	assert_int_equal(world_connect(), KVPULL_EPEER);
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, world_rails_up, world_down)
+#define TEST(name) UNIT_TEST_RAILS(name)

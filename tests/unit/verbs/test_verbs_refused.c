@@ -385,8 +385,7 @@ UNIT_TEST(connection_ends_by_a_call_that_is_refused)
 		both_hear(KVPULL_LOG_WARN);
 		live = fake_verbs_live();
 		refuse(rows[i].call, rows[i].at);
-		assert_int_equal(world_connect(), 0);
-		world_run(6000);
+		world_connect_run(6000);
 		assert_int_equal(refused.at, 0);
 		assert_int_equal(world.d.downs, 1);
 		assert_int_equal(world.d.down_code, rows[i].code);
@@ -518,8 +517,7 @@ UNIT_TEST(sleeper_that_cannot_be_woken_loses_its_peer)
 	assert_true(lines_said("lost: arming the completion queue"));
 	world.d.route->ops->disarm(world.d.route);
 	world_run(WORLD_MS_FLUSHED);
-	assert_int_equal(world.d.downs, 1);
-	assert_int_equal(world.d.down_code, KVPULL_EPEER);
+	side_is_down(&world.d, KVPULL_EPEER);
 	world.d.ups = world.d.reads_done = 0;
 	world_pulls();
 	assert_int_equal(world_down(state), 0);
@@ -528,10 +526,10 @@ UNIT_TEST(sleeper_that_cannot_be_woken_loses_its_peer)
 /* The device that was passed over is found by the first poll. */
 static void used_at_once(void)
 {
-	assert_string_equal(world.d.route->ops->address(world.d.route), "");
+	assert_string_equal(side_address(&world.d), "");
 	assert_int_equal(side_serve(&world.d), 0);
-	assert_memory_equal(world.d.route->ops->address(world.d.route),
-			    FAKE_VERBS_ADDRESS, strlen(FAKE_VERBS_ADDRESS));
+	assert_memory_equal(side_address(&world.d), FAKE_VERBS_ADDRESS,
+			    strlen(FAKE_VERBS_ADDRESS));
 }
 
 UNIT_TEST(open_fails_by_a_call_that_is_refused)
@@ -619,8 +617,7 @@ UNIT_TEST(serve_that_cannot_listen_serves_nothing)
 		assert_true(
 			lines_said("verbs: listening on port 7471: " EIO_TEXT));
 		assert_int_equal(fake_verbs_live(), live);
-		assert_string_equal(world.p.route->ops->address(world.p.route),
-				    "");
+		assert_string_equal(side_address(&world.p), "");
 		side_close(&world.p);
 		assert_int_equal(world_open(), 0);
 		world_pulls();

@@ -45,8 +45,7 @@ UNIT_TEST(all_regions_are_read)
 	assert_int_equal(side_open(&world.d), 0);
 	serve_fill(&world.p, 0);
 	serve_fill(&world.d, 1);
-	assert_int_equal(world_connect(), 0);
-	world_run(100);
+	world_connect_run(100);
 	assert_int_equal(world.d.ups, 1);
 	assert_int_equal(world.attach_code, 0);
 	world_read_make(0);
@@ -65,18 +64,15 @@ UNIT_TEST(all_regions_are_read)
 	world.read.strips = strips;
 	world.read.strip_count = REGIONS;
 	world.read.byte_count = sizeof(memory[0]);
-	assert_int_equal(world_read_start(), 0);
-	world_run(200);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, 0);
+	world_read_run(200);
+	world_read_ended(0);
 	assert_memory_equal(memory[0], memory[1], sizeof(memory[0]));
 	side_close(&world.d);
 	side_close(&world.p);
 	assert_int_equal(fake_verbs_live(), 0);
 }
 
-UNIT_TEST_WITH(memory_is_served_once_and_added_to_so_often, world_up,
-	       world_down)
+UNIT_TEST_UP(memory_is_served_once_and_added_to_so_often)
 {
 	const struct kvpull_transport_ops *ops = world.d.route->ops;
 	const uint32_t registered = fake_verbs_registrations();

@@ -8,8 +8,7 @@ static void rejecting_open(const char *networks)
 {
 	lines_forget();
 	world.networks = networks;
-	assert_int_equal(side_open(&world.p), 0);
-	assert_int_equal(side_serve(&world.p), 0);
+	side_begin(&world.p);
 	assert_int_equal(side_serve(&world.d), 0);
 	world_fill();
 	world.d.log = lines_from(KVPULL_LOG_WARN);
@@ -24,10 +23,8 @@ static int up(void **state)
 
 static void calls_and_is_rejected(void)
 {
-	assert_int_equal(world_connect(), 0);
-	world_run(5);
-	assert_int_equal(world.d.downs, 1);
-	assert_int_equal(world.d.down_code, KVPULL_EREJECTED);
+	world_connect_run(5);
+	side_is_down(&world.d, KVPULL_EREJECTED);
 	assert_int_equal(world.p.ups, 0);
 }
 

@@ -553,7 +553,7 @@ UNIT_TEST(tickets_that_are_given_back_have_one_byte_to_most)
 	world_init();
 	assert_int_equal(world_open(), 0);
 	ops = world.d.route->ops;
-	address = world.p.route->ops->address(world.p.route);
+	address = side_address(&world.p);
 	assert_int_equal(ops->give(world.d.route, address, bytes, 0, &peer),
 			 KVPULL_EINVAL);
 	assert_int_equal(

@@ -90,10 +90,8 @@ static void pull_is_right(uint32_t step)
 	uint32_t i;
 
 	read_make(step);
-	assert_int_equal(world_read_start(), 0);
-	world_run(20);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, 0);
+	world_read_run(20);
+	world_read_ended(0);
 	for (i = 0; i < BLOCKS; i++)
 		assert_memory_equal(d_base + world.local_ids[i] * BLOCK,
 				    p_base + i * BLOCK, BLOCK);
@@ -103,13 +101,12 @@ static void pull_is_right(uint32_t step)
 static void connected(void)
 {
 	world.d.ups = 0;
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
+	world_connect_run(20);
 	assert_int_equal(world.d.ups, 1);
 	assert_int_equal(world.attach_code, 0);
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, NULL, world_down)
+#define TEST(name) UNIT_TEST_DOWN(name)
 
 TEST(pull_is_cut_where_slices_end)
 {

@@ -32,16 +32,14 @@ static void answers_late(uint32_t ms)
 {
 	fake_verbs_knobs.held_devices = 2;
 	world.d.reads_done = 0;
-	assert_int_equal(world_read_start(), 0);
-	world_run(ms);
+	world_read_run(ms);
 	assert_int_equal(world.d.reads_done, 0);
 	fake_verbs_knobs.held_devices = 0;
 	world_run(3);
 	world_read_is_good();
 }
 
-UNIT_TEST_WITH(reads_leave_a_rail_that_answered_late, world_rails_up,
-	       world_down)
+UNIT_TEST_RAILS(reads_leave_a_rail_that_answered_late)
 {
 	uint32_t before;
 	uint32_t at;
@@ -54,8 +52,7 @@ UNIT_TEST_WITH(reads_leave_a_rail_that_answered_late, world_rails_up,
 	assert_int_equal(world_reads_by(1), before);
 }
 
-UNIT_TEST_WITH(rail_that_is_in_time_again_shares_after_its_rest, world_rails_up,
-	       world_down)
+UNIT_TEST_RAILS(rail_that_is_in_time_again_shares_after_its_rest)
 {
 	uint32_t trials;
 	uint32_t before;
@@ -73,8 +70,7 @@ UNIT_TEST_WITH(rail_that_is_in_time_again_shares_after_its_rest, world_rails_up,
 }
 
 /* Checks are asked of the rail that answers soonest, too. */
-UNIT_TEST_WITH(check_leaves_a_rail_that_answered_late, world_rails_up,
-	       world_down)
+UNIT_TEST_RAILS(check_leaves_a_rail_that_answered_late)
 {
 	const struct kvpull_transport_ops *ops = world.d.route->ops;
 	uint32_t at;
@@ -107,18 +103,17 @@ static void half_is_late(void)
 	fake_verbs_knobs.held_devices = 2;
 	memset(world.d.memory, 0, WORLD_BYTES);
 	world.d.reads_done = 0;
-	assert_int_equal(world_read_start(), 0);
-	world_run(LATE_MS - 1);
+	world_read_run(LATE_MS - 1);
 	assert_int_equal(world.d.reads_done, 0);
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved, 0);
+	assert_int_equal(side_counts(&world.d)->requests_moved, 0);
 }
 
-UNIT_TEST_WITH(late_part_is_read_by_an_idle_rail, world_rails_up, world_down)
+UNIT_TEST_RAILS(late_part_is_read_by_an_idle_rail)
 {
 	half_is_late();
 	world_run(WORLD_MS_FLUSHED);
 	world_read_is_good();
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved,
+	assert_int_equal(side_counts(&world.d)->requests_moved,
 			 WORLD_BLOCKS / 2);
 	/* It comes again, and trials find it as late as before. */
 	world_run(2000);
@@ -126,7 +121,7 @@ UNIT_TEST_WITH(late_part_is_read_by_an_idle_rail, world_rails_up, world_down)
 	assert_int_equal(world.d.downs + world.p.downs, 0);
 }
 
-UNIT_TEST_WITH(sleeper_is_woken_when_a_rail_is_late, world_rails_up, world_down)
+UNIT_TEST_RAILS(sleeper_is_woken_when_a_rail_is_late)
 {
 	const struct kvpull_verbs_bundle *bundle = peer_bundle();
 
@@ -138,8 +133,7 @@ UNIT_TEST_WITH(sleeper_is_woken_when_a_rail_is_late, world_rails_up, world_down)
 }
 
 /* The answers come in the worst moments: just before and after the end. */
-UNIT_TEST_WITH(late_answer_never_lands_in_a_block_that_was_given_back,
-	       world_rails_up, world_down)
+UNIT_TEST_RAILS(late_answer_never_lands_in_a_block_that_was_given_back)
 {
 	uint32_t steps = 0;
 
@@ -163,8 +157,7 @@ UNIT_TEST_WITH(late_answer_never_lands_in_a_block_that_was_given_back,
  * What is answered while the rail is flushed counts, and is not read again. It
  * does not make the rail a fast one.
  */
-UNIT_TEST_WITH(late_part_that_comes_while_the_rail_is_flushed_is_good,
-	       world_rails_up, world_down)
+UNIT_TEST_RAILS(late_part_that_comes_while_the_rail_is_flushed_is_good)
 {
 	const struct kvpull_verbs_bundle *bundle = peer_bundle();
 
@@ -173,21 +166,19 @@ UNIT_TEST_WITH(late_part_that_comes_while_the_rail_is_flushed_is_good,
 	fake_verbs_knobs.held_devices = 0;
 	world_run(WORLD_MS_FLUSHED);
 	world_read_is_good();
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved, 0);
+	assert_int_equal(side_counts(&world.d)->requests_moved, 0);
 	assert_true(bundle->ends[1].pace.ns[KVPULL_PACE_SMALL] >=
 		    KVPULL_PACE_LATE_NS);
 }
 
-UNIT_TEST_WITH(cancelled_read_of_a_late_rail_ends_as_before, world_rails_up,
-	       world_down)
+UNIT_TEST_RAILS(cancelled_read_of_a_late_rail_ends_as_before)
 {
 	half_is_late();
-	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+	world_read_cancel();
 	world_run(5);
 	assert_int_equal(world.d.reads_done, 0);
 	world_run(WORLD_MS_FLUSHED);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, KVPULL_EABORTED);
+	world_read_ended(KVPULL_EABORTED);
 	assert_int_equal(world.d.downs, 0);
 }
 
@@ -203,17 +194,15 @@ UNIT_TEST(peer_ends_when_its_last_rail_is_quiet)
 	for (held = 0; held < 2; held++) {
 		(void)world_rails_up(state);
 		fake_verbs_knobs.held_devices = 1u << held;
-		assert_int_equal(world_read_start(), 0);
-		world_run(3);
+		world_read_run(3);
 		assert_int_equal(world_reads_by(!held), WORLD_BLOCKS / 2);
-		world.d.route->ops->disconnect(world.d.route, world.peer);
+		world_disconnect();
 		world_run(90);
 		assert_int_equal(peer_bundle()->ends[!held].state,
 				 KVPULL_VERBS_QUIET);
 		assert_int_equal(world.d.reads_done + world.d.downs, 0);
 		world_run(30);
-		assert_int_equal(world.d.reads_done, 1);
-		assert_int_equal(world.d.read_code, KVPULL_EPEER);
+		world_read_ended(KVPULL_EPEER);
 		assert_int_equal(world.d.downs, 1);
 		memset(world.d.memory, 0x5a, WORLD_BYTES);
 		fake_verbs_knobs.held_devices = 0;
@@ -225,7 +214,7 @@ UNIT_TEST(peer_ends_when_its_last_rail_is_quiet)
 }
 
 /* The consumer's own pause is not the rail's. */
-UNIT_TEST_WITH(consumer_that_slept_gives_up_no_rail, world_rails_up, world_down)
+UNIT_TEST_RAILS(consumer_that_slept_gives_up_no_rail)
 {
 	pull(3);
 	assert_int_equal(world_read_start(), 0);
@@ -235,13 +224,12 @@ UNIT_TEST_WITH(consumer_that_slept_gives_up_no_rail, world_rails_up, world_down)
 	side_poll(&world.d);
 	world_run(3);
 	world_read_is_good();
-	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved, 0);
+	assert_int_equal(side_counts(&world.d)->requests_moved, 0);
 	pull(3);
 	assert_true(world_reads_by(1) > WORLD_BLOCKS);
 }
 
-UNIT_TEST_WITH(rail_with_completions_to_look_at_is_not_given_up, world_rails_up,
-	       world_down)
+UNIT_TEST_RAILS(rail_with_completions_to_look_at_is_not_given_up)
 {
 	struct kvpull_verbs_bundle *bundle = peer_bundle();
 
@@ -289,7 +277,7 @@ UNIT_TEST(batches_are_the_fast_rails_shares)
 }
 
 /* No other rail could read it sooner. */
-UNIT_TEST_WITH(only_rail_is_never_late, world_rails_up, world_down)
+UNIT_TEST_RAILS(only_rail_is_never_late)
 {
 	pull(3);
 	fake_verbs_knobs.answer = FAKE_VERBS_SILENCE;
@@ -297,8 +285,7 @@ UNIT_TEST_WITH(only_rail_is_never_late, world_rails_up, world_down)
 	world_run(WORLD_MS_FLUSHED);
 	fake_verbs_knobs.held_devices = 2;
 	world.d.reads_done = 0;
-	assert_int_equal(world_read_start(), 0);
-	world_run(10 * LATE_MS);
+	world_read_run(10 * LATE_MS);
 	assert_int_equal(world.d.reads_done, 0);
 	fake_verbs_knobs.held_devices = 0;
 	world_run(3);

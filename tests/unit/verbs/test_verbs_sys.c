@@ -87,8 +87,7 @@ static void *open_and_look(void *argument)
 	world.listen_port = 7471;
 	if (side_open(&world.p) || side_serve(&world.p))
 		return NULL;
-	(void)snprintf(taken, sizeof(taken), "%s",
-		       world.p.route->ops->address(world.p.route));
+	(void)snprintf(taken, sizeof(taken), "%s", side_address(&world.p));
 	side_close(&world.p);
 	return taken;
 }

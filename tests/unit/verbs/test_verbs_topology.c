@@ -583,8 +583,7 @@ static int row_is_right(const struct row *row)
 			return 0;
 	if (at < told_count || code != row->code)
 		return 0;
-	return code ||
-	       !strcmp(world.p.route->ops->address(world.p.route), row->serves);
+	return code || !strcmp(side_address(&world.p), row->serves);
 }
 
 static void row_print(const struct row *row)
@@ -592,8 +591,7 @@ static void row_print(const struct row *row)
 	uint32_t at;
 
 	print_error("%s: address %s\n", row->name,
-		    world.p.route ? world.p.route->ops->address(world.p.route) :
-				    "none");
+		    world.p.route ? side_address(&world.p) : "none");
 	for (at = 0; at < told_count; at++)
 		print_error("  is:        %s\n", told[at]);
 	for (at = 0; at < COUNT(row->lines) && row->lines[at]; at++)
@@ -646,9 +644,8 @@ UNIT_TEST(move_that_fails_leaves_a_device_and_nothing_else)
 		fake_verbs_knobs.make_at = at;
 		code = side_serve(&world.p);
 		if (!code)
-			assert_non_null(strstr(
-				world.p.route->ops->address(world.p.route),
-				"10.4."));
+			assert_non_null(
+				strstr(side_address(&world.p), "10.4."));
 	}
 	assert_true(at > 8);
 	side_close(&world.p);

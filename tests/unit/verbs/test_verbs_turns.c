@@ -79,8 +79,7 @@ static void narrow_up(void)
 	world.rails = 1;
 	world.depth = 8;
 	world_consumer_again();
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
+	world_connect_run(20);
 	assert_int_equal(world.d.ups, 1);
 	reads_begin();
 }
@@ -209,8 +208,7 @@ static const struct kvpull_verbs_bundle *two_reads_wait(void)
 	(void)world_rails_open();
 	world.depth = 8;
 	world_consumer_again();
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
+	world_connect_run(20);
 	end = fake_verbs_owner(1);
 	bundle = end->bundle;
 	reads_begin();
@@ -274,8 +272,7 @@ UNIT_TEST(parts_of_a_lost_rail_are_found_around_the_end_of_their_ring)
 		while (end->batch_first + gap < end->queue_max) {
 			assert_in_range(++pulls, 1, 1000);
 			world.d.reads_done = 0;
-			assert_int_equal(world_read_start(), 0);
-			world_run(2);
+			world_read_run(2);
 			if (end->batch_first + 8 >= end->queue_max)
 				break;
 		}
@@ -302,8 +299,7 @@ UNIT_TEST(sleeper_waits_for_room_without_polls)
 	(void)world_rails_open();
 	world.depth = 8;
 	world_consumer_again();
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
+	world_connect_run(20);
 	end = fake_verbs_owner(1);
 	bundle = end->bundle;
 	fake_verbs_knobs.held_devices = 3;

@@ -26,15 +26,14 @@ static void engine_writes(void)
 
 static void cancel(void)
 {
-	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+	world_read_cancel();
 }
 
 /* Rail 0 has brought a part of the read, and rail 1 has not answered. */
 static void half_is_read(void)
 {
 	fake_verbs_knobs.held_devices = 2;
-	assert_int_equal(world_read_start(), 0);
-	world_run(5);
+	world_read_run(5);
 	assert_int_equal(world.d.reads_done, 0);
 	assert_true(fake_verbs_unseen() != 0);
 }
@@ -160,8 +159,7 @@ TEST(read_of_a_device_that_is_gone_ends)
 	while (fake_verbs_domains(world.d.memory))
 		world_run(1);
 	world_run(2);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, KVPULL_EABORTED);
+	world_read_ended(KVPULL_EABORTED);
 	assert_int_equal(leave(), 0);
 }
 
@@ -173,8 +171,7 @@ static void driver_flushes(void)
 	assert_int_equal(gpu_serve(&world.d), 0);
 	world.strip.local = world.d.memory;
 	world.d.ups = 0;
-	assert_int_equal(world_connect(), 0);
-	world_run(100);
+	world_connect_run(100);
 }
 
 TEST(read_that_is_left_is_flushed_by_the_driver)

@@ -28,8 +28,7 @@ UNIT_TEST(notes_are_counted_across_the_wrap)
 			world.credits = credits;
 			(void)world_open();
 			ops = world.d.route->ops;
-			assert_int_equal(world_connect(), 0);
-			world_run(20);
+			world_connect_run(20);
 			frames_before(0u - back);
 			assert_int_equal(world_note_send(1), 0);
 			ops->beat(world.d.route, world.peer);

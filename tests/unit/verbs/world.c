@@ -188,6 +188,28 @@ int side_serve(struct world_side *side)
 	return side->route->ops->serve(side->route, &side->serve);
 }
 
+void side_begin(struct world_side *side)
+{
+	assert_int_equal(side_open(side), 0);
+	assert_int_equal(side_serve(side), 0);
+}
+
+const char *side_address(const struct world_side *side)
+{
+	return side->route->ops->address(side->route);
+}
+
+const struct kvpull_verbs_counts *side_counts(const struct world_side *side)
+{
+	return kvpull_verbs_counts(side->route);
+}
+
+void side_is_down(const struct world_side *side, int32_t code)
+{
+	assert_int_equal(side->downs, 1);
+	assert_int_equal(side->down_code, code);
+}
+
 void side_close(struct world_side *side)
 {
 	if (side->route)
@@ -384,9 +406,19 @@ void world_run(uint32_t steps)
 
 int world_connect(void)
 {
-	return world.d.route->ops->connect(
-		world.d.route, world.p.route->ops->address(world.p.route),
-		&world.peer);
+	return world.d.route->ops->connect(world.d.route,
+					   side_address(&world.p), &world.peer);
+}
+
+void world_connect_run(uint32_t steps)
+{
+	assert_int_equal(world_connect(), 0);
+	world_run(steps);
+}
+
+void world_disconnect(void)
+{
+	world.d.route->ops->disconnect(world.d.route, world.peer);
 }
 
 void world_read_make(uint32_t index)
@@ -427,6 +459,23 @@ int world_read_start(void)
 {
 	return world.d.route->ops->read_start(world.d.route, world.peer,
 					      &world.read);
+}
+
+void world_read_run(uint32_t steps)
+{
+	assert_int_equal(world_read_start(), 0);
+	world_run(steps);
+}
+
+void world_read_ended(int32_t code)
+{
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, code);
+}
+
+void world_read_cancel(void)
+{
+	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
 }
 
 int world_read_is_right(void)
@@ -498,13 +547,10 @@ void world_ring_fill(void)
 
 void world_pulls(void)
 {
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
+	world_connect_run(20);
 	assert_int_equal(world.d.ups, 1);
-	assert_int_equal(world_read_start(), 0);
-	world_run(5);
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, 0);
+	world_read_run(5);
+	world_read_ended(0);
 	assert_true(world_read_is_right());
 }
 
@@ -535,8 +581,7 @@ int world_up(void **state)
 int world_attached(void **state)
 {
 	(void)world_up(state);
-	assert_int_equal(world_connect(), 0);
-	world_run(10);
+	world_connect_run(10);
 	assert_int_equal(world.d.ups, 1);
 	assert_int_equal(world.attach_code, 0);
 	return 0;
@@ -576,8 +621,7 @@ int world_rails_open(void)
 int world_rails_up_count(uint32_t count)
 {
 	(void)world_rails_open_count(count);
-	assert_int_equal(world_connect(), 0);
-	world_run(20);
+	world_connect_run(20);
 	assert_int_equal(world.d.ups, 1);
 	return 0;
 }

@@ -107,6 +107,12 @@ void side_fill(struct world_side *side);
 /* A route learns the time by polls, the first of which precedes all else. */
 void route_begin(struct kvpull_transport *route);
 int side_serve(struct world_side *side);
+/* Opened, and serves. */
+void side_begin(struct world_side *side);
+const char *side_address(const struct world_side *side);
+const struct kvpull_verbs_counts *side_counts(const struct world_side *side);
+/* Its peer ended once, with this code. */
+void side_is_down(const struct world_side *side, int32_t code);
 /* D is closed, and opened with what the world says now. */
 void world_consumer_again(void);
 /* From that address, which says no more than this. */
@@ -125,10 +131,18 @@ void world_run(uint32_t steps);
 
 /* D connects; 0, or what connect() says. */
 int world_connect(void);
+/* It does, and both sides run so many steps. */
+void world_connect_run(uint32_t steps);
+void world_disconnect(void);
 
 /* Block i of P to block (i * 7) % n of D: nothing merges at D. */
 void world_read_make(uint32_t index);
 int world_read_start(void);
+/* It begins, and both sides run so many steps. */
+void world_read_run(uint32_t steps);
+/* One read has ended, with this code. */
+void world_read_ended(int32_t code);
+void world_read_cancel(void);
 int world_read_is_right(void);
 /* D connects to P and reads, and every byte is right. */
 void world_pulls(void);
@@ -160,5 +174,12 @@ int world_rails_up(void **state);
 
 /* Everything is closed, and nothing is left. */
 int world_down(void **state);
+
+/* Tests by where they begin; each ends with world_down(). */
+#define UNIT_TEST_DOWN(name) UNIT_TEST_WITH(name, NULL, world_down)
+#define UNIT_TEST_UP(name) UNIT_TEST_WITH(name, world_up, world_down)
+#define UNIT_TEST_ATTACHED(name)                                               \
+	UNIT_TEST_WITH(name, world_attached, world_down)
+#define UNIT_TEST_RAILS(name) UNIT_TEST_WITH(name, world_rails_up, world_down)
 
 #endif /* KVPULL_TESTS_UNIT_VERBS_WORLD */
