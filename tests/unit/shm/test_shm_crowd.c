@@ -213,25 +213,22 @@ UNIT_TEST(callers_that_were_not_forgotten_keep_their_places)
 }
 
 /* Foreign memory is read by pid, and the kernel has none of that process. */
-UNIT_TEST(foreign_memory_of_another_pid_namespace_is_refused)
+UNIT_TEST_OPEN(foreign_memory_of_another_pid_namespace_is_refused)
 {
 	struct kvpull_serve remote;
-	struct world world;
 
-	world_open(&world);
-	side_close(&world.p);
-	world.serve.regions[0].kind = KVPULL_REGION_FOREIGN;
-	world.serve.regions[0].fd = -1;
-	world_serve(&world, "p");
+	side_close(&world->p);
+	world->serve.regions[0].kind = KVPULL_REGION_FOREIGN;
+	world->serve.regions[0].fd = -1;
+	world_serve(world, "p");
 	caller.is_told = 1;
 	caller.uid = geteuid();
 	caller.pid = 0;
-	world_welcome(&world);
+	world_welcome(world);
 	caller.is_told = 0;
-	remote = world.serve;
-	assert_int_equal(world_attach(&world, &remote), KVPULL_EROUTE);
+	remote = world->serve;
+	assert_int_equal(world_attach(world, &remote), KVPULL_EROUTE);
 	assert_string_equal(
 		lines.bad,
 		"peer's own memory cannot be read from pid 0: the peer is in another PID namespace");
-	world_close(&world);
 }

@@ -65,21 +65,17 @@ static uint32_t events_of(struct world *world, struct side *side)
 	return side->queue_count;
 }
 
-UNIT_TEST(calls_for_an_end_that_is_not_there_are_refused)
+UNIT_TEST_OPEN(calls_for_an_end_that_is_not_there_are_refused)
 {
 	const struct kvpull_record record = { .kind = KVPULL_NOTE_CLAIM };
 	struct kvpull_ring *ring = NULL;
-	struct kvpull_transport *p;
-	struct kvpull_transport *d;
+	struct kvpull_transport *p = world->p.transport;
+	struct kvpull_transport *d = world->d.transport;
 	struct kvpull_mapping mapping;
 	struct kvpull_read read;
-	struct world world;
 	uint32_t fds;
 
-	world_open(&world);
-	p = world.p.transport;
-	d = world.d.transport;
-	side_look(&world, &world.p);
+	side_look(world, &world->p);
 	fds = fds_open();
 	assert_int_equal(p->ops->caller_send(p, 3, "x", 1), KVPULL_EPEER);
 	assert_int_equal(p->ops->admit(p, 3, "x", 1, &ring), KVPULL_EPEER);
@@ -87,9 +83,9 @@ UNIT_TEST(calls_for_an_end_that_is_not_there_are_refused)
 	p->ops->drop(p, 3);
 	p->ops->forget(p, 3);
 	assert_null(ring);
-	read = world_read(&world, 1);
+	read = world_read(world, 1);
 	assert_int_equal(d->ops->peer_send(d, 2, "x", 1), KVPULL_EPEER);
-	assert_int_equal(d->ops->attach(d, 2, &world.serve), KVPULL_EPEER);
+	assert_int_equal(d->ops->attach(d, 2, &world->serve), KVPULL_EPEER);
 	assert_int_equal(d->ops->read_start(d, 2, &read), KVPULL_EPEER);
 	assert_int_equal(d->ops->check_start(d, 2, &read), KVPULL_EPEER);
 	assert_int_equal(d->ops->notify(d, 2, &record), KVPULL_EPEER);
@@ -98,47 +94,41 @@ UNIT_TEST(calls_for_an_end_that_is_not_there_are_refused)
 	assert_null(d->ops->mapped(d, 2, 0));
 	d->ops->beat(d, 2);
 	d->ops->disconnect(d, 2);
-	assert_int_equal(events_of(&world, &world.p), 0);
-	assert_int_equal(events_of(&world, &world.d), 0);
+	assert_int_equal(events_of(world, &world->p), 0);
+	assert_int_equal(events_of(world, &world->d), 0);
 	assert_int_equal(fds_open(), fds);
-	world_connect(&world);
-	world_close(&world);
+	world_connect(world);
 }
 
-UNIT_TEST(peer_is_attached_once_and_lost_once)
+UNIT_TEST_OPEN(peer_is_attached_once_and_lost_once)
 {
-	struct kvpull_transport *p;
-	struct kvpull_transport *d;
-	struct world world;
+	struct kvpull_transport *p = world->p.transport;
+	struct kvpull_transport *d = world->d.transport;
 
-	world_open(&world);
-	p = world.p.transport;
-	d = world.d.transport;
-	world_connect(&world);
-	assert_int_equal(world_attach(&world, &world.serve), KVPULL_EPEER);
-	assert_non_null(d->ops->mapped(d, world.peer, 0));
-	assert_null(d->ops->mapped(d, world.peer, 1));
+	world_connect(world);
+	assert_int_equal(world_attach(world, &world->serve), KVPULL_EPEER);
+	assert_non_null(d->ops->mapped(d, world->peer, 0));
+	assert_null(d->ops->mapped(d, world->peer, 1));
 	/* It was let in: it is neither let in again nor refused. */
-	assert_int_equal(p->ops->admit(p, world.caller, "x", 1, &world.ring),
+	assert_int_equal(p->ops->admit(p, world->caller, "x", 1, &world->ring),
 			 KVPULL_EPEER);
-	p->ops->refuse(p, world.caller, "x", 1);
-	p->ops->forget(p, world.caller);
-	assert_int_equal(events_of(&world, &world.d), 0);
-	d->ops->disconnect(d, world.peer);
-	d->ops->disconnect(d, world.peer);
-	assert_int_equal(events_of(&world, &world.d), 1);
+	p->ops->refuse(p, world->caller, "x", 1);
+	p->ops->forget(p, world->caller);
+	assert_int_equal(events_of(world, &world->d), 0);
+	d->ops->disconnect(d, world->peer);
+	d->ops->disconnect(d, world->peer);
+	assert_int_equal(events_of(world, &world->d), 1);
 	assert_int_equal(
-		world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN).code,
+		world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN).code,
 		KVPULL_EPEER);
-	d->ops->disconnect(d, world.peer);
-	assert_int_equal(events_of(&world, &world.d), 0);
-	p->ops->drop(p, world.caller);
-	p->ops->drop(p, world.caller);
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
-	assert_int_equal(events_of(&world, &world.p), 0);
-	p->ops->forget(p, world.caller);
-	world_connect(&world);
-	world_close(&world);
+	d->ops->disconnect(d, world->peer);
+	assert_int_equal(events_of(world, &world->d), 0);
+	p->ops->drop(p, world->caller);
+	p->ops->drop(p, world->caller);
+	(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_DOWN);
+	assert_int_equal(events_of(world, &world->p), 0);
+	p->ops->forget(p, world->caller);
+	world_connect(world);
 }
 
 /* Linux before 5.3, or a seccomp filter: the socket alone tells of deaths. */
@@ -175,51 +165,44 @@ UNIT_TEST(without_a_pidfd_the_socket_tells_the_end)
 }
 
 /* A producer that is busy is no shortage of ours, and no line. */
-UNIT_TEST(full_backlog_is_called_again_without_a_line)
+UNIT_TEST_OPEN(full_backlog_is_called_again_without_a_line)
 {
-	struct kvpull_transport *d;
-	struct world world;
+	struct kvpull_transport *d = world->d.transport;
 	uint32_t fds;
 
-	world_open(&world);
-	d = world.d.transport;
 	assert_int_equal(d->ops->reachable(d, "p"), 0);
 	fds = fds_open();
 	refuse("connect", 0, EAGAIN);
-	assert_int_equal(d->ops->connect(d, "p", &world.peer), KVPULL_EAGAIN);
+	assert_int_equal(d->ops->connect(d, "p", &world->peer), KVPULL_EAGAIN);
 	assert_int_equal(refuse_end(), 1);
 	assert_int_equal(lines.bad_count, 0);
 	assert_int_equal(fds_open(), fds);
 	refuse("connect", 0, ENOMEM);
-	assert_int_equal(d->ops->connect(d, "p", &world.peer), KVPULL_EAGAIN);
+	assert_int_equal(d->ops->connect(d, "p", &world->peer), KVPULL_EAGAIN);
 	assert_int_equal(refuse_end(), 1);
 	assert_int_equal(lines.bad_count, 1);
 	assert_string_equal(
 		lines.bad,
 		"connect: Cannot allocate memory; it is tried again");
 	assert_int_equal(fds_open(), fds);
-	world_connect(&world);
-	world_close(&world);
+	world_connect(world);
 }
 
 /* A part that failed ends the message: those behind it are not sent. */
-UNIT_TEST(large_welcome_that_fails_half_way_is_sent_no_further)
+UNIT_TEST_OPEN(large_welcome_that_fails_half_way_is_sent_no_further)
 {
 	static uint8_t welcome[KVPULL_MESSAGE_BYTES_MAX];
 	static uint8_t bytes[KVPULL_PACKET_BYTES_MAX];
-	struct kvpull_transport *p;
-	struct world world;
+	struct kvpull_transport *p = world->p.transport;
 	uint32_t index;
 	uint32_t parts = 0;
 	int fd;
 
-	world_open(&world);
-	p = world.p.transport;
-	fd = raw_connect(&world, "p");
-	index = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP).index;
+	fd = raw_connect(world, "p");
+	index = world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP).index;
 	refuse("sendmsg", 1, ENOBUFS);
 	assert_int_equal(
-		p->ops->admit(p, index, welcome, sizeof(welcome), &world.ring),
+		p->ops->admit(p, index, welcome, sizeof(welcome), &world->ring),
 		KVPULL_EAGAIN);
 	assert_int_equal(refuse_end(), 1);
 	while (recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0) {
@@ -229,38 +212,32 @@ UNIT_TEST(large_welcome_that_fails_half_way_is_sent_no_further)
 	}
 	assert_int_equal(parts, 1);
 	(void)close(fd);
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+	(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_DOWN);
 	p->ops->forget(p, index);
-	world_connect(&world);
-	world_close(&world);
+	world_connect(world);
 }
 
 /* The workers' eventfd cannot be read: the copy is seen all the same. */
-UNIT_TEST(wake_that_cannot_be_read_ends_no_poll)
+UNIT_TEST_CONNECTED(wake_that_cannot_be_read_ends_no_poll)
 {
-	struct kvpull_transport *d;
+	struct kvpull_transport *d = world->d.transport;
 	struct kvpull_read read;
-	struct world world;
 
-	world_open(&world);
-	d = world.d.transport;
-	world_connect(&world);
 	assert_int_equal(d->ops->arm(d), 0);
-	read = world_read(&world, 16);
+	read = world_read(world, 16);
 	read.byte_count =
 		WORLD_INLINE_BYTES + 1; /* not by the owner's thread */
-	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
+	assert_int_equal(d->ops->read_start(d, world->peer, &read), 0);
 	while (poll(&(struct pollfd){ .fd = d->ops->fd(d), .events = POLLIN },
 		    1, 20000) != 1)
 		;
 	refuse("read", 0, EIO);
-	side_look(&world, &world.d);
+	side_look(world, &world->d);
 	assert_int_equal(refuse_end(), 1);
 	assert_int_equal(
-		world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE).code, 0);
-	world_read_verify(&world, 16);
+		world_expect(world, &world->d, KVPULL_EVENT_READ_DONE).code, 0);
+	world_read_verify(world, 16);
 	assert_int_equal(lines.bad_count, 0);
-	world_close(&world);
 }
 
 /* D has a second producer, "q": the peer's index. */
@@ -290,40 +267,35 @@ static uint32_t second_connect(struct world *world, struct side *q)
 	return peer;
 }
 
-UNIT_TEST(reads_of_another_peer_go_on)
+UNIT_TEST_CONNECTED(reads_of_another_peer_go_on)
 {
-	struct kvpull_transport *d;
+	struct kvpull_transport *d = world->d.transport;
 	struct kvpull_event event;
 	struct kvpull_read reads[3];
 	struct side q = { 0 };
-	struct world world;
 	uint32_t other;
 	uint32_t at;
 
-	world_open(&world);
-	d = world.d.transport;
-	world_connect(&world);
-	other = second_connect(&world, &q);
+	other = second_connect(world, &q);
 	/* Of 48 KiB each: a poll copies the first one, the others wait. */
 	for (at = 0; at < 3; at++) {
-		reads[at] = world_read(&world, 12);
+		reads[at] = world_read(world, 12);
 		reads[at].index = at;
 		assert_int_equal(
-			d->ops->read_start(d, at == 1 ? world.peer : other,
+			d->ops->read_start(d, at == 1 ? world->peer : other,
 					   &reads[at]),
 			0);
 	}
-	d->ops->disconnect(d, world.peer);
+	d->ops->disconnect(d, world->peer);
 	for (at = 0; at < 3; at++) {
-		event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+		event = world_expect(world, &world->d, KVPULL_EVENT_READ_DONE);
 		assert_ptr_equal(event.read, &reads[at]);
-		assert_int_equal(event.index, at == 1 ? world.peer : other);
+		assert_int_equal(event.index, at == 1 ? world->peer : other);
 		assert_int_equal(event.code, at == 1 ? KVPULL_EPEER : 0);
 	}
-	world_read_verify(&world, 12);
-	event = world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
-	assert_int_equal(event.index, world.peer);
-	assert_int_equal(events_of(&world, &world.d), 0);
+	world_read_verify(world, 12);
+	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
+	assert_int_equal(event.index, world->peer);
+	assert_int_equal(events_of(world, &world->d), 0);
 	side_close(&q);
-	world_close(&world);
 }

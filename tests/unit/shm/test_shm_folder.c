@@ -34,7 +34,7 @@ static int is_left(const char *folder, const char *name)
 	return !access(path, F_OK);
 }
 
-UNIT_TEST(names_outside_the_folder_are_refused)
+UNIT_TEST_OPEN(names_outside_the_folder_are_refused)
 {
 	static const char *const bad[] = {
 		"",
@@ -52,13 +52,10 @@ UNIT_TEST(names_outside_the_folder_are_refused)
 		("12345678901234567890123456789012345678901234567890"
 		 "123456789012345678901234567890"),
 	};
-	struct world world;
-	struct kvpull_transport *d;
+	struct kvpull_transport *d = world->d.transport;
 	uint32_t peer;
 	uint32_t i;
 
-	world_open(&world);
-	d = world.d.transport;
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		assert_int_equal(d->ops->reachable(d, bad[i]), KVPULL_EROUTE);
 		assert_int_equal(d->ops->connect(d, bad[i], &peer),
@@ -67,98 +64,81 @@ UNIT_TEST(names_outside_the_folder_are_refused)
 	assert_int_equal(d->ops->reachable(d, "not-there"), KVPULL_EROUTE);
 	assert_int_equal(d->ops->connect(d, "not-there", &peer), KVPULL_EPEER);
 	assert_int_equal(d->ops->reachable(d, "p"), 0);
-	world_close(&world);
 }
 
-UNIT_TEST(link_to_a_socket_elsewhere_is_refused)
+UNIT_TEST_OPEN(link_to_a_socket_elsewhere_is_refused)
 {
-	struct world world;
-	struct kvpull_transport *d;
+	struct kvpull_transport *d = world->d.transport;
 	char path[128];
 	uint32_t peer;
 
-	world_open(&world);
-	d = world.d.transport;
-	(void)snprintf(path, sizeof(path), "%s/link", world.folder);
+	(void)snprintf(path, sizeof(path), "%s/link", world->folder);
 	assert_int_equal(symlink("p", path), 0);
 	assert_int_equal(d->ops->reachable(d, "link"), KVPULL_EROUTE);
 	assert_int_equal(d->ops->connect(d, "link", &peer), KVPULL_EPEER);
-	raw_unlink(&world, "link");
-	world_close(&world);
+	raw_unlink(world, "link");
 }
 
-UNIT_TEST(unsafe_folders_are_refused)
+UNIT_TEST_IN_WORLD(unsafe_folders_are_refused, world_begin)
 {
-	struct world world;
 	struct stat stat;
 	char folder[128];
 	char other[128];
 
-	world_begin(&world);
-	world_memory_make(&world);
-	(void)snprintf(folder, sizeof(folder), "%s/made", world.folder);
-	(void)snprintf(other, sizeof(other), "%s/link", world.folder);
-	assert_int_equal(serve_in(&world, folder, "p"), 0);
+	world_memory_make(world);
+	(void)snprintf(folder, sizeof(folder), "%s/made", world->folder);
+	(void)snprintf(other, sizeof(other), "%s/link", world->folder);
+	assert_int_equal(serve_in(world, folder, "p"), 0);
 	assert_int_equal(lstat(folder, &stat), 0);
 	assert_int_equal(stat.st_mode & 07777, 0700);
 	assert_int_equal(symlink(folder, other), 0);
-	assert_int_equal(serve_in(&world, other, "p"), KVPULL_EDEVICE);
+	assert_int_equal(serve_in(world, other, "p"), KVPULL_EDEVICE);
 	assert_int_equal(chmod(folder, 0777), 0);
-	assert_int_equal(serve_in(&world, folder, "p"), KVPULL_EDEVICE);
+	assert_int_equal(serve_in(world, folder, "p"), KVPULL_EDEVICE);
 	assert_int_equal(chmod(folder, 01777), 0);
-	assert_int_equal(serve_in(&world, folder, "p"), 0);
+	assert_int_equal(serve_in(world, folder, "p"), 0);
 	assert_int_equal(unlink(other), 0);
 	/* A name that a file has: not ours to remove. */
-	(void)snprintf(other, sizeof(other), "%s/made/p", world.folder);
+	(void)snprintf(other, sizeof(other), "%s/made/p", world->folder);
 	assert_int_equal(mkdir(other, 0700), 0);
-	assert_int_equal(serve_in(&world, folder, "p"), KVPULL_EDEVICE);
+	assert_int_equal(serve_in(world, folder, "p"), KVPULL_EDEVICE);
 	assert_int_equal(rmdir(other), 0);
 	assert_int_equal(rmdir(folder), 0);
-	world_close(&world);
 }
 
-UNIT_TEST(long_folder_names_are_no_limit)
+UNIT_TEST_IN_WORLD(long_folder_names_are_no_limit, world_begin)
 {
-	struct world world;
 	char folder[256];
 
-	world_begin(&world);
-	world_memory_make(&world);
-	(void)snprintf(folder, sizeof(folder), "%s/%0150d", world.folder, 0);
-	assert_int_equal(serve_in(&world, folder, "p"), 0);
+	world_memory_make(world);
+	(void)snprintf(folder, sizeof(folder), "%s/%0150d", world->folder, 0);
+	assert_int_equal(serve_in(world, folder, "p"), 0);
 	assert_int_equal(rmdir(folder), 0);
-	world_close(&world);
 }
 
-UNIT_TEST(longest_name_is_served)
+UNIT_TEST_IN_WORLD(longest_name_is_served, world_begin)
 {
-	struct world world;
 	char name[KVPULL_ENDPOINT_NAME_BYTES_MAX];
 
-	world_begin(&world);
-	world_memory_make(&world);
+	world_memory_make(world);
 	memset(name, 'a', sizeof(name) - 1);
 	name[sizeof(name) - 1] = 0;
-	assert_int_equal(serve_in(&world, world.folder, name), 0);
-	world_close(&world);
+	assert_int_equal(serve_in(world, world->folder, name), 0);
 }
 
-UNIT_TEST(name_in_use_is_not_taken_over)
+UNIT_TEST_OPEN(name_in_use_is_not_taken_over)
 {
-	struct world world;
 	struct kvpull_shm_params params;
 	struct side second;
 
-	world_open(&world);
-	params = world_params(&world, "p");
+	params = world_params(world, "p");
 	side_open(&second, &params);
 	assert_int_equal(
-		second.transport->ops->serve(second.transport, &world.serve),
+		second.transport->ops->serve(second.transport, &world->serve),
 		KVPULL_EDEVICE);
 	side_close(&second);
 	assert_int_equal(
-		world.d.transport->ops->reachable(world.d.transport, "p"), 0);
-	world_close(&world);
+		world->d.transport->ops->reachable(world->d.transport, "p"), 0);
 }
 
 static void socket_leave(const char *folder, const char *name)
@@ -248,25 +228,22 @@ UNIT_TEST(what_is_not_our_socket_is_not_removed)
  * The worker looks which sockets in the folder are live, without calling their
  * owners.
  */
-UNIT_TEST(start_takes_no_place_at_a_producer)
+UNIT_TEST_IN_WORLD(start_takes_no_place_at_a_producer, world_begin)
 {
-	struct world world;
 	struct kvpull_shm_params params;
 	struct side starting = { .queue_count = 0 };
 
-	world_begin(&world);
-	world_memory_make(&world);
-	world_serve(&world, "kvpull-p");
-	params = world_params(&world, "kvpull-starting");
+	world_memory_make(world);
+	world_serve(world, "kvpull-p");
+	params = world_params(world, "kvpull-starting");
 	side_open(&starting, &params);
 	assert_int_equal(starting.transport->ops->serve(starting.transport,
-							&world.serve),
+							&world->serve),
 			 0);
-	side_look(&world, &world.p);
-	assert_int_equal(world.p.queue_count, 0);
+	side_look(world, &world->p);
+	assert_int_equal(world->p.queue_count, 0);
 	side_close(&starting);
-	assert_true(is_left(world.folder, "kvpull-p"));
-	world_close(&world);
+	assert_true(is_left(world->folder, "kvpull-p"));
 }
 
 static int serve_for(struct world *world, const uint32_t *uids, uint32_t count)
@@ -309,30 +286,26 @@ UNIT_TEST(folder_of_another_user_is_refused)
 	world_close(&world);
 }
 
-UNIT_TEST(folder_that_was_made_again_is_found)
+UNIT_TEST_OPEN(folder_that_was_made_again_is_found)
 {
-	struct world world;
-	struct kvpull_transport *d;
+	struct kvpull_transport *d = world->d.transport;
 	char old[128];
 
-	world_open(&world);
-	d = world.d.transport;
 	assert_int_equal(d->ops->reachable(d, "p"), 0);
-	(void)snprintf(old, sizeof(old), "%s-old", world.folder);
-	assert_int_equal(rename(world.folder, old), 0);
-	assert_int_equal(mkdir(world.folder, 0700), 0);
+	(void)snprintf(old, sizeof(old), "%s-old", world->folder);
+	assert_int_equal(rename(world->folder, old), 0);
+	assert_int_equal(mkdir(world->folder, 0700), 0);
 	assert_int_equal(d->ops->reachable(d, "p"), KVPULL_EROUTE);
-	assert_int_equal(rmdir(world.folder), 0);
+	assert_int_equal(rmdir(world->folder), 0);
 	assert_int_equal(d->ops->reachable(d, "p"), KVPULL_EROUTE);
-	assert_int_equal(mkdir(world.folder, 0700), 0);
+	assert_int_equal(mkdir(world->folder, 0700), 0);
 	/* The producer removes its socket from where it put it. */
-	side_close(&world.p);
+	side_close(&world->p);
 	assert_int_equal(rmdir(old), 0);
-	world_serve(&world, "p");
+	world_serve(world, "p");
 	assert_int_equal(d->ops->reachable(d, "p"), 0);
-	assert_int_equal(chmod(world.folder, 0777), 0);
+	assert_int_equal(chmod(world->folder, 0777), 0);
 	assert_int_equal(d->ops->reachable(d, "p"), KVPULL_EROUTE);
-	world_close(&world);
 }
 
 /* Root of a user namespace that knows nobody else; -1: there is none to have. */
@@ -532,72 +505,66 @@ static void minute_pass(struct world *world)
 }
 
 /* A cleaner of /tmp takes no socket for in use by its name. */
-UNIT_TEST(name_that_is_removed_is_made_again)
+UNIT_TEST_OPEN(name_that_is_removed_is_made_again)
 {
-	struct world world;
 	char path[128];
 	uint32_t fds;
 
-	world_open(&world);
-	side_look(&world, &world.p);
+	side_look(world, &world->p);
 	fds = fds_open();
 	/* Also where nothing happens: its owner sleeps until then at most. */
 	assert_in_range(kvpull_shm_callers_due_ns(
-				&kvpull_shm_of(world.p.transport)->callers),
-			world.now_ns, world.now_ns + 60 * KVPULL_NS_PER_S);
-	raw_unlink(&world, "p");
-	side_look(&world, &world.p);
-	assert_int_equal(is_left(world.folder, "p"), 0);
-	minute_pass(&world);
-	assert_int_equal(is_left(world.folder, "p"), 1);
+				&kvpull_shm_of(world->p.transport)->callers),
+			world->now_ns, world->now_ns + 60 * KVPULL_NS_PER_S);
+	raw_unlink(world, "p");
+	side_look(world, &world->p);
+	assert_int_equal(is_left(world->folder, "p"), 0);
+	minute_pass(world);
+	assert_int_equal(is_left(world->folder, "p"), 1);
 	assert_int_equal(lines.bad_count, 1);
 	assert_non_null(strstr(lines.bad, "was removed from"));
 	assert_int_equal(fds_open(), fds);
-	world_connect(&world);
+	world_connect(world);
 	/* Consumers that are connected do not notice. */
-	(void)snprintf(path, sizeof(path), "%s/p", world.folder);
+	(void)snprintf(path, sizeof(path), "%s/p", world->folder);
 	assert_int_equal(unlink(path), 0);
-	assert_int_equal(rmdir(world.folder), 0);
-	minute_pass(&world);
-	assert_int_equal(is_left(world.folder, "p"), 1);
-	assert_int_equal(world.p.queue_count + world.d.queue_count, 0);
-	world_close(&world);
+	assert_int_equal(rmdir(world->folder), 0);
+	minute_pass(world);
+	assert_int_equal(is_left(world->folder, "p"), 1);
+	assert_int_equal(world->p.queue_count + world->d.queue_count, 0);
 }
 
-UNIT_TEST(name_stays_young_and_waits_for_a_file_that_took_it)
+UNIT_TEST_OPEN(name_stays_young_and_waits_for_a_file_that_took_it)
 {
 	const struct timespec old[2] = { { .tv_sec = 1 }, { .tv_sec = 1 } };
-	struct world world;
 	struct stat stat;
 	char path[128];
 	char other[128];
 
-	world_open(&world);
-	(void)snprintf(path, sizeof(path), "%s/p", world.folder);
-	(void)snprintf(other, sizeof(other), "%s/q", world.folder);
+	(void)snprintf(path, sizeof(path), "%s/p", world->folder);
+	(void)snprintf(other, sizeof(other), "%s/q", world->folder);
 	assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
 	/* Once a day: a write waits where a file system is frozen meanwhile. */
-	minute_pass(&world);
+	minute_pass(world);
 	assert_int_equal(lstat(path, &stat), 0);
 	assert_int_equal(stat.st_mtime, 1);
-	world.now_ns += 24 * 3600 * KVPULL_NS_PER_S;
-	minute_pass(&world);
+	world->now_ns += 24 * 3600 * KVPULL_NS_PER_S;
+	minute_pass(world);
 	assert_int_equal(lstat(path, &stat), 0);
 	assert_true(stat.st_mtime > 1000 && stat.st_atime > 1000);
 	assert_int_equal(lines.bad_count, 0);
 	/* A file that took the name is not ours to remove: it is said. */
 	assert_int_equal(rename(path, other), 0);
 	assert_int_equal(mkdir(path, 0700), 0);
-	minute_pass(&world);
+	minute_pass(world);
 	assert_int_equal(lines.bad_count, 2);
 	assert_non_null(strstr(lines.bad, "that is no socket"));
 	assert_int_equal(rmdir(path), 0);
-	minute_pass(&world);
+	minute_pass(world);
 	assert_int_equal(lstat(path, &stat), 0);
 	assert_true(S_ISSOCK(stat.st_mode));
 	assert_int_equal(unlink(other), 0);
-	world_connect(&world);
-	world_close(&world);
+	world_connect(world);
 }
 
 static int connect_as_other_user(int folder)

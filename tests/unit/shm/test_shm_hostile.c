@@ -7,56 +7,46 @@
 
 uint32_t world_blocks = 64u; /* nobody reads much here */
 
-UNIT_TEST(peers_beyond_the_table_are_refused)
+UNIT_TEST_OPEN(peers_beyond_the_table_are_refused)
 {
-	struct world world;
-	struct kvpull_transport *d;
+	struct kvpull_transport *d = world->d.transport;
 	uint32_t peer;
 	uint32_t i;
 
-	world_open(&world);
-	d = world.d.transport;
 	for (i = 0; i < 4; i++)
 		assert_int_equal(d->ops->connect(d, "p", &peer), 0);
 	assert_int_equal(d->ops->connect(d, "p", &peer), KVPULL_EFULL);
 	d->ops->disconnect(d, peer);
-	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
 	assert_int_equal(d->ops->connect(d, "p", &peer), 0);
-	world_close(&world);
 }
 
-UNIT_TEST(regions_of_other_kinds_are_not_served)
+UNIT_TEST_OPEN(regions_of_other_kinds_are_not_served)
 {
-	struct world world;
-	struct kvpull_transport *p;
+	struct kvpull_transport *p = world->p.transport;
 	struct kvpull_serve serve;
 
-	world_open(&world);
-	p = world.p.transport;
-	assert_int_equal(p->ops->serve(p, &world.serve), KVPULL_EINVAL);
-	serve = world.serve;
+	assert_int_equal(p->ops->serve(p, &world->serve), KVPULL_EINVAL);
+	serve = world->serve;
 	serve.regions[0].kind = KVPULL_REGION_DMABUF;
 	assert_int_equal(p->ops->serve(p, &serve), KVPULL_EUNSUPPORTED);
-	serve = world.serve;
+	serve = world->serve;
 	serve.entries_fd = -1;
 	assert_int_equal(p->ops->serve(p, &serve), KVPULL_EUNSUPPORTED);
-	serve = world.serve;
+	serve = world->serve;
 	serve.regions[0].fd = -1;
 	assert_int_equal(p->ops->serve(p, &serve), KVPULL_EINVAL);
-	world_close(&world);
 }
 
-UNIT_TEST(descriptors_of_a_caller_are_not_taken)
+UNIT_TEST_OPEN(descriptors_of_a_caller_are_not_taken)
 {
-	struct world world;
 	int fds[30];
 	uint32_t before;
 	uint32_t i;
 	int fd;
 
-	world_open(&world);
-	fd = raw_connect(&world, "p");
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	fd = raw_connect(world, "p");
+	(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
 	for (i = 0; i < 30; i++)
 		fds[i] = STDERR_FILENO;
 	before = fds_open();
@@ -64,12 +54,12 @@ UNIT_TEST(descriptors_of_a_caller_are_not_taken)
 		/* The descriptors do not even leave. */
 		assert_int_equal(raw_try_send(fd, fds, 30), EPERM);
 		raw_send(fd, NULL, 0);
-		(void)world_expect(&world, &world.p,
+		(void)world_expect(world, &world->p,
 				   KVPULL_EVENT_CALLER_MESSAGE);
 		assert_int_equal(fds_open(), before);
 	} else {
 		raw_send(fd, fds, 30);
-		(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+		(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_DOWN);
 		/*
 		 * The caller's socket and pidfd are closed, and nothing came
 		 * instead.
@@ -77,7 +67,6 @@ UNIT_TEST(descriptors_of_a_caller_are_not_taken)
 		assert_int_equal(fds_open(), before - 2);
 	}
 	(void)close(fd);
-	world_close(&world);
 }
 
 UNIT_TEST(descriptors_are_taken_once)
@@ -328,23 +317,20 @@ UNIT_TEST(doorbell_of_a_hostile_producer_does_not_block)
 }
 
 /* The producer would have to read, or drop, bytes in its doorbell. */
-UNIT_TEST(consumer_puts_nothing_into_its_doorbell)
+UNIT_TEST_OPEN(consumer_puts_nothing_into_its_doorbell)
 {
 	static uint8_t bytes[KVPULL_MESSAGE_BYTES_MAX];
-	struct world world;
-	struct kvpull_transport *p;
+	struct kvpull_transport *p = world->p.transport;
 	struct kvpull_event event;
 	int fds[KVPULL_PACKET_FDS_MAX];
 	uint32_t count = KVPULL_PACKET_FDS_MAX;
 	uint32_t at;
 	int fd;
 
-	world_open(&world);
-	p = world.p.transport;
-	fd = raw_connect(&world, "p");
-	event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	fd = raw_connect(world, "p");
+	event = world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
 	assert_int_equal(
-		p->ops->admit(p, event.index, "welcome", 7, &world.ring), 0);
+		p->ops->admit(p, event.index, "welcome", 7, &world->ring), 0);
 	assert_int_equal(kvpull_endpoint_receive(fd, bytes, fds, &count), 7);
 	assert_int_equal(count, 4);
 	/* A program that the host starts would keep them. */
@@ -355,69 +341,60 @@ UNIT_TEST(consumer_puts_nothing_into_its_doorbell)
 	while (count)
 		(void)close(fds[--count]);
 	(void)close(fd);
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
-	world_close(&world);
+	(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_DOWN);
 }
 
-UNIT_TEST(foreign_memory_that_cannot_be_read_is_refused)
+UNIT_TEST_OPEN(foreign_memory_that_cannot_be_read_is_refused)
 {
-	struct world world;
 	struct kvpull_serve remote;
 
-	world_open(&world);
-	side_close(&world.p);
-	world.serve.regions[0].kind = KVPULL_REGION_FOREIGN;
-	world.serve.regions[0].fd = -1;
-	world_serve(&world, "p");
-	world_welcome(&world);
-	remote = world.serve;
+	side_close(&world->p);
+	world->serve.regions[0].kind = KVPULL_REGION_FOREIGN;
+	world->serve.regions[0].fd = -1;
+	world_serve(world, "p");
+	world_welcome(world);
+	remote = world->serve;
 	remote.entries = NULL;
-	assert_int_equal(world_attach(&world, &remote), KVPULL_EROUTE);
+	assert_int_equal(world_attach(world, &remote), KVPULL_EROUTE);
 	assert_non_null(strstr(lines.bad, "cannot be read"));
-	world_close(&world);
 }
 
-UNIT_TEST(table_of_another_process_is_refused)
+UNIT_TEST_OPEN(table_of_another_process_is_refused)
 {
 	static struct kvpull_revocation_entry other[WORLD_SLOTS];
-	struct world world;
 	struct kvpull_serve remote;
 
-	world_open(&world);
-	side_close(&world.p);
-	world.serve.regions[0].kind = KVPULL_REGION_FOREIGN;
-	world.serve.regions[0].fd = -1;
-	world_serve(&world, "p");
-	world_welcome(&world);
-	remote = world.serve;
+	side_close(&world->p);
+	world->serve.regions[0].kind = KVPULL_REGION_FOREIGN;
+	world->serve.regions[0].fd = -1;
+	world_serve(world, "p");
+	world_welcome(world);
+	remote = world->serve;
 	remote.entries = other;
-	assert_int_equal(world_attach(&world, &remote), KVPULL_EROUTE);
+	assert_int_equal(world_attach(world, &remote), KVPULL_EROUTE);
 	assert_non_null(strstr(lines.bad, "another process"));
-	world_close(&world);
 }
 
-UNIT_TEST(flood_of_messages_costs_at_most_eight_a_poll)
+UNIT_TEST_OPEN(flood_of_messages_costs_at_most_eight_a_poll)
 {
-	struct world world;
 	int fds[WORLD_CALLERS_MAX];
 	uint32_t seen[WORLD_CALLERS_MAX] = { 0 };
 	uint32_t turn;
 	uint32_t i;
 
-	world_open(&world);
 	for (i = 0; i < WORLD_CALLERS_MAX; i++) {
-		fds[i] = raw_connect(&world, "p");
-		(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+		fds[i] = raw_connect(world, "p");
+		(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
 	}
 	for (turn = 0; turn < 5; turn++)
 		for (i = 0; i < WORLD_CALLERS_MAX; i++)
 			raw_send(fds[i], NULL, 0);
 	for (turn = 0; turn < 5; turn++) {
-		side_look(&world, &world.p);
-		assert_in_range(world.p.queue_count, 1, 8);
-		while (world.p.queue_count) {
+		side_look(world, &world->p);
+		assert_in_range(world->p.queue_count, 1, 8);
+		while (world->p.queue_count) {
 			const struct kvpull_event event = world_expect(
-				&world, &world.p, KVPULL_EVENT_CALLER_MESSAGE);
+				world, &world->p, KVPULL_EVENT_CALLER_MESSAGE);
 
 			assert_int_equal(event.data_bytes, 1);
 			seen[event.index]++;
@@ -428,198 +405,172 @@ UNIT_TEST(flood_of_messages_costs_at_most_eight_a_poll)
 	}
 	for (i = 0; i < WORLD_CALLERS_MAX; i++)
 		(void)close(fds[i]);
-	world_close(&world);
 }
 
-UNIT_TEST(events_beyond_the_capacity_wait)
+UNIT_TEST_OPEN(events_beyond_the_capacity_wait)
 {
-	struct world world;
 	struct kvpull_event event;
-	struct kvpull_transport *p;
+	struct kvpull_transport *p = world->p.transport;
 	int fds[WORLD_CALLERS_MAX];
 	uint32_t kinds[KVPULL_EVENT_CALLER_DOWN + 1] = { 0 };
 	uint32_t i;
 
-	world_open(&world);
-	p = world.p.transport;
 	for (i = 0; i < WORLD_CALLERS_MAX; i++) {
-		fds[i] = raw_connect(&world, "p");
+		fds[i] = raw_connect(world, "p");
 		raw_send(fds[i], NULL, 0);
 		(void)shutdown(fds[i], SHUT_WR);
 	}
 	for (i = 0; i < 100; i++) {
 		p->ops->disarm(p);
-		if (p->ops->poll(p, world.now_ns + i, &event, 1) == 1)
+		if (p->ops->poll(p, world->now_ns + i, &event, 1) == 1)
 			kinds[event.kind]++;
 	}
 	assert_int_equal(kinds[KVPULL_EVENT_CALLER_UP], WORLD_CALLERS_MAX);
 	assert_int_equal(kinds[KVPULL_EVENT_CALLER_MESSAGE], WORLD_CALLERS_MAX);
 	assert_int_equal(kinds[KVPULL_EVENT_CALLER_DOWN], WORLD_CALLERS_MAX);
-	assert_int_equal(p->ops->poll(p, world.now_ns, &event, 0), 0);
+	assert_int_equal(p->ops->poll(p, world->now_ns, &event, 0), 0);
 	for (i = 0; i < WORLD_CALLERS_MAX; i++)
 		(void)close(fds[i]);
-	world_close(&world);
 }
 
-UNIT_TEST(new_callers_leave_room_for_the_messages_of_old_ones)
+UNIT_TEST_OPEN(new_callers_leave_room_for_the_messages_of_old_ones)
 {
-	struct world world;
 	struct kvpull_event events[16];
-	struct kvpull_transport *p;
+	struct kvpull_transport *p = world->p.transport;
 	int fds[3];
 	uint32_t total = 0;
 	uint32_t i;
 
-	world_open(&world);
-	p = world.p.transport;
-	fds[0] = raw_connect(&world, "p");
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	fds[0] = raw_connect(world, "p");
+	(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
 	/* The listener is ready first, then the caller. */
-	fds[1] = raw_connect(&world, "p");
-	fds[2] = raw_connect(&world, "p");
+	fds[1] = raw_connect(world, "p");
+	fds[2] = raw_connect(world, "p");
 	raw_send(fds[0], NULL, 0);
 	for (i = 0; i < 4; i++) {
 		int count;
 
 		p->ops->disarm(p);
-		count = p->ops->poll(p, world.now_ns, events, 2);
+		count = p->ops->poll(p, world->now_ns, events, 2);
 		assert_in_range(count, 0, 2);
 		total += (uint32_t)count;
 	}
 	assert_int_equal(total, 3);
 	for (i = 0; i < 3; i++)
 		(void)close(fds[i]);
-	world_close(&world);
 }
 
-UNIT_TEST(messages_beyond_the_limit_are_refused)
+UNIT_TEST_OPEN(messages_beyond_the_limit_are_refused)
 {
 	static uint8_t bytes[KVPULL_MESSAGE_BYTES_MAX + 1];
-	struct world world;
 	struct kvpull_transport *p;
 	struct kvpull_event event;
 
-	world_open(&world);
-	world_greet(&world);
-	p = world.p.transport;
+	world_greet(world);
+	p = world->p.transport;
 	assert_int_equal(
-		p->ops->caller_send(p, world.caller, bytes, sizeof(bytes)),
+		p->ops->caller_send(p, world->caller, bytes, sizeof(bytes)),
 		KVPULL_EPROTO);
-	assert_int_equal(p->ops->admit(p, world.caller, bytes, sizeof(bytes),
-				       &world.ring),
+	assert_int_equal(p->ops->admit(p, world->caller, bytes, sizeof(bytes),
+				       &world->ring),
 			 KVPULL_EPROTO);
 	/* Nothing happened: it can be told why not, or get a smaller one. */
-	assert_int_equal(p->ops->admit(p, world.caller, bytes,
-				       KVPULL_MESSAGE_BYTES_MAX, &world.ring),
+	assert_int_equal(p->ops->admit(p, world->caller, bytes,
+				       KVPULL_MESSAGE_BYTES_MAX, &world->ring),
 			 0);
-	event = world_expect(&world, &world.d, KVPULL_EVENT_PEER_MESSAGE);
+	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
 	assert_int_equal(event.data_bytes, KVPULL_MESSAGE_BYTES_MAX);
-	assert_int_equal(world_attach(&world, &world.serve), 0);
-	assert_int_equal(p->ops->admit(p, world.caller, bytes, 1, &world.ring),
-			 KVPULL_EPEER);
-	world_close(&world);
+	assert_int_equal(world_attach(world, &world->serve), 0);
+	assert_int_equal(
+		p->ops->admit(p, world->caller, bytes, 1, &world->ring),
+		KVPULL_EPEER);
 }
 
-UNIT_TEST(admit_of_a_caller_that_left_fails)
+UNIT_TEST_OPEN(admit_of_a_caller_that_left_fails)
 {
-	struct world world;
 	struct kvpull_transport *p;
 
-	world_open(&world);
-	world_greet(&world);
-	p = world.p.transport;
-	side_close(&world.d);
+	world_greet(world);
+	p = world->p.transport;
+	side_close(&world->d);
 	assert_int_equal(
-		p->ops->admit(p, world.caller, "welcome", 7, &world.ring),
+		p->ops->admit(p, world->caller, "welcome", 7, &world->ring),
 		KVPULL_EPEER);
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+	(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_DOWN);
 	assert_int_equal(
-		p->ops->admit(p, world.caller, "welcome", 7, &world.ring),
+		p->ops->admit(p, world->caller, "welcome", 7, &world->ring),
 		KVPULL_EPEER);
-	world_close(&world);
 }
 
-UNIT_TEST(message_too_long_for_a_packet_ends_its_caller)
+UNIT_TEST_OPEN(message_too_long_for_a_packet_ends_its_caller)
 {
 	static uint8_t bytes[KVPULL_PACKET_BYTES_MAX + 1];
-	struct world world;
 	struct kvpull_event event;
 	int fd;
 
-	world_open(&world);
-	fd = raw_connect(&world, "p");
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	fd = raw_connect(world, "p");
+	(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
 	assert_int_equal(send(fd, bytes, KVPULL_PACKET_BYTES_MAX, MSG_NOSIGNAL),
 			 KVPULL_PACKET_BYTES_MAX);
-	event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_MESSAGE);
+	event = world_expect(world, &world->p, KVPULL_EVENT_CALLER_MESSAGE);
 	assert_int_equal(event.data_bytes, KVPULL_PACKET_BYTES_MAX);
 	/* The packet's begin alone might be a good message. */
 	assert_int_equal(send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL),
 			 sizeof(bytes));
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+	(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_DOWN);
 	(void)close(fd);
-	world_close(&world);
 }
 
 /* The engine drains its ring until then. */
-UNIT_TEST(caller_is_neither_refused_nor_forgotten_too_early)
+UNIT_TEST_OPEN(caller_is_neither_refused_nor_forgotten_too_early)
 {
-	struct world world;
-	struct kvpull_transport *p;
+	struct kvpull_transport *p = world->p.transport;
 	uint32_t index;
 	int fd;
 
-	world_open(&world);
-	p = world.p.transport;
-	fd = raw_connect(&world, "p");
-	index = raw_admit(&world);
+	fd = raw_connect(world, "p");
+	index = raw_admit(world);
 	p->ops->refuse(p, index, "no", 2);
 	p->ops->forget(p, index);
-	assert_int_equal(kvpull_ring_ready(world.ring), 0);
+	assert_int_equal(kvpull_ring_ready(world->ring), 0);
 	raw_send(fd, NULL, 0);
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_MESSAGE);
+	(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_MESSAGE);
 	p->ops->drop(p, index);
 	p->ops->refuse(p, index, "no", 2);
 	p->ops->forget(p, index);
 	assert_int_equal(
-		world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN).index,
+		world_expect(world, &world->p, KVPULL_EVENT_CALLER_DOWN).index,
 		index);
-	assert_int_equal(kvpull_ring_ready(world.ring), 0);
+	assert_int_equal(kvpull_ring_ready(world->ring), 0);
 	p->ops->forget(p, index);
 	(void)close(fd);
-	world_close(&world);
 }
 
 /* All at once: the others are told by the next poll. */
-UNIT_TEST(ends_beyond_the_capacity_wait)
+UNIT_TEST_OPEN(ends_beyond_the_capacity_wait)
 {
 	struct kvpull_event events[2 * WORLD_CALLERS_MAX];
-	struct world world;
-	struct kvpull_transport *p;
-	struct kvpull_transport *d;
+	struct kvpull_transport *p = world->p.transport;
+	struct kvpull_transport *d = world->d.transport;
 	uint32_t peers[WORLD_CALLERS_MAX];
 	uint32_t callers[WORLD_CALLERS_MAX];
 	uint32_t i;
 
-	world_open(&world);
-	p = world.p.transport;
-	d = world.d.transport;
 	for (i = 0; i < WORLD_CALLERS_MAX; i++) {
-		world_greet(&world);
-		peers[i] = world.peer;
-		callers[i] = world.caller;
+		world_greet(world);
+		peers[i] = world->peer;
+		callers[i] = world->caller;
 	}
 	for (i = 0; i < WORLD_CALLERS_MAX; i++) {
 		p->ops->drop(p, callers[i]);
 		d->ops->disconnect(d, peers[i]);
 	}
 	/* The first poll ends their reads. */
-	assert_int_equal(d->ops->poll(d, world.now_ns, events, 0), 0);
+	assert_int_equal(d->ops->poll(d, world->now_ns, events, 0), 0);
 	for (i = 0; i < WORLD_CALLERS_MAX; i++) {
-		assert_int_equal(p->ops->poll(p, world.now_ns, events, 1), 1);
+		assert_int_equal(p->ops->poll(p, world->now_ns, events, 1), 1);
 		assert_int_equal(events[0].kind, KVPULL_EVENT_CALLER_DOWN);
-		assert_int_equal(d->ops->poll(d, world.now_ns, events, 1), 1);
+		assert_int_equal(d->ops->poll(d, world->now_ns, events, 1), 1);
 		assert_int_equal(events[0].kind, KVPULL_EVENT_PEER_DOWN);
 	}
-	world_close(&world);
 }

@@ -198,7 +198,7 @@ UNIT_TEST(route_that_cannot_be_opened_leaves_nothing_open)
 	world_end(&world);
 }
 
-UNIT_TEST(what_is_served_is_checked_first)
+UNIT_TEST_OPEN(what_is_served_is_checked_first)
 {
 	struct kvpull_serve serves[8];
 	static const int codes[8] = {
@@ -207,12 +207,10 @@ UNIT_TEST(what_is_served_is_checked_first)
 		KVPULL_EINVAL,       KVPULL_EUNSUPPORTED,
 		KVPULL_EUNSUPPORTED, 0,
 	};
-	struct world world;
 	uint32_t at;
 
-	world_open(&world);
 	for (at = 0; at < 8; at++)
-		serves[at] = world.serve;
+		serves[at] = world->serve;
 	serves[0].region_count = 0;
 	serves[1].region_count = KVPULL_REGIONS_MAX + 1;
 	serves[2].slot_count = 0;
@@ -221,186 +219,166 @@ UNIT_TEST(what_is_served_is_checked_first)
 	serves[5].entries_fd = -1;
 	serves[6].regions[0].kind = KVPULL_REGION_STAGED;
 	for (at = 0; at < 8; at++) {
-		struct kvpull_transport *d = world.d.transport;
+		struct kvpull_transport *d = world->d.transport;
 
 		assert_int_equal(d->ops->serve(d, &serves[at]), codes[at]);
 		assert_string_equal(d->ops->address(d), codes[at] ? "" : "d");
 	}
 	/* Once. */
-	assert_int_equal(
-		world.d.transport->ops->serve(world.d.transport, &world.serve),
-		KVPULL_EINVAL);
+	assert_int_equal(world->d.transport->ops->serve(world->d.transport,
+							&world->serve),
+			 KVPULL_EINVAL);
 	assert_int_equal(lines.bad_count, 2);
 	assert_non_null(strstr(lines.bad, "region 0 of kind"));
-	world_close(&world);
 }
 
 /* ---- a producer ---- */
 
 /* Listening needs a watch of the owner's, too. */
-UNIT_TEST(listener_that_cannot_be_watched_is_closed)
+UNIT_TEST_IN_WORLD(listener_that_cannot_be_watched_is_closed, world_begin)
 {
 	const struct row row = { { "epoll_ctl", 0, ENOSPC },
 				 KVPULL_EDEVICE,
 				 "" };
 	struct kvpull_transport *p;
-	struct world world;
 	uint32_t fds;
 
-	world_begin(&world);
-	world_memory_make(&world);
-	(void)kvpull_serve_number_fds(&world.serve);
+	world_memory_make(world);
+	(void)kvpull_serve_number_fds(&world->serve);
 	{
 		const struct kvpull_shm_params params =
-			world_params(&world, "p");
+			world_params(world, "p");
 
-		side_open(&world.p, &params);
+		side_open(&world->p, &params);
 	}
-	p = world.p.transport;
-	lines_begin(&world);
+	p = world->p.transport;
+	lines_begin(world);
 	fds = fds_open();
 	row_refuse(&row);
-	row_check(&row, p->ops->serve(p, &world.serve));
+	row_check(&row, p->ops->serve(p, &world->serve));
 	assert_string_equal(p->ops->address(p), "");
 	/* The folder alone stays open. */
 	assert_int_equal(fds_open(), fds + 1);
-	assert_int_equal(p->ops->serve(p, &world.serve), 0);
-	world_close(&world);
+	assert_int_equal(p->ops->serve(p, &world->serve), 0);
 }
 
-UNIT_TEST(caller_that_cannot_be_watched_is_to_call_again)
+UNIT_TEST_OPEN(caller_that_cannot_be_watched_is_to_call_again)
 {
 	const struct row row = {
 		{ "epoll_ctl", 0, ENOSPC },
 		0,
 		"a consumer waits: No space left on device: raise fs.epoll.max_user_watches; it is tried again",
 	};
-	struct kvpull_transport *d;
-	struct world world;
+	struct kvpull_transport *d = world->d.transport;
 	uint32_t peer;
 	uint32_t fds;
 
-	world_open(&world);
-	d = world.d.transport;
-	lines_begin(&world);
+	lines_begin(world);
 	assert_int_equal(d->ops->connect(d, "p", &peer), 0);
 	fds = fds_open();
 	row_refuse(&row);
-	side_look(&world, &world.p);
+	side_look(world, &world->p);
 	row_check(&row, 0);
-	assert_int_equal(world.p.queue_count, 0);
+	assert_int_equal(world->p.queue_count, 0);
 	assert_int_equal(fds_open(), fds);
 	assert_int_equal(
-		world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN).code,
+		world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN).code,
 		KVPULL_EFULL);
-	world_connect(&world);
-	world_close(&world);
+	world_connect(world);
 }
 
-UNIT_TEST(caller_whom_the_kernel_does_not_name_is_turned_away)
+UNIT_TEST_OPEN(caller_whom_the_kernel_does_not_name_is_turned_away)
 {
-	struct world world;
-
-	world_open(&world);
-	assert_int_equal(world.d.transport->ops->connect(world.d.transport, "p",
-							 &world.peer),
+	assert_int_equal(world->d.transport->ops->connect(world->d.transport,
+							  "p", &world->peer),
 			 0);
 	refuse("getsockopt", 0, EINVAL);
-	side_look(&world, &world.p);
+	side_look(world, &world->p);
 	assert_int_equal(refuse_end(), 1);
-	assert_int_equal(world.p.queue_count, 0);
+	assert_int_equal(world->p.queue_count, 0);
 	assert_int_equal(
-		world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN).code,
+		world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN).code,
 		KVPULL_EAUTH);
-	world_connect(&world);
-	world_close(&world);
+	world_connect(world);
 }
 
 /* A consumer that was not told why sees the end of its call. */
-UNIT_TEST(caller_that_cannot_be_told_is_closed_all_the_same)
+UNIT_TEST_IN_WORLD(caller_that_cannot_be_told_is_closed_all_the_same,
+		   world_begin)
 {
 	static const uint32_t uids[] = { 12345678 };
 	struct kvpull_shm_params params;
-	struct world world;
 	int fd;
 	char byte;
 
-	world_begin(&world);
-	world_memory_make(&world);
-	(void)kvpull_serve_number_fds(&world.serve);
-	params = world_params(&world, "p");
+	world_memory_make(world);
+	(void)kvpull_serve_number_fds(&world->serve);
+	params = world_params(world, "p");
 	params.users.uids = uids;
 	params.users.uid_count = 1;
-	side_open(&world.p, &params);
-	assert_int_equal(
-		world.p.transport->ops->serve(world.p.transport, &world.serve),
-		0);
-	fd = raw_connect(&world, "p");
+	side_open(&world->p, &params);
+	assert_int_equal(world->p.transport->ops->serve(world->p.transport,
+							&world->serve),
+			 0);
+	fd = raw_connect(world, "p");
 	refuse("sendmsg", 0, EPIPE);
-	side_look(&world, &world.p);
+	side_look(world, &world->p);
 	assert_int_equal(refuse_end(), 1);
 	assert_int_equal(recv(fd, &byte, 1, MSG_DONTWAIT), 0);
 	(void)close(fd);
-	world_close(&world);
 }
 
 /* 100 ms each, as long as the watch is refused. */
-UNIT_TEST(listener_rests_until_it_can_be_watched_again)
+UNIT_TEST_OPEN(listener_rests_until_it_can_be_watched_again)
 {
-	struct world world;
 	uint32_t turn;
 	int caller;
 
-	world_open(&world);
-	side_look(&world, &world.p);
-	caller = raw_connect(&world, "p");
+	side_look(world, &world->p);
+	caller = raw_connect(world, "p");
 	refuse("accept4", 0, EMFILE);
-	side_look(&world, &world.p);
+	side_look(world, &world->p);
 	assert_int_equal(refuse_end(), 1);
 	assert_non_null(
 		strstr(lines.bad, "consumers wait: Too many open files"));
 	for (turn = 0; turn < 2; turn++) {
 		/* Not before its time. */
-		world.now_ns += UINT64_C(99990000);
+		world->now_ns += UINT64_C(99990000);
 		refuse("epoll_ctl", 0, ENOSPC);
-		side_look(&world, &world.p);
+		side_look(world, &world->p);
 		assert_int_equal(refuse_end(), 0);
-		world.now_ns += UINT64_C(10000);
+		world->now_ns += UINT64_C(10000);
 		refuse("epoll_ctl", 0, ENOSPC);
-		side_look(&world, &world.p);
+		side_look(world, &world->p);
 		assert_int_equal(refuse_end(), 1);
-		assert_int_equal(world.p.queue_count, 0);
+		assert_int_equal(world->p.queue_count, 0);
 	}
-	world.now_ns += UINT64_C(100000000);
-	side_look(&world, &world.p);
-	assert_int_equal(world.p.queue_count, 1);
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	world->now_ns += UINT64_C(100000000);
+	side_look(world, &world->p);
+	assert_int_equal(world->p.queue_count, 1);
+	(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
 	(void)close(caller);
-	world_close(&world);
 }
 
-UNIT_TEST(name_that_cannot_be_made_again_is_tried_a_minute_later)
+UNIT_TEST_OPEN(name_that_cannot_be_made_again_is_tried_a_minute_later)
 {
-	struct world world;
 	uint32_t fds;
 
-	world_open(&world);
-	side_look(&world, &world.p);
-	raw_unlink(&world, "p");
+	side_look(world, &world->p);
+	raw_unlink(world, "p");
 	fds = fds_open();
-	world.now_ns += UINT64_C(60000000000);
+	world->now_ns += UINT64_C(60000000000);
 	refuse("epoll_ctl", 0, ENOSPC);
-	side_look(&world, &world.p);
+	side_look(world, &world->p);
 	assert_int_equal(refuse_end(), 1);
 	assert_int_equal(fds_open(), fds);
 	/* The listener that could not be watched took its file with it. */
 	assert_int_equal(
-		world.d.transport->ops->reachable(world.d.transport, "p"),
+		world->d.transport->ops->reachable(world->d.transport, "p"),
 		KVPULL_EROUTE);
-	world.now_ns += UINT64_C(60000000000);
-	side_look(&world, &world.p);
-	world_connect(&world);
-	world_close(&world);
+	world->now_ns += UINT64_C(60000000000);
+	side_look(world, &world->p);
+	world_connect(world);
 }
 
 /* clang-format off */
@@ -418,93 +396,84 @@ static const struct row admits[] = {
 };
 /* clang-format on */
 
-UNIT_TEST(admission_that_fails_gives_all_back_and_can_be_tried_again)
+UNIT_TEST_OPEN(admission_that_fails_gives_all_back_and_can_be_tried_again)
 {
-	struct kvpull_transport *p;
+	struct kvpull_transport *p = world->p.transport;
 	struct kvpull_event event;
-	struct world world;
 	uint64_t mapped;
 	uint32_t fds;
 	size_t at;
 
-	world_open(&world);
-	p = world.p.transport;
 	/* More often than there are places. */
 	for (at = 0; at < sizeof(admits) / sizeof(admits[0]); at++) {
-		lines_begin(&world);
-		world_greet(&world);
-		world.ring = NULL;
+		lines_begin(world);
+		world_greet(world);
+		world->ring = NULL;
 		fds = fds_open();
 		mapped = refuse_mapped();
 		row_refuse(&admits[at]);
-		row_check(&admits[at], p->ops->admit(p, world.caller, "welcome",
-						     7, &world.ring));
-		assert_null(world.ring);
+		row_check(&admits[at],
+			  p->ops->admit(p, world->caller, "welcome", 7,
+					&world->ring));
+		assert_null(world->ring);
 		assert_int_equal(fds_open(), fds);
 		assert_int_equal(refuse_mapped(), mapped);
-		assert_int_equal(p->ops->admit(p, world.caller, "welcome", 7,
-					       &world.ring),
+		assert_int_equal(p->ops->admit(p, world->caller, "welcome", 7,
+					       &world->ring),
 				 0);
-		assert_non_null(world.ring);
-		event = world_expect(&world, &world.d,
+		assert_non_null(world->ring);
+		event = world_expect(world, &world->d,
 				     KVPULL_EVENT_PEER_MESSAGE);
 		assert_memory_equal(event.data, "welcome", 7);
-		assert_int_equal(world_attach(&world, &world.serve), 0);
-		world_part(&world);
+		assert_int_equal(world_attach(world, &world->serve), 0);
+		world_part(world);
 	}
-	world_close(&world);
 }
 
 /* The engine has the last quarter: descriptor 600 is in it of 800, not of 801. */
-UNIT_TEST(admission_takes_none_of_the_engines_descriptors)
+UNIT_TEST_OPEN(admission_takes_none_of_the_engines_descriptors)
 {
 	static const char *const calls[] = { "memfd_create", "socketpair",
 					     "getsockopt" };
-	struct world world;
 	size_t at;
 
-	world_open(&world);
 	for (at = 0; at < 3; at++) {
-		struct kvpull_transport *p = world.p.transport;
+		struct kvpull_transport *p = world->p.transport;
 
-		lines_begin(&world);
-		world_greet(&world);
+		lines_begin(world);
+		world_greet(world);
 		limit_told = 800;
 		moved = calls[at];
-		assert_int_equal(p->ops->admit(p, world.caller, "welcome", 7,
-					       &world.ring),
+		assert_int_equal(p->ops->admit(p, world->caller, "welcome", 7,
+					       &world->ring),
 				 KVPULL_EAGAIN);
 		assert_string_equal(
 			lines.bad,
 			"a consumer waits: the last 200 of 800 descriptors are the engine's: raise ulimit -n");
 		limit_told = 801;
 		moved = calls[at];
-		assert_int_equal(p->ops->admit(p, world.caller, "welcome", 7,
-					       &world.ring),
+		assert_int_equal(p->ops->admit(p, world->caller, "welcome", 7,
+					       &world->ring),
 				 0);
 		assert_null(moved);
 		limit_told = 0;
-		world_part(&world);
+		world_part(world);
 	}
-	world_close(&world);
 }
 
-UNIT_TEST(refused_caller_is_closed_though_it_cannot_be_told)
+UNIT_TEST_OPEN(refused_caller_is_closed_though_it_cannot_be_told)
 {
 	struct kvpull_transport *p;
-	struct world world;
 
-	world_open(&world);
-	world_greet(&world);
-	p = world.p.transport;
+	world_greet(world);
+	p = world->p.transport;
 	refuse("sendmsg", 0, ENOBUFS);
-	p->ops->refuse(p, world.caller, "no", 2);
+	p->ops->refuse(p, world->caller, "no", 2);
 	assert_int_equal(refuse_end(), 1);
 	assert_int_equal(
-		world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN).code,
+		world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN).code,
 		KVPULL_EPEER);
-	world_connect(&world);
-	world_close(&world);
+	world_connect(world);
 }
 
 /* ---- a consumer ---- */
@@ -519,33 +488,29 @@ static const struct row connects[] = {
 };
 /* clang-format on */
 
-UNIT_TEST(call_that_fails_half_way_is_hung_up)
+UNIT_TEST_OPEN(call_that_fails_half_way_is_hung_up)
 {
-	struct kvpull_transport *d;
-	struct world world;
+	struct kvpull_transport *d = world->d.transport;
 	uint32_t peer = 77;
 	uint32_t turn;
 	uint32_t fds;
 	size_t at;
 
-	world_open(&world);
-	d = world.d.transport;
 	assert_int_equal(d->ops->reachable(d, "p"), 0);
 	fds = fds_open();
 	for (at = 0; at < sizeof(connects) / sizeof(connects[0]); at++) {
-		lines_begin(&world);
+		lines_begin(world);
 		row_refuse(&connects[at]);
 		row_check(&connects[at], d->ops->connect(d, "p", &peer));
 		assert_int_equal(peer, 77);
 		assert_int_equal(fds_open(), fds);
 		/* The producer may have seen the call, and its end. */
 		for (turn = 0; turn < 4; turn++)
-			side_look(&world, &world.p);
-		world.p.queue_count = 0;
+			side_look(world, &world->p);
+		world->p.queue_count = 0;
 	}
 	/* No place was lost by it: the table has four. */
-	world_connect(&world);
-	world_close(&world);
+	world_connect(world);
 }
 
 /* clang-format off */
@@ -562,79 +527,67 @@ static const struct row attaches[] = {
 };
 /* clang-format on */
 
-UNIT_TEST(attach_that_fails_unmaps_and_closes_all)
+UNIT_TEST_OPEN(attach_that_fails_unmaps_and_closes_all)
 {
-	struct kvpull_transport *d;
-	struct world world;
+	struct kvpull_transport *d = world->d.transport;
 	size_t at;
 
-	world_open(&world);
-	d = world.d.transport;
 	for (at = 0; at < sizeof(attaches) / sizeof(attaches[0]); at++) {
 		uint64_t mapped;
 		uint32_t fds;
 
-		lines_begin(&world);
-		world_welcome(&world);
+		lines_begin(world);
+		world_welcome(world);
 		fds = fds_open();
 		mapped = refuse_mapped();
 		row_refuse(&attaches[at]);
-		row_check(&attaches[at], world_attach(&world, &world.serve));
+		row_check(&attaches[at], world_attach(world, &world->serve));
 		if (attaches[at].code) {
-			assert_null(d->ops->mapped(d, world.peer, 0));
+			assert_null(d->ops->mapped(d, world->peer, 0));
 			assert_int_equal(refuse_mapped(), mapped);
 			/* All four that came. */
 			assert_int_equal(fds_open(), fds - 4);
 		} else {
-			assert_non_null(d->ops->mapped(d, world.peer, 0));
-			assert_null(d->ops->mapped(d, world.peer, 1));
+			assert_non_null(d->ops->mapped(d, world->peer, 0));
+			assert_null(d->ops->mapped(d, world->peer, 1));
 			assert_int_equal(fds_open(), fds - 3);
 		}
-		world_part(&world);
+		world_part(world);
 	}
-	world_close(&world);
 }
 
 /* The producer may be gone by then; its death is told by the socket. */
-UNIT_TEST(note_whose_bell_does_not_ring_is_there)
+UNIT_TEST_CONNECTED(note_whose_bell_does_not_ring_is_there)
 {
 	const struct kvpull_record record = { .kind = KVPULL_NOTE_CLAIM };
 	struct kvpull_record got;
-	struct world world;
 
-	world_open(&world);
-	world_connect(&world);
-	assert_int_equal(kvpull_ring_arm(world.ring), 0);
+	assert_int_equal(kvpull_ring_arm(world->ring), 0);
 	refuse("shutdown", 0, ENOTCONN);
-	assert_int_equal(world.d.transport->ops->notify(world.d.transport,
-							world.peer, &record),
+	assert_int_equal(world->d.transport->ops->notify(world->d.transport,
+							 world->peer, &record),
 			 0);
 	assert_int_equal(refuse_end(), 1);
 	assert_int_equal(lines.bad_count, 0);
-	assert_int_equal(kvpull_ring_ready(world.ring), 1);
-	kvpull_ring_pop(world.ring, &got);
+	assert_int_equal(kvpull_ring_ready(world->ring), 1);
+	kvpull_ring_pop(world->ring, &got);
 	assert_int_equal(got.kind, KVPULL_NOTE_CLAIM);
-	world_close(&world);
 }
 
-UNIT_TEST(ticket_that_cannot_be_given_back_is_to_be_given_again)
+UNIT_TEST_OPEN(ticket_that_cannot_be_given_back_is_to_be_given_again)
 {
-	struct kvpull_transport *d;
+	struct kvpull_transport *d = world->d.transport;
 	struct kvpull_event event;
-	struct world world;
 	uint32_t peer;
 	uint32_t fds;
 
-	world_open(&world);
-	d = world.d.transport;
 	assert_int_equal(d->ops->reachable(d, "p"), 0);
 	fds = fds_open();
 	refuse("sendmsg", 0, EPIPE);
 	assert_int_equal(d->ops->give(d, "p", "x", 1, &peer), 0);
 	assert_int_equal(refuse_end(), 1);
 	assert_int_equal(fds_open(), fds);
-	event = world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
 	assert_int_equal(event.index, peer);
 	assert_int_equal(event.code, KVPULL_EAGAIN);
-	world_close(&world);
 }

@@ -8,21 +8,18 @@
 
 uint32_t world_blocks = 64u; /* nobody reads much here */
 
-UNIT_TEST(out_of_descriptors_rests_the_listener)
+UNIT_TEST_OPEN(out_of_descriptors_rests_the_listener)
 {
-	struct world world;
-	struct kvpull_transport *p;
+	struct kvpull_transport *p = world->p.transport;
 	int fds[512];
 	uint32_t count;
 	int caller;
 
-	world_open(&world);
-	p = world.p.transport;
-	caller = raw_connect(&world, "p");
+	caller = raw_connect(world, "p");
 	count = fds_fill(fds, 0);
-	side_look(&world, &world.p);
-	side_look(&world, &world.p);
-	assert_int_equal(world.p.queue_count, 0);
+	side_look(world, &world->p);
+	side_look(world, &world->p);
+	assert_int_equal(world->p.queue_count, 0);
 	assert_int_equal(lines.bad_count, 1);
 	/* The owner can sleep: the waiting caller does not keep it awake. */
 	assert_int_equal(
@@ -30,48 +27,41 @@ UNIT_TEST(out_of_descriptors_rests_the_listener)
 		     1, 0),
 		0);
 	fds_empty(fds, count);
-	world.now_ns += UINT64_C(200000000);
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	world->now_ns += UINT64_C(200000000);
+	(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
 	(void)close(caller);
-	world_close(&world);
 }
 
 /* A descriptor is left for the caller's socket, none for its pidfd. */
-UNIT_TEST(caller_whose_death_cannot_be_seen_calls_again)
+UNIT_TEST_OPEN(caller_whose_death_cannot_be_seen_calls_again)
 {
-	struct world world;
 	int fds[512];
 	uint32_t count;
 	uint32_t peer;
 
-	world_open(&world);
-	assert_int_equal(
-		world.d.transport->ops->connect(world.d.transport, "p", &peer),
-		0);
+	assert_int_equal(world->d.transport->ops->connect(world->d.transport,
+							  "p", &peer),
+			 0);
 	count = fds_fill(fds, 1);
-	side_look(&world, &world.p);
+	side_look(world, &world->p);
 	fds_empty(fds, count);
-	assert_int_equal(world.p.queue_count, 0);
+	assert_int_equal(world->p.queue_count, 0);
 	assert_int_equal(lines.bad_count, 1);
 	assert_int_equal(
-		world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN).code,
+		world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN).code,
 		KVPULL_EFULL);
-	world_connect(&world);
-	world_close(&world);
+	world_connect(world);
 }
 
-UNIT_TEST(out_of_descriptors_is_not_the_peers_fault)
+UNIT_TEST_OPEN(out_of_descriptors_is_not_the_peers_fault)
 {
-	struct world world;
-	struct kvpull_transport *d;
+	struct kvpull_transport *d = world->d.transport;
 	int fds[512];
 	uint32_t count;
 	uint32_t peer;
 	uint32_t left;
 
-	world_open(&world);
-	d = world.d.transport;
-	side_look(&world, &world.d);
+	side_look(world, &world->d);
 	/* A second look needs no further descriptor. */
 	assert_int_equal(d->ops->reachable(d, "p"), 0);
 	count = fds_fill(fds, 0);
@@ -84,29 +74,29 @@ UNIT_TEST(out_of_descriptors_is_not_the_peers_fault)
 	fds_empty(fds, count);
 	assert_int_equal(lines.bad_count, 1);
 	assert_non_null(strstr(lines.bad, strerror(EMFILE)));
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+	(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
+	(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_DOWN);
 	/* A welcome brings four. */
 	for (left = 0; left < 4; left++) {
-		world_greet(&world);
-		assert_int_equal(world.p.transport->ops->admit(
-					 world.p.transport, world.caller,
-					 "welcome", 7, &world.ring),
+		world_greet(world);
+		assert_int_equal(world->p.transport->ops->admit(
+					 world->p.transport, world->caller,
+					 "welcome", 7, &world->ring),
 				 0);
 		count = fds_fill(fds, left);
-		while (!world.d.queue_count)
-			side_look(&world, &world.d);
+		while (!world->d.queue_count)
+			side_look(world, &world->d);
 		fds_empty(fds, count);
 		assert_int_equal(
-			world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN)
+			world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN)
 				.code,
 			KVPULL_EAGAIN);
-		(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
-		world.p.transport->ops->forget(world.p.transport, world.caller);
+		(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_DOWN);
+		world->p.transport->ops->forget(world->p.transport,
+						world->caller);
 	}
 	assert_int_equal(lines.bad_count, 1);
-	world_connect(&world);
-	world_close(&world);
+	world_connect(world);
 }
 
 /* It is no lack of memory, and not the peer's fault: the limit is named. */
@@ -135,71 +125,62 @@ UNIT_TEST(out_of_mappings_is_told_by_their_limit_and_tried_again)
 	world_close(&world);
 }
 
-UNIT_TEST(folder_that_cannot_be_opened_now_is_asked_again)
+UNIT_TEST_OPEN(folder_that_cannot_be_opened_now_is_asked_again)
 {
-	struct world world;
-	struct kvpull_transport *d;
+	struct kvpull_transport *d = world->d.transport;
 	int fds[512];
 	uint32_t count;
 	uint32_t peer;
 
-	world_open(&world);
-	d = world.d.transport;
-	side_look(&world, &world.d);
+	side_look(world, &world->d);
 	count = fds_fill(fds, 0);
 	assert_int_equal(d->ops->reachable(d, "p"), KVPULL_EAGAIN);
 	assert_int_equal(d->ops->connect(d, "p", &peer), KVPULL_EAGAIN);
 	fds_empty(fds, count);
 	assert_int_equal(lines.bad_count, 1);
 	assert_int_equal(d->ops->reachable(d, "p"), 0);
-	world_close(&world);
 }
 
-UNIT_TEST(admission_without_descriptors_can_be_tried_again)
+UNIT_TEST_OPEN(admission_without_descriptors_can_be_tried_again)
 {
-	struct world world;
 	struct kvpull_transport *p;
 	struct kvpull_event event;
 	int fds[512];
 	uint32_t count;
 	uint32_t left;
 
-	world_open(&world);
-	world_greet(&world);
-	p = world.p.transport;
+	world_greet(world);
+	p = world->p.transport;
 	/* The ring's, both ends of the doorbell. */
 	for (left = 0; left < 3; left++) {
 		count = fds_fill(fds, left);
-		assert_int_equal(p->ops->admit(p, world.caller, "welcome", 7,
-					       &world.ring),
+		assert_int_equal(p->ops->admit(p, world->caller, "welcome", 7,
+					       &world->ring),
 				 KVPULL_EAGAIN);
 		fds_empty(fds, count);
 	}
 	assert_int_equal(lines.bad_count, 1);
 	assert_int_equal(
-		p->ops->admit(p, world.caller, "welcome", 7, &world.ring), 0);
-	event = world_expect(&world, &world.d, KVPULL_EVENT_PEER_MESSAGE);
+		p->ops->admit(p, world->caller, "welcome", 7, &world->ring), 0);
+	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
 	assert_memory_equal(event.data, "welcome", 7);
-	assert_int_equal(world_attach(&world, &world.serve), 0);
-	world_close(&world);
+	assert_int_equal(world_attach(world, &world->serve), 0);
 }
 
-UNIT_TEST(flood_of_callers_is_bounded)
+UNIT_TEST_OPEN(flood_of_callers_is_bounded)
 {
-	struct world world;
 	int fds[20];
 	uint32_t closed = 0;
 	uint32_t ups = 0;
 	uint32_t i;
 	char bytes[16];
 
-	world_open(&world);
 	for (i = 0; i < 20; i++)
-		fds[i] = raw_connect(&world, "p");
+		fds[i] = raw_connect(world, "p");
 	for (i = 0; i < 20; i++)
-		side_look(&world, &world.p);
-	while (world.p.queue_count) {
-		(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+		side_look(world, &world->p);
+	while (world->p.queue_count) {
+		(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
 		ups++;
 	}
 	assert_int_equal(ups, KVPULL_GATE_PROCESS_MAX);
@@ -216,64 +197,54 @@ UNIT_TEST(flood_of_callers_is_bounded)
 	for (i = 0; i < 20; i++)
 		(void)close(fds[i]);
 	for (i = 0; i < KVPULL_GATE_PROCESS_MAX; i++)
-		(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+		(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_DOWN);
 	/* None of them was forgotten, and yet there is room again. */
-	world_connect(&world);
-	world_close(&world);
+	world_connect(world);
 }
 
-UNIT_TEST(full_producer_is_no_lost_one)
+UNIT_TEST_OPEN(full_producer_is_no_lost_one)
 {
-	struct world world;
-	struct kvpull_transport *p;
-	struct kvpull_transport *d;
+	struct kvpull_transport *p = world->p.transport;
+	struct kvpull_transport *d = world->d.transport;
 	struct kvpull_event event;
 	int fds[KVPULL_GATE_PROCESS_MAX];
 	uint32_t i;
 
-	world_open(&world);
-	p = world.p.transport;
-	d = world.d.transport;
 	for (i = 0; i < KVPULL_GATE_PROCESS_MAX; i++) {
-		fds[i] = raw_connect(&world, "p");
-		(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+		fds[i] = raw_connect(world, "p");
+		(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
 	}
-	assert_int_equal(d->ops->connect(d, "p", &world.peer), 0);
-	event = world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	assert_int_equal(d->ops->connect(d, "p", &world->peer), 0);
+	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
 	assert_int_equal(event.code, KVPULL_EFULL);
 	for (i = 0; i < KVPULL_GATE_PROCESS_MAX; i++) {
 		(void)close(fds[i]);
-		event = world_expect(&world, &world.p,
+		event = world_expect(world, &world->p,
 				     KVPULL_EVENT_CALLER_DOWN);
 		p->ops->forget(p, event.index);
 	}
-	world_connect(&world);
-	world_close(&world);
+	world_connect(world);
 }
 
-UNIT_TEST(silent_caller_is_closed_in_time)
+UNIT_TEST_CONNECTED(silent_caller_is_closed_in_time)
 {
-	struct world world;
 	char byte;
 	int fd;
 
-	world_open(&world);
-	world_connect(&world);
-	fd = raw_connect(&world, "p");
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
-	world.now_ns += UINT64_C(998000000);
-	side_look(&world, &world.p);
-	assert_int_equal(world.p.queue_count, 0);
+	fd = raw_connect(world, "p");
+	(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
+	world->now_ns += UINT64_C(998000000);
+	side_look(world, &world->p);
+	assert_int_equal(world->p.queue_count, 0);
 	assert_int_equal(recv(fd, &byte, 1, MSG_DONTWAIT), -1);
-	world.now_ns += UINT64_C(2000000);
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+	world->now_ns += UINT64_C(2000000);
+	(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_DOWN);
 	assert_int_equal(recv(fd, &byte, 1, MSG_DONTWAIT), 0);
 	(void)close(fd);
 	/* The admitted one has no such deadline; nothing was logged. */
-	side_look(&world, &world.p);
-	assert_int_equal(world.p.queue_count, 0);
+	side_look(world, &world->p);
+	assert_int_equal(world->p.queue_count, 0);
 	assert_int_equal(lines.bad_count, 0);
-	world_close(&world);
 }
 
 UNIT_TEST(silent_producer_is_given_up_in_time)
@@ -291,9 +262,8 @@ UNIT_TEST(silent_producer_is_given_up_in_time)
 }
 
 /* The owner sleeps on the descriptor, and nothing else happens. */
-UNIT_TEST(owner_is_woken_when_a_time_has_come)
+UNIT_TEST_IN_WORLD(owner_is_woken_when_a_time_has_come, world_begin)
 {
-	struct world world;
 	struct kvpull_shm_params params;
 	struct kvpull_transport *p;
 	struct pollfd due = { .events = POLLIN };
@@ -301,36 +271,34 @@ UNIT_TEST(owner_is_woken_when_a_time_has_come)
 	uint32_t count;
 	int caller;
 
-	world_begin(&world);
-	world_memory_make(&world);
-	params = world_params(&world, "p");
+	world_memory_make(world);
+	params = world_params(world, "p");
 	params.connect_ns = UINT64_C(20000000);
-	side_open(&world.p, &params);
-	p = world.p.transport;
-	assert_int_equal(p->ops->serve(p, &world.serve), 0);
+	side_open(&world->p, &params);
+	p = world->p.transport;
+	assert_int_equal(p->ops->serve(p, &world->serve), 0);
 	due.fd = p->ops->fd(p);
 	/* A listener that rests. */
-	caller = raw_connect(&world, "p");
+	caller = raw_connect(world, "p");
 	count = fds_fill(fds, 0);
-	side_look(&world, &world.p);
+	side_look(world, &world->p);
 	fds_empty(fds, count);
 	assert_int_equal(p->ops->arm(p), 0);
 	assert_int_equal(poll(&due, 1, 10000), 1);
-	world.now_ns += UINT64_C(100000000);
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	world->now_ns += UINT64_C(100000000);
+	(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
 	/* A caller that says nothing. */
-	side_look(&world, &world.p);
+	side_look(world, &world->p);
 	assert_int_equal(p->ops->arm(p), 0);
 	assert_int_equal(poll(&due, 1, 10000), 1);
-	world.now_ns += UINT64_C(20000000);
-	side_look(&world, &world.p);
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+	world->now_ns += UINT64_C(20000000);
+	side_look(world, &world->p);
+	(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_DOWN);
 	/* And then it can sleep for ever. */
-	side_look(&world, &world.p);
+	side_look(world, &world->p);
 	assert_int_equal(p->ops->arm(p), 0);
 	assert_int_equal(poll(&due, 1, 50), 0);
 	(void)close(caller);
-	world_close(&world);
 }
 
 UNIT_TEST(consumer_is_woken_when_its_producer_is_late)
@@ -362,29 +330,26 @@ UNIT_TEST(consumer_is_woken_when_its_producer_is_late)
 /*
  * A worker that cannot ask whether a name's owner lives does not take the name.
  */
-UNIT_TEST(live_name_is_not_taken_for_want_of_descriptors)
+UNIT_TEST_OPEN(live_name_is_not_taken_for_want_of_descriptors)
 {
 	struct kvpull_listener listener = { .fd = -1, .folder_fd = -1 };
-	struct world world;
 	int fds[512];
 	uint32_t count;
 	int folder;
 	int code;
 
-	world_open(&world);
-	folder = open(world.folder, O_PATH | O_CLOEXEC);
+	folder = open(world->folder, O_PATH | O_CLOEXEC);
 	assert_true(folder >= 0);
 	/* For its folder and its socket, none to ask with. */
 	count = fds_fill(fds, 2);
 	code = kvpull_listener_open(
 		&listener,
-		&(struct kvpull_folder){ .path = world.folder, .fd = folder },
+		&(struct kvpull_folder){ .path = world->folder, .fd = folder },
 		"p", 0, NULL);
 	fds_empty(fds, count);
 	assert_int_equal(code, KVPULL_EDEVICE);
 	(void)close(folder);
-	world_connect(&world);
-	world_close(&world);
+	world_connect(world);
 }
 
 int main(void)

@@ -117,42 +117,40 @@ static struct kvpull_users everybody(const uint32_t *uid, uint32_t is_keyed)
 				      .is_keyed = is_keyed };
 }
 
-UNIT_TEST(user_who_may_be_anybody_is_let_in_with_a_key_alone)
+UNIT_TEST_IN_WORLD(user_who_may_be_anybody_is_let_in_with_a_key_alone,
+		   world_begin)
 {
 	const uint32_t own = getuid();
 	struct kvpull_shm_params params;
-	struct world world;
 
-	world_begin(&world);
-	world_memory_make(&world);
-	params = world_params(&world, "p");
+	world_memory_make(world);
+	params = world_params(world, "p");
 	params.users = everybody(&own, 0);
 	params.refused = &refused;
 	refused = 0;
-	side_open(&world.p, &params);
+	side_open(&world->p, &params);
 	assert_non_null(strstr(lines.bad, "pulls or is pulled from"));
-	assert_int_equal(
-		world.p.transport->ops->serve(world.p.transport, &world.serve),
-		0);
-	params = world_params(&world, "d");
+	assert_int_equal(world->p.transport->ops->serve(world->p.transport,
+							&world->serve),
+			 0);
+	params = world_params(world, "d");
 	params.users = everybody(&own, 1);
-	side_open(&world.d, &params);
-	assert_int_equal(world.d.transport->ops->connect(world.d.transport, "p",
-							 &world.peer),
+	side_open(&world->d, &params);
+	assert_int_equal(world->d.transport->ops->connect(world->d.transport,
+							  "p", &world->peer),
 			 0);
 	assert_int_equal(
-		world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN).code,
+		world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN).code,
 		KVPULL_EAUTH);
 	assert_int_equal(refused, 1);
-	side_close(&world.p);
-	params = world_params(&world, "p");
+	side_close(&world->p);
+	params = world_params(world, "p");
 	params.users = everybody(&own, 1);
-	side_open(&world.p, &params);
-	assert_int_equal(
-		world.p.transport->ops->serve(world.p.transport, &world.serve),
-		0);
-	world_connect(&world);
-	world_close(&world);
+	side_open(&world->p, &params);
+	assert_int_equal(world->p.transport->ops->serve(world->p.transport,
+							&world->serve),
+			 0);
+	world_connect(world);
 }
 
 /* The own user is let in by the list alone, where there is one. */

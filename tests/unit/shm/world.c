@@ -267,6 +267,12 @@ void world_connect(struct world *world)
 	assert_int_equal(world_attach(world, &world->serve), 0);
 }
 
+void world_open_connected(struct world *world)
+{
+	world_open(world);
+	world_connect(world);
+}
+
 struct kvpull_read world_read(struct world *world, uint32_t block_count)
 {
 	uint32_t i;

@@ -93,6 +93,23 @@ void world_serve(struct world *world, const char *name);
 /* P with its memory, listening as "p"; and D. */
 void world_open(struct world *world);
 void world_close(struct world *world);
+
+/* A test of *world, which `begin` opens and world_close() closes. */
+#define UNIT_TEST_IN_WORLD(name, begin)                                        \
+	static void name##_in(struct world *world);                            \
+	UNIT_TEST(name)                                                        \
+	{                                                                      \
+		struct world world;                                            \
+                                                                               \
+		begin(&world);                                                 \
+		name##_in(&world);                                             \
+		world_close(&world);                                           \
+	}                                                                      \
+	static void name##_in(struct world *world)
+
+#define UNIT_TEST_OPEN(name) UNIT_TEST_IN_WORLD(name, world_open)
+#define UNIT_TEST_CONNECTED(name) UNIT_TEST_IN_WORLD(name, world_open_connected)
+
 uint32_t side_poll(struct world *world, struct side *side);
 
 /* Look at once, whatever the transport saves itself in a tight loop. */
@@ -110,6 +127,7 @@ void world_greet(struct world *world);
 void world_welcome(struct world *world);
 int world_attach(struct world *world, const struct kvpull_serve *remote);
 void world_connect(struct world *world);
+void world_open_connected(struct world *world);
 
 /* A read of block_count blocks, the last first, into local blocks 0, 1 ... */
 struct kvpull_read world_read(struct world *world, uint32_t block_count);
