@@ -84,6 +84,22 @@ int unit_thread_hangs(void);
 	static void name##_of(__attribute__((unused)) type *argument)
 /* NOLINTEND(bugprone-macro-parentheses) */
 
+/* A test of a `struct noun *noun`, between begin(noun) and end(noun). */
+#define UNIT_TEST_BETWEEN(name, noun, begin, end)                              \
+	static void name##_between(struct noun *noun);                         \
+	UNIT_TEST(name)                                                        \
+	{                                                                      \
+		struct noun noun;                                              \
+                                                                               \
+		begin(&noun);                                                  \
+		name##_between(&noun);                                         \
+		end(&noun);                                                    \
+	}                                                                      \
+	static void name##_between(struct noun *noun)
+
+#define UNIT_TEST_IN(name, noun)                                               \
+	UNIT_TEST_BETWEEN(name, noun, noun##_begin, noun##_end)
+
 /* A test whose body runs in a child, by the program's end_of(), and ends so. */
 #define UNIT_TEST_ENDS(name, status)                                           \
 	static void name##_in_child(void);                                     \

@@ -138,6 +138,16 @@ void imposter_connect(struct imposter *imposter)
 	assert_true(imposter->socket >= 0);
 }
 
+void imposter_welcome(struct imposter *imposter, const int *fds,
+		      uint32_t fd_count)
+{
+	struct world *world = &imposter->world;
+
+	imposter_connect(imposter);
+	raw_send(imposter->socket, fds, fd_count);
+	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
+}
+
 void imposter_end(struct imposter *imposter)
 {
 	(void)close(imposter->listener);
@@ -151,9 +161,7 @@ int attach_with(struct imposter *imposter, const int *fds, uint32_t fd_count)
 	struct kvpull_transport *d = world->d.transport;
 	int code;
 
-	imposter_connect(imposter);
-	raw_send(imposter->socket, fds, fd_count);
-	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
+	imposter_welcome(imposter, fds, fd_count);
 	code = world_attach(world, &world->serve);
 	d->ops->disconnect(d, world->peer);
 	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);

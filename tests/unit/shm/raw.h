@@ -40,6 +40,9 @@ struct imposter {
 
 void imposter_begin(struct imposter *imposter);
 void imposter_connect(struct imposter *imposter);
+/* D connects, and is welcomed with these descriptors. */
+void imposter_welcome(struct imposter *imposter, const int *fds,
+		      uint32_t fd_count);
 void imposter_end(struct imposter *imposter);
 /* A welcome with these descriptors, then attach. */
 int attach_with(struct imposter *imposter, const int *fds, uint32_t fd_count);

@@ -138,78 +138,60 @@ static void crowd_is_bounded(struct crowd *crowd, uint32_t max, int32_t pid)
 	assert_int_equal(crowd->refused, 2);
 }
 
-UNIT_TEST(process_has_eight_calls_that_wait)
+UNIT_TEST_IN(process_has_eight_calls_that_wait, crowd)
 {
-	struct crowd crowd;
-
-	crowd_begin(&crowd);
-	crowd_is_bounded(&crowd, KVPULL_GATE_PROCESS_MAX, 4711);
-	crowd_end(&crowd);
+	crowd_is_bounded(crowd, KVPULL_GATE_PROCESS_MAX, 4711);
 }
 
 /* The kernel has no pid for a process of another PID namespace: 0. */
-UNIT_TEST(processes_without_a_pid_are_not_taken_for_one)
+UNIT_TEST_IN(processes_without_a_pid_are_not_taken_for_one, crowd)
 {
-	struct crowd crowd;
-
-	crowd_begin(&crowd);
-	crowd_is_bounded(&crowd, KVPULL_GATE_USER_MAX, 0);
-	crowd_end(&crowd);
+	crowd_is_bounded(crowd, KVPULL_GATE_USER_MAX, 0);
 }
 
-UNIT_TEST(processes_of_a_user_have_32_calls_that_wait)
+UNIT_TEST_IN(processes_of_a_user_have_32_calls_that_wait, crowd)
 {
-	struct crowd crowd;
-
-	crowd_begin(&crowd);
-	crowd_is_bounded(&crowd, KVPULL_GATE_USER_MAX, -1);
-	crowd_end(&crowd);
+	crowd_is_bounded(crowd, KVPULL_GATE_USER_MAX, -1);
 }
 
 /* The oldest of all goes, whosever it is; here that of another user. */
-UNIT_TEST(users_together_have_64_calls_that_wait)
+UNIT_TEST_IN(users_together_have_64_calls_that_wait, crowd)
 {
-	struct crowd crowd;
 	uint32_t i;
 
-	crowd_begin(&crowd);
 	for (i = 0; i < KVPULL_GATE_WAITING_MAX; i++)
-		assert_int_equal(call(&crowd, uids[i % 2], -1), i);
-	assert_int_equal(crowd.refused, 0);
-	assert_int_equal(call(&crowd, uids[2], -1), KVPULL_NONE);
-	assert_int_equal(crowd.refused, 1);
+		assert_int_equal(call(crowd, uids[i % 2], -1), i);
+	assert_int_equal(crowd->refused, 0);
+	assert_int_equal(call(crowd, uids[2], -1), KVPULL_NONE);
+	assert_int_equal(crowd->refused, 1);
 	assert_non_null(strstr(lines.bad, "one of user 20003 "));
-	crowd.world.now_ns += KVPULL_GATE_GRACE_NS;
-	assert_int_equal(call(&crowd, uids[2], -1), KVPULL_GATE_WAITING_MAX);
-	is_ousted(&crowd, 0);
-	crowd_end(&crowd);
+	crowd->world.now_ns += KVPULL_GATE_GRACE_NS;
+	assert_int_equal(call(crowd, uids[2], -1), KVPULL_GATE_WAITING_MAX);
+	is_ousted(crowd, 0);
 }
 
 /* An engine that forgets no caller that is down has no place for a new one. */
-UNIT_TEST(callers_that_were_not_forgotten_keep_their_places)
+UNIT_TEST_IN(callers_that_were_not_forgotten_keep_their_places, crowd)
 {
 	enum {
 		PLACES = WORLD_CALLERS_MAX + KVPULL_CALLERS_MORE
 	};
 	struct kvpull_transport *p;
-	struct crowd crowd;
 	uint32_t i;
 
-	crowd_begin(&crowd);
-	p = crowd.world.p.transport;
+	p = crowd->world.p.transport;
 	assert_int_equal(p->caller_count_max, PLACES);
 	for (i = 0; i < PLACES; i++) {
-		assert_int_equal(call(&crowd, uids[0], -1), i);
+		assert_int_equal(call(crowd, uids[0], -1), i);
 		p->ops->drop(p, i);
-		(void)world_expect(&crowd.world, &crowd.world.p,
+		(void)world_expect(&crowd->world, &crowd->world.p,
 				   KVPULL_EVENT_CALLER_DOWN);
 	}
-	assert_int_equal(call(&crowd, uids[0], -1), KVPULL_NONE);
+	assert_int_equal(call(crowd, uids[0], -1), KVPULL_NONE);
 	/* No crowd was in its way. */
-	assert_int_equal(crowd.refused, 0);
+	assert_int_equal(crowd->refused, 0);
 	p->ops->forget(p, 7);
-	assert_int_equal(call(&crowd, uids[0], -1), 7);
-	crowd_end(&crowd);
+	assert_int_equal(call(crowd, uids[0], -1), 7);
 }
 
 /* Foreign memory is read by pid, and the kernel has none of that process. */

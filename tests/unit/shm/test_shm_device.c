@@ -7,19 +7,17 @@
 uint32_t world_blocks = 16u; /* nobody reads here */
 
 /* The line says whose memory it is; a welcome that does not is damaged. */
-UNIT_TEST(memory_of_a_device_is_refused_by_its_name)
+UNIT_TEST_IN(memory_of_a_device_is_refused_by_its_name, imposter)
 {
-	struct imposter imposter;
-	struct world *world = &imposter.world;
+	struct world *world = &imposter->world;
 	struct kvpull_region_view *region;
 	struct good good;
 
-	imposter_begin(&imposter);
 	region = &world->serve.regions[0];
 	good_begin(&good, world);
 	region->kind = KVPULL_REGION_DEVICE;
 	region->bytes = 4096;
-	assert_int_equal(attach_with(&imposter, good.fds, 4), KVPULL_EPROTO);
+	assert_int_equal(attach_with(imposter, good.fds, 4), KVPULL_EPROTO);
 	world->serve.device_count = 1;
 	world->serve.devices[0] = (struct kvpull_device_view){
 		.uuid = { 0x6f, 0x1c, 0x2b, 0x3a, 0x4d, 0x5e, 0x60, 0x71, 0x82,
@@ -28,13 +26,12 @@ UNIT_TEST(memory_of_a_device_is_refused_by_its_name)
 		.part_bytes = 4096,
 		.part_count = 1,
 	};
-	assert_int_equal(attach_with(&imposter, good.fds, 4),
+	assert_int_equal(attach_with(imposter, good.fds, 4),
 			 KVPULL_EUNSUPPORTED);
 	assert_non_null(strstr(
 		lines.bad,
 		"region 0 is memory of GPU-6f1c2b3a-4d5e-6071-8293-a4b5c6d7e8f9: this worker has no device"));
 	good_end(&good);
-	imposter_end(&imposter);
 }
 
 /* Attach by a worker with a device, of a welcome that names a memory so. */

@@ -69,26 +69,21 @@ UNIT_TEST_OPEN(descriptors_of_a_caller_are_not_taken)
 	(void)close(fd);
 }
 
-UNIT_TEST(descriptors_are_taken_once)
+UNIT_TEST_IN(descriptors_are_taken_once, imposter)
 {
-	struct imposter imposter;
-	struct world *world = &imposter.world;
+	struct world *world = &imposter->world;
 	struct kvpull_event event;
 	int fds[KVPULL_PACKET_FDS_MAX];
 	uint32_t i;
 
-	imposter_begin(&imposter);
 	for (i = 0; i < KVPULL_PACKET_FDS_MAX; i++)
 		fds[i] = STDERR_FILENO;
 	/* world_close() sees that the first ones are closed too. */
-	imposter_connect(&imposter);
-	raw_send(imposter.socket, fds, KVPULL_PACKET_FDS_MAX);
-	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
-	raw_send(imposter.socket, fds, 1);
+	imposter_welcome(imposter, fds, KVPULL_PACKET_FDS_MAX);
+	raw_send(imposter->socket, fds, 1);
 	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
 	assert_int_equal(event.code, KVPULL_EPROTO);
-	(void)close(imposter.socket);
-	imposter_end(&imposter);
+	(void)close(imposter->socket);
 }
 
 /* A welcome that is good but for its doorbell, which is closed. */
@@ -168,31 +163,29 @@ static int sparse_make(uint64_t bytes)
 }
 
 /* A descriptor of 64 TiB, or two regions that only together are too much. */
-UNIT_TEST(memory_beyond_what_this_node_has_is_refused_by_name)
+UNIT_TEST_IN(memory_beyond_what_this_node_has_is_refused_by_name, imposter)
 {
-	struct imposter imposter;
-	struct world *world = &imposter.world;
+	struct world *world = &imposter->world;
 	struct kvpull_region_view *regions;
 	struct sysinfo node;
 	uint64_t bytes;
 	struct good good;
 
-	imposter_begin(&imposter);
 	regions = world->serve.regions;
 	good_begin(&good, world);
 	assert_int_equal(sysinfo(&node), 0);
 	bytes = ((uint64_t)node.totalram + node.totalswap) * node.mem_unit;
 	good.fds[3] = sparse_make(KVPULL_SEGMENT_BYTES_MAX);
 	regions[0].bytes = KVPULL_SEGMENT_BYTES_MAX;
-	assert_int_equal(attach_with(&imposter, good.fds, 4),
+	assert_int_equal(attach_with(imposter, good.fds, 4),
 			 KVPULL_EUNSUPPORTED);
 	assert_non_null(strstr(lines.bad, "RAM and swap of this node"));
 	regions[0].bytes = bytes;
-	assert_int_equal(attach_with(&imposter, good.fds, 4), 0);
+	assert_int_equal(attach_with(imposter, good.fds, 4), 0);
 	/* A few bytes, far behind. */
 	regions[0].fd_offset = bytes;
 	regions[0].bytes = 4096;
-	assert_int_equal(attach_with(&imposter, good.fds, 4),
+	assert_int_equal(attach_with(imposter, good.fds, 4),
 			 KVPULL_EUNSUPPORTED);
 	regions[0].fd_offset = 0;
 	regions[0].bytes = bytes - 4096;
@@ -201,29 +194,24 @@ UNIT_TEST(memory_beyond_what_this_node_has_is_refused_by_name)
 	regions[1].fd_index = 1;
 	good.fds[4] = good.fds[3];
 	world->serve.region_count = 2;
-	assert_int_equal(attach_with(&imposter, good.fds, 5),
+	assert_int_equal(attach_with(imposter, good.fds, 5),
 			 KVPULL_EUNSUPPORTED);
 	(void)close(good.fds[3]);
 	good_end(&good);
-	imposter_end(&imposter);
 }
 
 /* ulimit -v of the engine: mmap() would fail for ever. */
-UNIT_TEST(memory_beyond_our_address_space_is_refused_by_name)
+UNIT_TEST_IN(memory_beyond_our_address_space_is_refused_by_name, imposter)
 {
-	struct imposter imposter;
-	struct world *world = &imposter.world;
+	struct world *world = &imposter->world;
 	struct rlimit before;
 	struct rlimit space;
 	struct good good;
 
-	imposter_begin(&imposter);
 	good_begin(&good, world);
 	good.fds[3] = sparse_make(2u << 20);
 	world->serve.regions[0].bytes = 2u << 20;
-	imposter_connect(&imposter);
-	raw_send(imposter.socket, good.fds, 4);
-	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
+	imposter_welcome(imposter, good.fds, 4);
 	assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
 	space = before;
 	space.rlim_cur = 1u << 20;
@@ -233,74 +221,65 @@ UNIT_TEST(memory_beyond_our_address_space_is_refused_by_name)
 	assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
 	assert_non_null(strstr(lines.bad, "ulimit -v"));
 	(void)close(good.fds[3]);
-	(void)close(imposter.socket);
+	(void)close(imposter->socket);
 	good_end(&good);
-	imposter_end(&imposter);
 }
 
-UNIT_TEST(welcome_with_wrong_descriptors_is_refused)
+UNIT_TEST_IN(welcome_with_wrong_descriptors_is_refused, imposter)
 {
-	struct imposter imposter;
-	struct world *world = &imposter.world;
+	struct world *world = &imposter->world;
 	struct good all;
 	const int *good = all.fds;
 	int bad[4];
 	int pipes[2];
 	uint32_t i;
 
-	imposter_begin(&imposter);
 	good_begin(&all, world);
 	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
-	assert_int_equal(attach_with(&imposter, good, 4), 0);
-	assert_int_equal(attach_with(&imposter, good, 3), KVPULL_EPROTO);
-	assert_int_equal(attach_with(&imposter, good, 0), KVPULL_EPROTO);
-	assert_int_equal(attach_with(&imposter, good, 5), KVPULL_EPROTO);
+	assert_int_equal(attach_with(imposter, good, 4), 0);
+	assert_int_equal(attach_with(imposter, good, 3), KVPULL_EPROTO);
+	assert_int_equal(attach_with(imposter, good, 0), KVPULL_EPROTO);
+	assert_int_equal(attach_with(imposter, good, 5), KVPULL_EPROTO);
 	/* Each in turn another thing: a pipe that a write would block on. */
 	for (i = 0; i < 4; i++) {
 		memcpy(bad, good, sizeof(bad));
 		bad[i] = pipes[1];
-		assert_int_equal(attach_with(&imposter, bad, 4), KVPULL_EPROTO);
+		assert_int_equal(attach_with(imposter, bad, 4), KVPULL_EPROTO);
 	}
 	/* Descriptors that can block, do not ring, or are locked. */
-	bell_is_refused(&imposter, good, eventfd(0, EFD_CLOEXEC));
-	bell_is_refused(&imposter, good,
+	bell_is_refused(imposter, good, eventfd(0, EFD_CLOEXEC));
+	bell_is_refused(imposter, good,
 			socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-	bell_is_refused(&imposter, good,
+	bell_is_refused(imposter, good,
 			socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	/* Memory that its owner could cut short below our feet. */
 	memcpy(bad, good, sizeof(bad));
 	bad[3] = memfd_create("test", MFD_CLOEXEC);
 	assert_int_equal(ftruncate(bad[3], world_blocks * WORLD_BLOCK_BYTES),
 			 0);
-	assert_int_equal(attach_with(&imposter, bad, 4), KVPULL_EPROTO);
+	assert_int_equal(attach_with(imposter, bad, 4), KVPULL_EPROTO);
 	(void)close(bad[3]);
-	regions_are_refused(&imposter, good);
+	regions_are_refused(imposter, good);
 	/* A file is read, and a read of a pipe would never end. */
 	world->serve.regions[0].kind = KVPULL_REGION_FILE;
 	memcpy(bad, good, sizeof(bad));
 	bad[3] = pipes[0];
-	assert_int_equal(attach_with(&imposter, bad, 4), KVPULL_EPROTO);
+	assert_int_equal(attach_with(imposter, bad, 4), KVPULL_EPROTO);
 	(void)close(pipes[0]);
 	(void)close(pipes[1]);
 	good_end(&all);
-	imposter_end(&imposter);
 }
 
 /* The producer controls the doorbell's flags and value, also after attach. */
-UNIT_TEST(doorbell_of_a_hostile_producer_does_not_block)
+UNIT_TEST_IN(doorbell_of_a_hostile_producer_does_not_block, imposter)
 {
 	const struct kvpull_record record = { .kind = KVPULL_NOTE_CLAIM };
-	struct imposter imposter;
-	struct world *world = &imposter.world;
-	struct kvpull_transport *d;
+	struct world *world = &imposter->world;
+	struct kvpull_transport *d = world->d.transport;
 	struct good good;
 
-	imposter_begin(&imposter);
-	d = world->d.transport;
 	good_begin(&good, world);
-	imposter_connect(&imposter);
-	raw_send(imposter.socket, good.fds, 4);
-	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
+	imposter_welcome(imposter, good.fds, 4);
 	assert_int_equal(world_attach(world, &world->serve), 0);
 	/* Full, and a write to it waits. */
 	while (send(good.bells[1], good.fds, sizeof(good.fds), MSG_DONTWAIT) >
@@ -312,8 +291,7 @@ UNIT_TEST(doorbell_of_a_hostile_producer_does_not_block)
 	assert_int_equal(d->ops->notify(d, world->peer, &record), 0);
 	(void)alarm(0);
 	good_end(&good);
-	(void)close(imposter.socket);
-	imposter_end(&imposter);
+	(void)close(imposter->socket);
 }
 
 /* The producer would have to read, or drop, bytes in its doorbell. */

@@ -104,9 +104,7 @@ static void ring_is_refused(struct imposter *imposter, uint64_t bytes,
 	assert_int_equal(
 		socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bells), 0);
 	fds[2] = bells[1];
-	imposter_connect(imposter);
-	raw_send(imposter->socket, fds, 4);
-	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
+	imposter_welcome(imposter, fds, 4);
 	mapped = refuse_mapped();
 	/* Twice for the region and for the table, then for the ring. */
 	refuse("madvise", 4, ENOMEM);
@@ -124,40 +122,35 @@ static void ring_is_refused(struct imposter *imposter, uint64_t bytes,
 	(void)close(fds[1]);
 }
 
-UNIT_TEST(ring_of_no_bytes_or_too_many_is_not_mapped)
+UNIT_TEST_IN(ring_of_no_bytes_or_too_many_is_not_mapped, imposter)
 {
 	const uint64_t most =
 		kvpull_ring_bytes(KVPULL_RING_RECORDS_MAX) + KVPULL_HUGE_BYTES;
-	struct imposter imposter;
 
-	imposter_begin(&imposter);
-	ring_is_refused(&imposter, 0, 0);
-	ring_is_refused(&imposter, 1, 1);
-	ring_is_refused(&imposter, most, 1);
-	ring_is_refused(&imposter, most + 1, 0);
-	imposter_end(&imposter);
+	ring_is_refused(imposter, 0, 0);
+	ring_is_refused(imposter, 1, 1);
+	ring_is_refused(imposter, most, 1);
+	ring_is_refused(imposter, most + 1, 0);
 }
 
 /* Zeros where a ring's size should be: the doorbell is not taken either. */
-UNIT_TEST(ring_without_a_header_is_refused)
+UNIT_TEST_IN(ring_without_a_header_is_refused, imposter)
 {
-	struct imposter imposter;
-	struct world *world = &imposter.world;
+	struct world *world = &imposter->world;
 	int fds[4];
 	int bells[2];
 	uint64_t mapped;
 	uint32_t fds_before;
 
-	imposter_begin(&imposter);
 	fds[0] = world->entries_memory.fd;
 	fds[1] = ring_make(kvpull_ring_bytes(16));
 	fds[3] = world->kv.fd;
 	assert_int_equal(
 		socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bells), 0);
 	fds[2] = bells[1];
-	imposter_connect(&imposter);
+	imposter_connect(imposter);
 	fds_before = fds_open();
-	raw_send(imposter.socket, fds, 4);
+	raw_send(imposter->socket, fds, 4);
 	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
 	mapped = refuse_mapped();
 	assert_int_equal(world_attach(world, &world->serve), KVPULL_EPROTO);
@@ -166,6 +159,5 @@ UNIT_TEST(ring_without_a_header_is_refused)
 	(void)close(bells[0]);
 	(void)close(bells[1]);
 	(void)close(fds[1]);
-	(void)close(imposter.socket);
-	imposter_end(&imposter);
+	(void)close(imposter->socket);
 }

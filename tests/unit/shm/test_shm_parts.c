@@ -163,100 +163,87 @@ static uint32_t parts_until_refused(struct imposter *imposter,
 	return count;
 }
 
-UNIT_TEST(parts_without_end_are_refused)
+UNIT_TEST_IN(parts_without_end_are_refused, imposter)
 {
-	struct imposter imposter;
-
-	imposter_begin(&imposter);
 	/* None that is full neither of bytes nor of descriptors. */
-	assert_int_equal(parts_until_refused(&imposter, 0, 0), 1);
-	assert_int_equal(parts_until_refused(&imposter, 1000, 252), 1);
+	assert_int_equal(parts_until_refused(imposter, 0, 0), 1);
+	assert_int_equal(parts_until_refused(imposter, 1000, 252), 1);
 	assert_int_equal(
-		parts_until_refused(&imposter, KVPULL_PARTS_PIECE_BYTES - 1, 0),
+		parts_until_refused(imposter, KVPULL_PARTS_PIECE_BYTES - 1, 0),
 		1);
 	/* And the others up to the largest message: three of bytes ... */
 	assert_int_equal(
-		parts_until_refused(&imposter, KVPULL_PARTS_PIECE_BYTES, 0), 4);
+		parts_until_refused(imposter, KVPULL_PARTS_PIECE_BYTES, 0), 4);
 	/* ... or four of descriptors. */
-	assert_int_equal(parts_until_refused(&imposter, 0, 253), 5);
+	assert_int_equal(parts_until_refused(imposter, 0, 253), 5);
 	assert_int_equal(
-		parts_until_refused(&imposter, KVPULL_PARTS_PIECE_BYTES, 253),
+		parts_until_refused(imposter, KVPULL_PARTS_PIECE_BYTES, 253),
 		4);
-	imposter_end(&imposter);
 }
 
-UNIT_TEST(last_part_comes_once)
+UNIT_TEST_IN(last_part_comes_once, imposter)
 {
-	struct imposter imposter;
-	struct world *world = &imposter.world;
+	struct world *world = &imposter->world;
 	struct kvpull_event event;
 
-	imposter_begin(&imposter);
-	imposter_connect(&imposter);
-	part_send(&imposter, KVPULL_PARTS_MORE, KVPULL_PARTS_PIECE_BYTES, 1);
-	part_send(&imposter, KVPULL_PARTS_LAST, 10, 1);
+	imposter_connect(imposter);
+	part_send(imposter, KVPULL_PARTS_MORE, KVPULL_PARTS_PIECE_BYTES, 1);
+	part_send(imposter, KVPULL_PARTS_LAST, 10, 1);
 	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
 	assert_int_equal(event.data_bytes, KVPULL_PARTS_PIECE_BYTES + 10);
 	/* Bytes are a message like another now; descriptors end it. */
-	part_send(&imposter, KVPULL_PARTS_MORE, 10, 0);
+	part_send(imposter, KVPULL_PARTS_MORE, 10, 0);
 	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
 	assert_int_equal(event.data_bytes, KVPULL_PARTS_WORD_BYTES + 10);
-	part_send(&imposter, KVPULL_PARTS_LAST, 10, 1);
+	part_send(imposter, KVPULL_PARTS_LAST, 10, 1);
 	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
 	assert_int_equal(event.code, KVPULL_EPROTO);
-	(void)close(imposter.socket);
+	(void)close(imposter->socket);
 	/* An empty part is no message. */
-	imposter_connect(&imposter);
-	part_send(&imposter, KVPULL_PARTS_LAST, 0, 3);
+	imposter_connect(imposter);
+	part_send(imposter, KVPULL_PARTS_LAST, 0, 3);
 	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
 	assert_int_equal(event.code, KVPULL_EPROTO);
-	(void)close(imposter.socket);
-	imposter_end(&imposter);
+	(void)close(imposter->socket);
 }
 
-UNIT_TEST(half_a_welcome_ends_with_its_time)
+UNIT_TEST_IN(half_a_welcome_ends_with_its_time, imposter)
 {
-	struct imposter imposter;
-	struct world *world = &imposter.world;
+	struct world *world = &imposter->world;
 	struct kvpull_event event;
 
-	imposter_begin(&imposter);
-	imposter_connect(&imposter);
-	part_send(&imposter, KVPULL_PARTS_MORE, 0, KVPULL_PACKET_FDS_MAX);
+	imposter_connect(imposter);
+	part_send(imposter, KVPULL_PARTS_MORE, 0, KVPULL_PACKET_FDS_MAX);
 	side_look(world, &world->d);
 	world->now_ns += UINT64_C(2000000000);
 	side_look(world, &world->d);
 	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
 	assert_int_equal(event.code, KVPULL_EPEER);
-	(void)close(imposter.socket);
+	(void)close(imposter->socket);
 	/* A producer that had to give up says why, as one message. */
-	imposter_connect(&imposter);
-	part_send(&imposter, KVPULL_PARTS_MORE, 0, KVPULL_PACKET_FDS_MAX);
-	part_send(&imposter, NULL, 20, 0);
+	imposter_connect(imposter);
+	part_send(imposter, KVPULL_PARTS_MORE, 0, KVPULL_PACKET_FDS_MAX);
+	part_send(imposter, NULL, 20, 0);
 	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
 	assert_int_equal(event.data_bytes, 20);
-	(void)close(imposter.socket);
+	(void)close(imposter->socket);
 	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
 	assert_int_equal(event.code, KVPULL_EPEER);
-	imposter_end(&imposter);
 }
 
 /*
  * The sender's user is known afterwards: until then no descriptor is let
  * through.
  */
-UNIT_TEST(descriptors_are_refused_before_the_call)
+UNIT_TEST_IN(descriptors_are_refused_before_the_call, imposter)
 {
-	struct imposter imposter;
-	struct world *world = &imposter.world;
+	struct world *world = &imposter->world;
 
-	imposter_begin(&imposter);
 	refused_early = 0;
-	imposter_connect(&imposter);
+	imposter_connect(imposter);
 	assert_int_equal(refused_early, 1);
-	(void)close(imposter.socket);
+	(void)close(imposter->socket);
 	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
-	imposter_end(&imposter);
 }
 
 /* Anybody can take a dead producer's name in a folder that is shared. */

@@ -247,18 +247,15 @@ UNIT_TEST_CONNECTED(silent_caller_is_closed_in_time)
 	assert_int_equal(lines.bad_count, 0);
 }
 
-UNIT_TEST(silent_producer_is_given_up_in_time)
+UNIT_TEST_IN(silent_producer_is_given_up_in_time, imposter)
 {
-	struct imposter imposter;
-	struct world *world = &imposter.world;
+	struct world *world = &imposter->world;
 
-	imposter_begin(&imposter);
-	imposter_connect(&imposter);
+	imposter_connect(imposter);
 	side_look(world, &world->d);
 	world->now_ns += UINT64_C(1100000000);
 	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
-	(void)close(imposter.socket);
-	imposter_end(&imposter);
+	(void)close(imposter->socket);
 }
 
 /* The owner sleeps on the descriptor, and nothing else happens. */
@@ -301,15 +298,13 @@ UNIT_TEST_IN_WORLD(owner_is_woken_when_a_time_has_come, world_begin)
 	(void)close(caller);
 }
 
-UNIT_TEST(consumer_is_woken_when_its_producer_is_late)
+UNIT_TEST_IN(consumer_is_woken_when_its_producer_is_late, imposter)
 {
-	struct imposter imposter;
-	struct world *world = &imposter.world;
+	struct world *world = &imposter->world;
 	struct kvpull_shm_params params;
 	struct kvpull_transport *d;
 	struct pollfd due = { .events = POLLIN };
 
-	imposter_begin(&imposter);
 	side_close(&world->d);
 	params = world_params(world, "d");
 	params.connect_ns = UINT64_C(20000000);
@@ -317,14 +312,13 @@ UNIT_TEST(consumer_is_woken_when_its_producer_is_late)
 	d = world->d.transport;
 	due.fd = d->ops->fd(d);
 	side_look(world, &world->d);
-	imposter_connect(&imposter);
+	imposter_connect(imposter);
 	assert_int_equal(d->ops->arm(d), 0);
 	assert_int_equal(poll(&due, 1, 10000), 1);
 	side_look(world, &world->d);
 	world->now_ns += UINT64_C(20000000);
 	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
-	(void)close(imposter.socket);
-	imposter_end(&imposter);
+	(void)close(imposter->socket);
 }
 
 /*

@@ -96,16 +96,7 @@ void world_close(struct world *world);
 
 /* A test of *world, which `begin` opens and world_close() closes. */
 #define UNIT_TEST_IN_WORLD(name, begin)                                        \
-	static void name##_in(struct world *world);                            \
-	UNIT_TEST(name)                                                        \
-	{                                                                      \
-		struct world world;                                            \
-                                                                               \
-		begin(&world);                                                 \
-		name##_in(&world);                                             \
-		world_close(&world);                                           \
-	}                                                                      \
-	static void name##_in(struct world *world)
+	UNIT_TEST_BETWEEN(name, world, begin, world_close)
 
 #define UNIT_TEST_OPEN(name) UNIT_TEST_IN_WORLD(name, world_open)
 #define UNIT_TEST_CONNECTED(name) UNIT_TEST_IN_WORLD(name, world_open_connected)
