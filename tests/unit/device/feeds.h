@@ -29,6 +29,22 @@ int feed_begin(uint64_t bytes_per_ms);
 /* Close a device that works; one that is lost. */
 void feed_end(void);
 void feed_lost(void);
+/* A device that works, with 4 GiB of mapping 0. */
+void feed_open(uint64_t bytes_per_ms);
+
+/* A test of a device that `begin` opens; feed_end() follows. */
+#define UNIT_TEST_FED_BY(name, begin, bytes_per_ms)                            \
+	static void name##_fed(void);                                          \
+	UNIT_TEST(name)                                                        \
+	{                                                                      \
+		begin(bytes_per_ms);                                           \
+		name##_fed();                                                  \
+		feed_end();                                                    \
+	}                                                                      \
+	static void name##_fed(void)
+
+#define UNIT_TEST_FED(name, bytes_per_ms)                                      \
+	UNIT_TEST_FED_BY(name, feed_open, bytes_per_ms)
 
 void order(enum kvpull_device_kind kind, uint32_t index);
 /* Import /dev/null as so many bytes; wait for its end, too. */

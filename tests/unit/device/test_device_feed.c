@@ -12,12 +12,10 @@ static uint64_t mapping_address(uint32_t mapping)
 
 /* ---- slices ---- */
 
-UNIT_TEST(slice_has_at_most_64_MiB)
+UNIT_TEST_FED(slice_has_at_most_64_MiB, UINT64_MAX)
 {
 	uint32_t at;
 
-	assert_int_equal(feed_begin(UINT64_MAX), 0);
-	mapped(0, 4096 * MIB);
 	(void)job_order(0, 0, 3, 100 * MIB);
 	all_reached();
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 0);
@@ -25,15 +23,12 @@ UNIT_TEST(slice_has_at_most_64_MiB)
 	for (at = 0; at < 4; at++)
 		assert_int_equal(table.copies[at].bytes, 64 * MIB);
 	assert_int_equal(table.copies[4].bytes, 44 * MIB);
-	feed_end();
 }
 
-UNIT_TEST(slice_has_what_the_device_copies_in_a_millisecond)
+UNIT_TEST_FED(slice_has_what_the_device_copies_in_a_millisecond, MIB)
 {
 	uint32_t at;
 
-	assert_int_equal(feed_begin(MIB), 0);
-	mapped(0, 4096 * MIB);
 	(void)job_order(0, 0, 40, MIB / 4);
 	all_reached();
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 0);
@@ -42,18 +37,14 @@ UNIT_TEST(slice_has_what_the_device_copies_in_a_millisecond)
 		assert_int_equal(table.copies[at].bytes, MIB);
 		assert_int_equal(table.copies[at].pieces, 4);
 	}
-	feed_end();
 }
 
-UNIT_TEST(slice_of_a_slow_device_has_64_KiB)
+UNIT_TEST_FED(slice_of_a_slow_device_has_64_KiB, 1)
 {
-	assert_int_equal(feed_begin(1), 0);
-	mapped(0, 4096 * MIB);
 	(void)job_order(0, 0, 2, 65536);
 	all_reached();
 	assert_int_equal(table.copy_count, 2);
 	assert_int_equal(table.copies[1].bytes, 65536);
-	feed_end();
 }
 
 /* The device copies so many bytes in a millisecond, and is late by so long. */
@@ -89,29 +80,23 @@ UNIT_TEST(slices_of_a_slower_device_become_shorter)
 	feed_end();
 }
 
-UNIT_TEST(slices_of_a_faster_device_become_longer)
+UNIT_TEST_FED(slices_of_a_faster_device_become_longer, MIB)
 {
-	assert_int_equal(feed_begin(MIB), 0);
-	mapped(0, 4096 * MIB);
 	(void)job_order(0, 0, 20, 64 * MIB);
 	slices_take(1024 * MIB, 20000);
 	assert_int_equal(table.copies[1].bytes, MIB);
 	assert_int_equal(table.copies[table.copy_count - 2].bytes, 64 * MIB);
-	feed_end();
 }
 
 /* Small ones are seen late, and an engine may keep its mark for long. */
-UNIT_TEST(slices_that_say_nothing_of_the_device_change_no_length)
+UNIT_TEST_FED(slices_that_say_nothing_of_the_device_change_no_length, MIB)
 {
-	assert_int_equal(feed_begin(MIB), 0);
-	mapped(0, 4096 * MIB);
 	(void)job_order(0, 0, 1, 4096);
 	slices_take(1024 * MIB, 20000);
 	assert_int_equal(feeds.feed.slice_bytes, MIB);
 	job_order(1, 0, 1, MIB)->after = table_mark();
 	slices_take(1024 * MIB, 100 * KVPULL_NS_PER_MS);
 	assert_int_equal(feeds.feed.slice_bytes, MIB);
-	feed_end();
 }
 
 static void pieces_are_counted(enum reads_shape shape)
@@ -127,19 +112,14 @@ static void pieces_are_counted(enum reads_shape shape)
 			 READS_BLOCKS_MAX - KVPULL_DEVICE_PIECES_MAX);
 }
 
-UNIT_TEST(slice_has_no_more_pieces_than_the_table_takes)
+UNIT_TEST_FED(slice_has_no_more_pieces_than_the_table_takes, UINT64_MAX)
 {
-	assert_int_equal(feed_begin(UINT64_MAX), 0);
-	mapped(0, 4096 * MIB);
 	pieces_are_counted(READS_APART_HERE);
 	pieces_are_counted(READS_APART_THERE);
-	feed_end();
 }
 
-UNIT_TEST(rows_side_by_side_are_one_piece)
+UNIT_TEST_FED(rows_side_by_side_are_one_piece, UINT64_MAX)
 {
-	assert_int_equal(feed_begin(UINT64_MAX), 0);
-	mapped(0, 4096 * MIB);
 	reads_shape = READS_CLOSE;
 	(void)job_order(0, 0, READS_BLOCKS_MAX, 64);
 	reads_shape = READS_APART_HERE;
@@ -147,13 +127,10 @@ UNIT_TEST(rows_side_by_side_are_one_piece)
 	assert_int_equal(table.copy_count, 1);
 	assert_int_equal(table.copies[0].pieces, 1);
 	assert_int_equal(table.copies[0].bytes, READS_BLOCKS_MAX * 64);
-	feed_end();
 }
 
-UNIT_TEST(two_slices_are_queued_at_once)
+UNIT_TEST_FED(two_slices_are_queued_at_once, MIB)
 {
-	assert_int_equal(feed_begin(MIB), 0);
-	mapped(0, 4096 * MIB);
 	(void)job_order(0, 0, 8, MIB);
 	steps();
 	assert_int_equal(table.copy_count, 2);
@@ -164,15 +141,12 @@ UNIT_TEST(two_slices_are_queued_at_once)
 	table_reach(1);
 	steps();
 	assert_int_equal(table.copy_count, 3);
-	feed_end();
 }
 
-UNIT_TEST(jobs_take_turns)
+UNIT_TEST_FED(jobs_take_turns, MIB)
 {
 	uint32_t at;
 
-	assert_int_equal(feed_begin(MIB), 0);
-	mapped(0, 4096 * MIB);
 	mapped(1, 4096 * MIB);
 	(void)job_order(0, 0, 8, MIB);
 	(void)job_order(1, 1, 4, MIB);
@@ -184,16 +158,13 @@ UNIT_TEST(jobs_take_turns)
 	/* The short one ends first. */
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 1);
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 0);
-	feed_end();
 }
 
 /* The eighth turn is the older one's. */
-UNIT_TEST(urgent_job_has_seven_turns_of_eight)
+UNIT_TEST_FED(urgent_job_has_seven_turns_of_eight, MIB)
 {
 	uint32_t at;
 
-	assert_int_equal(feed_begin(MIB), 0);
-	mapped(0, 4096 * MIB);
 	mapped(1, 4096 * MIB);
 	(void)job_order(0, 0, 20, MIB);
 	(void)job_order(1, 1, 20, MIB);
@@ -204,17 +175,14 @@ UNIT_TEST(urgent_job_has_seven_turns_of_eight)
 				 at % 8 != 7);
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 1);
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 0);
-	feed_end();
 }
 
 /* ---- ends ---- */
 
-UNIT_TEST(job_ends_behind_the_event_of_its_last_slice)
+UNIT_TEST_FED(job_ends_behind_the_event_of_its_last_slice, MIB)
 {
 	uint32_t at;
 
-	assert_int_equal(feed_begin(MIB), 0);
-	mapped(0, 4096 * MIB);
 	(void)job_order(0, 0, 3, MIB);
 	for (at = 0; at < 5; at++) {
 		steps();
@@ -227,24 +195,18 @@ UNIT_TEST(job_ends_behind_the_event_of_its_last_slice)
 	steps();
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 0);
 	assert_int_equal(feeds.jobs[0].code, 0);
-	feed_end();
 }
 
-UNIT_TEST(job_of_no_rows_ends_without_a_call)
+UNIT_TEST_FED(job_of_no_rows_ends_without_a_call, MIB)
 {
-	assert_int_equal(feed_begin(MIB), 0);
-	mapped(0, 4096 * MIB);
 	(void)job_order(0, 0, 0, MIB);
 	steps();
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 0);
 	assert_string_equal(table.words, " import");
-	feed_end();
 }
 
-UNIT_TEST(memory_is_unmapped_behind_the_last_event)
+UNIT_TEST_FED(memory_is_unmapped_behind_the_last_event, MIB)
 {
-	assert_int_equal(feed_begin(MIB), 0);
-	mapped(0, 4096 * MIB);
 	(void)job_order(0, 0, 2, MIB);
 	order(KVPULL_DEVICE_UNMAP, 0);
 	/* The table ends the program that unmaps under a copy. */
@@ -260,13 +222,10 @@ UNIT_TEST(memory_is_unmapped_behind_the_last_event)
 	assert_int_equal(end_take(KVPULL_DEVICE_UNMAP, 0), 0);
 	assert_string_equal(table.words,
 			    " import copy record copy record unmap");
-	feed_end();
 }
 
-UNIT_TEST(unmap_waits_for_no_job_of_another_mapping)
+UNIT_TEST_FED(unmap_waits_for_no_job_of_another_mapping, MIB)
 {
-	assert_int_equal(feed_begin(MIB), 0);
-	mapped(0, 4096 * MIB);
 	mapped(1, 4096 * MIB);
 	(void)job_order(0, 0, 8, MIB);
 	steps();
@@ -274,13 +233,10 @@ UNIT_TEST(unmap_waits_for_no_job_of_another_mapping)
 	steps();
 	assert_int_equal(end_take(KVPULL_DEVICE_UNMAP, 0), 1);
 	assert_true(no_end());
-	feed_end();
 }
 
-UNIT_TEST(cancel_ends_the_feeding_and_waits_for_what_is_queued)
+UNIT_TEST_FED(cancel_ends_the_feeding_and_waits_for_what_is_queued, MIB)
 {
-	assert_int_equal(feed_begin(MIB), 0);
-	mapped(0, 4096 * MIB);
 	(void)job_order(0, 0, 8, MIB);
 	steps();
 	order(KVPULL_DEVICE_CANCEL, 0);
@@ -300,33 +256,26 @@ UNIT_TEST(cancel_ends_the_feeding_and_waits_for_what_is_queued)
 	(void)job_order(0, 0, 1, MIB);
 	all_reached();
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 0);
-	feed_end();
 }
 
-UNIT_TEST(cancel_of_what_is_queued_whole_changes_nothing)
+UNIT_TEST_FED(cancel_of_what_is_queued_whole_changes_nothing, MIB)
 {
-	assert_int_equal(feed_begin(MIB), 0);
-	mapped(0, 4096 * MIB);
 	(void)job_order(0, 0, 2, MIB);
 	steps();
 	order(KVPULL_DEVICE_CANCEL, 0);
 	all_reached();
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 0);
-	feed_end();
 }
 
 /* ---- marks ---- */
 
-UNIT_TEST(copy_waits_for_its_mark_once)
+UNIT_TEST_FED(copy_waits_for_its_mark_once, MIB)
 {
-	assert_int_equal(feed_begin(MIB), 0);
-	mapped(0, 4096 * MIB);
 	job_order(0, 0, 2, MIB)->after = table_mark();
 	all_reached();
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 0);
 	assert_string_equal(table.words,
 			    " import wait copy record copy record");
-	feed_end();
 }
 
 UNIT_TEST(job_of_no_rows_ends_when_its_mark_is_reached)
@@ -341,16 +290,13 @@ UNIT_TEST(job_of_no_rows_ends_when_its_mark_is_reached)
 	feed_end();
 }
 
-UNIT_TEST(mark_that_cannot_be_waited_for_ends_the_job_without_a_copy)
+UNIT_TEST_FED(mark_that_cannot_be_waited_for_ends_the_job_without_a_copy, MIB)
 {
-	assert_int_equal(feed_begin(MIB), 0);
-	mapped(0, 4096 * MIB);
 	table.codes[TABLE_WAIT] = KVPULL_EUNSUPPORTED;
 	job_order(0, 0, 2, MIB)->after = table_mark();
 	steps();
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, KVPULL_EUNSUPPORTED), 0);
 	assert_int_equal(table.copy_count, 0);
-	feed_end();
 }
 
 /* ---- errors ---- */
@@ -404,10 +350,8 @@ UNIT_TEST(row_beyond_its_mapping_is_not_copied)
 	feed_end();
 }
 
-UNIT_TEST(copy_that_is_refused_ends_its_job_alone)
+UNIT_TEST_FED(copy_that_is_refused_ends_its_job_alone, MIB)
 {
-	assert_int_equal(feed_begin(MIB), 0);
-	mapped(0, 4096 * MIB);
 	table.codes[TABLE_COPY] = KVPULL_EUNSUPPORTED;
 	(void)job_order(0, 0, 2, MIB);
 	steps();
@@ -416,13 +360,10 @@ UNIT_TEST(copy_that_is_refused_ends_its_job_alone)
 	all_reached();
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, KVPULL_EUNSUPPORTED), 0);
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 1);
-	feed_end();
 }
 
-UNIT_TEST(parts_of_a_refused_copy_are_waited_for)
+UNIT_TEST_FED(parts_of_a_refused_copy_are_waited_for, MIB)
 {
-	assert_int_equal(feed_begin(MIB), 0);
-	mapped(0, 4096 * MIB);
 	table.codes[TABLE_COPY] = KVPULL_EREAD;
 	(void)job_order(0, 0, 1, MIB);
 	order(KVPULL_DEVICE_UNMAP, 0);
@@ -433,7 +374,6 @@ UNIT_TEST(parts_of_a_refused_copy_are_waited_for)
 	steps();
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, KVPULL_EREAD), 0);
 	assert_int_equal(end_take(KVPULL_DEVICE_UNMAP, 0), 0);
-	feed_end();
 }
 
 /* The device is lost by @call: all ends, and no call follows. */
@@ -575,15 +515,12 @@ UNIT_TEST(mark_that_loses_the_device_unmaps_nothing)
 	feed_lost();
 }
 
-UNIT_TEST(slow_slices_one_after_the_other_do_not_hang)
+UNIT_TEST_FED(slow_slices_one_after_the_other_do_not_hang, MIB)
 {
-	assert_int_equal(feed_begin(MIB), 0);
-	mapped(0, 4096 * MIB);
 	(void)job_order(0, 0, 6, MIB);
 	slices_take(UINT64_MAX, KVPULL_DEVICE_HANG_NS - 1);
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 0);
 	assert_int_equal(errors_logged(), 0);
-	feed_end();
 }
 
 /* ---- open and close ---- */

@@ -16,6 +16,9 @@ static void gathering_begin(uint64_t bytes_per_ms)
 	mapped(0, 4096 * MIB);
 }
 
+#define UNIT_TEST_GATHER(name, bytes_per_ms)                                   \
+	UNIT_TEST_FED_BY(name, gathering_begin, bytes_per_ms)
+
 static void job_ends(int code)
 {
 	all_reached();
@@ -24,9 +27,8 @@ static void job_ends(int code)
 
 /* ---- slices ---- */
 
-UNIT_TEST(blocks_of_a_strip_are_gathered_by_one_call)
+UNIT_TEST_GATHER(blocks_of_a_strip_are_gathered_by_one_call, UINT64_MAX)
 {
-	gathering_begin(UINT64_MAX);
 	(void)job_order(0, 0, READS_BLOCKS_MAX, 4096);
 	job_ends(0);
 	assert_string_equal(table.words, " import gather record");
@@ -34,21 +36,18 @@ UNIT_TEST(blocks_of_a_strip_are_gathered_by_one_call)
 	assert_int_equal(table.copies[0].pieces, READS_BLOCKS_MAX);
 	assert_int_equal(table.copies[0].source, mapping_address());
 	assert_int_equal(table.copies[0].target, READS_LOCAL);
-	feed_end();
 }
 
-UNIT_TEST(slices_of_strips_have_at_most_64_MiB)
+UNIT_TEST_GATHER(slices_of_strips_have_at_most_64_MiB, UINT64_MAX)
 {
 	uint32_t at;
 
-	gathering_begin(UINT64_MAX);
 	(void)job_order(0, 0, 40, 10 * MIB);
 	job_ends(0);
 	assert_int_equal(table.copy_count, 7);
 	for (at = 0; at < 6; at++)
 		assert_int_equal(table.copies[at].bytes, 64 * MIB);
 	assert_int_equal(table.copies[6].bytes, 16 * MIB);
-	feed_end();
 }
 
 /* The rest of a row goes on where the slice before ended. */
@@ -84,21 +83,18 @@ static void rows_order(uint32_t blocks, uint32_t row_count)
 	strip->local_block_stride = 128 * row_count;
 }
 
-UNIT_TEST(slice_has_no_more_rows_than_the_table_takes)
+UNIT_TEST_GATHER(slice_has_no_more_rows_than_the_table_takes, UINT64_MAX)
 {
-	gathering_begin(UINT64_MAX);
 	rows_order(READS_BLOCKS_MAX, 17);
 	job_ends(0);
 	assert_int_equal(table.copy_count, 2);
 	assert_int_equal(table.copies[0].pieces, KVPULL_DEVICE_ROWS_MAX);
 	assert_int_equal(table.copies[1].pieces,
 			 17 * READS_BLOCKS_MAX - KVPULL_DEVICE_ROWS_MAX);
-	feed_end();
 }
 
-UNIT_TEST(slice_has_no_more_strips_than_the_table_takes)
+UNIT_TEST_GATHER(slice_has_no_more_strips_than_the_table_takes, UINT64_MAX)
 {
-	gathering_begin(UINT64_MAX);
 	rows_order(2, KVPULL_DEVICE_STRIPS_MAX + 3);
 	job_ends(0);
 	assert_int_equal(table.copy_count, 2);
@@ -106,13 +102,11 @@ UNIT_TEST(slice_has_no_more_strips_than_the_table_takes)
 	assert_int_equal(table.copies[1].strips, 3);
 	assert_int_equal(table.copies[1].source,
 			 mapping_address() + 64 * KVPULL_DEVICE_STRIPS_MAX);
-	feed_end();
 }
 
 /* The table ends the program that uses a slot again before its copy is reached. */
-UNIT_TEST(slot_is_used_again_behind_its_event)
+UNIT_TEST_GATHER(slot_is_used_again_behind_its_event, MIB)
 {
-	gathering_begin(MIB);
 	(void)job_order(0, 0, 8, MIB);
 	steps();
 	assert_int_equal(table.copy_count, 2);
@@ -121,19 +115,16 @@ UNIT_TEST(slot_is_used_again_behind_its_event)
 	assert_int_equal(table.copy_count, 3);
 	job_ends(0);
 	assert_int_equal(table.copy_count, 8);
-	feed_end();
 }
 
-UNIT_TEST(gather_that_is_refused_ends_its_job_behind_its_event)
+UNIT_TEST_GATHER(gather_that_is_refused_ends_its_job_behind_its_event, MIB)
 {
-	gathering_begin(MIB);
 	table.codes[TABLE_GATHER] = KVPULL_EREAD;
 	(void)job_order(0, 0, 2, MIB);
 	steps();
 	assert_true(no_end());
 	job_ends(KVPULL_EREAD);
 	assert_int_equal(table.copy_count, 1);
-	feed_end();
 }
 
 /* ---- what goes by pieces ---- */
@@ -146,13 +137,10 @@ static void job_goes_by_pieces(void)
 	assert_int_equal(table.made[TABLE_GATHER], 0);
 }
 
-UNIT_TEST(memory_that_does_not_gather_goes_by_pieces)
+UNIT_TEST_FED(memory_that_does_not_gather_goes_by_pieces, MIB)
 {
-	assert_int_equal(feed_begin(MIB), 0);
-	mapped(0, 4096 * MIB);
 	(void)job_order(0, 0, 2, 64);
 	job_goes_by_pieces();
-	feed_end();
 }
 
 /* Another GPU's: its driver copies long rows faster. */
@@ -176,7 +164,7 @@ static uint64_t *member_of(size_t offset)
 	return (uint64_t *)(void *)((uint8_t *)&feeds.reads[0].strip + offset);
 }
 
-UNIT_TEST(rows_that_are_not_of_units_go_by_pieces)
+UNIT_TEST_GATHER(rows_that_are_not_of_units_go_by_pieces, MIB)
 {
 	static const size_t members[] = {
 		offsetof(struct kvpull_strip, remote_offset),
@@ -189,7 +177,6 @@ UNIT_TEST(rows_that_are_not_of_units_go_by_pieces)
 	};
 	size_t at;
 
-	gathering_begin(MIB);
 	for (at = 0; at < sizeof(members) / sizeof(*members); at++) {
 		(void)job_order(0, 0, 3, 64);
 		*member_of(members[at]) += 8;
@@ -198,14 +185,12 @@ UNIT_TEST(rows_that_are_not_of_units_go_by_pieces)
 	(void)job_order(0, 0, 3, 64);
 	feeds.regions[0].offset = 8;
 	job_goes_by_pieces();
-	feed_end();
 }
 
-UNIT_TEST(one_strip_that_is_not_of_units_is_enough)
+UNIT_TEST_GATHER(one_strip_that_is_not_of_units_is_enough, MIB)
 {
 	struct kvpull_strip strips[2];
 
-	gathering_begin(MIB);
 	(void)job_order(0, 0, 3, 64);
 	strips[0] = feeds.reads[0].strip;
 	strips[1] = strips[0];
@@ -213,7 +198,6 @@ UNIT_TEST(one_strip_that_is_not_of_units_is_enough)
 	feeds.reads[0].read.strips = strips;
 	feeds.reads[0].read.strip_count = 2;
 	job_goes_by_pieces();
-	feed_end();
 }
 
 /* ---- what is claimed ---- */
@@ -225,11 +209,10 @@ static void strip_is_refused(void)
 	assert_int_equal(table.copy_count, 0);
 }
 
-UNIT_TEST(strip_beyond_its_mapping_is_not_gathered)
+UNIT_TEST_GATHER(strip_beyond_its_mapping_is_not_gathered, UINT64_MAX)
 {
 	struct kvpull_strip *const strip = &feeds.reads[0].strip;
 
-	gathering_begin(UINT64_MAX);
 	/* The largest id counts, wherever it stands, and where the region begins. */
 	(void)job_order(0, 0, 3, MIB);
 	feeds.reads[0].ids[1] = 4096;
@@ -253,18 +236,15 @@ UNIT_TEST(strip_beyond_its_mapping_is_not_gathered)
 	(void)job_order(0, 0, 3, MIB);
 	strip->remote_offset = UINT64_MAX - MIB + 1;
 	strip_is_refused();
-	feed_end();
 }
 
-UNIT_TEST(strip_may_end_with_its_mapping)
+UNIT_TEST_GATHER(strip_may_end_with_its_mapping, UINT64_MAX)
 {
-	gathering_begin(UINT64_MAX);
 	(void)job_order(0, 0, 3, MIB);
 	feeds.regions[0].offset = 4093 * MIB;
 	job_ends(0);
 	assert_int_equal(table.copies[0].source,
 			 mapping_address() + 4093 * MIB);
-	feed_end();
 }
 
 UNIT_TEST(device_of_a_mapping_is_the_one_that_was_claimed)

@@ -165,18 +165,14 @@ UNIT_TEST(reads_come_back_to_one_thread)
 	reads_come_back_with(KVPULL_URING_ONE_THREAD);
 }
 
-UNIT_TEST(switched_off_is_said_without_a_warning)
+UNIT_TEST_IN(switched_off_is_said_without_a_warning, bench)
 {
-	struct bench bench;
-
-	bench_begin(&bench);
-	assert_int_equal(bench_open(&bench, KVPULL_URING_NO),
+	assert_int_equal(bench_open(bench, KVPULL_URING_NO),
 			 KVPULL_EUNSUPPORTED);
 	assert_int_equal(lines.bad_count, 0);
-	assert_int_equal(kvpull_uring_arm(&bench.uring), 0);
+	assert_int_equal(kvpull_uring_arm(&bench->uring), 0);
 	assert_int_equal(
-		kvpull_uring_close(&bench.uring, kvpull_clock_close_by()), 0);
-	bench_end(&bench);
+		kvpull_uring_close(&bench->uring, kvpull_clock_close_by()), 0);
 }
 
 UNIT_TEST(end_of_file_is_a_short_read)

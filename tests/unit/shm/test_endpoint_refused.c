@@ -63,16 +63,14 @@ static const struct row sends[] = {
 };
 /* clang-format on */
 
-UNIT_TEST(message_that_is_not_sent_is_told_by_its_cause)
+UNIT_TEST_IN(message_that_is_not_sent_is_told_by_its_cause, place)
 {
 	const struct kvpull_message message = { .bytes = "hello",
 						.byte_count = 5 };
-	struct place place;
 	char bytes[8];
 	int ends[2];
 	size_t at;
 
-	place_begin(&place);
 	pair_make(ends);
 	for (at = 0; at < sizeof(sends) / sizeof(sends[0]); at++) {
 		const struct row *row = &sends[at];
@@ -80,7 +78,7 @@ UNIT_TEST(message_that_is_not_sent_is_told_by_its_cause)
 		refuse(row->refused.call, row->refused.skip,
 		       row->refused.error);
 		row_check(row,
-			  kvpull_endpoint_send(ends[0], &message, &place.log),
+			  kvpull_endpoint_send(ends[0], &message, &place->log),
 			  row->code == KVPULL_EPROTO ? KVPULL_LOG_ERROR :
 						       KVPULL_LOG_WARN);
 		/* Once, or not at all. */
@@ -92,36 +90,33 @@ UNIT_TEST(message_that_is_not_sent_is_told_by_its_cause)
 			recv(ends[1], bytes, sizeof(bytes), MSG_DONTWAIT), -1);
 	}
 	pair_close(ends);
-	place_end(&place);
 }
 
 /* The word counts, too. */
-UNIT_TEST(message_of_the_largest_packet_is_sent_and_no_larger_one)
+UNIT_TEST_IN(message_of_the_largest_packet_is_sent_and_no_larger_one, place)
 {
 	static uint8_t bytes[KVPULL_PACKET_BYTES_MAX + 1];
 	struct kvpull_message message = { .word = "word",
 					  .bytes = bytes,
 					  .byte_count =
 						  KVPULL_PACKET_BYTES_MAX - 4 };
-	struct place place;
 	int ends[2];
 
-	place_begin(&place);
 	pair_make(ends);
 	bytes[0] = 7;
-	assert_int_equal(kvpull_endpoint_send(ends[0], &message, &place.log),
+	assert_int_equal(kvpull_endpoint_send(ends[0], &message, &place->log),
 			 0);
 	assert_int_equal(kvpull_endpoint_receive(ends[1], bytes, NULL, NULL),
 			 KVPULL_PACKET_BYTES_MAX);
 	assert_memory_equal(bytes, "word\7", 5);
 	assert_int_equal(lines.bad_count, 0);
 	message.byte_count++;
-	assert_int_equal(kvpull_endpoint_send(ends[0], &message, &place.log),
+	assert_int_equal(kvpull_endpoint_send(ends[0], &message, &place->log),
 			 KVPULL_EPROTO);
 	assert_string_equal(lines.bad,
 			    "handshake message of 65533 bytes: limit 65536");
 	message.byte_count = 0;
-	assert_int_equal(kvpull_endpoint_send(ends[0], &message, &place.log),
+	assert_int_equal(kvpull_endpoint_send(ends[0], &message, &place->log),
 			 0);
 	assert_int_equal(kvpull_endpoint_receive(ends[1], bytes, NULL, NULL),
 			 4);
@@ -130,7 +125,6 @@ UNIT_TEST(message_of_the_largest_packet_is_sent_and_no_larger_one)
 	assert_int_equal(kvpull_endpoint_receive(ends[1], bytes, NULL, NULL),
 			 KVPULL_EPROTO);
 	pair_close(ends);
-	place_end(&place);
 }
 
 UNIT_TEST(receive_goes_on_after_a_signal_and_after_one_reset)
@@ -325,21 +319,19 @@ UNIT_TEST(signal_is_not_taken_for_the_peers_death)
 
 /* ---- what is waited on ---- */
 
-UNIT_TEST(wait_without_descriptors_is_refused)
+UNIT_TEST_IN(wait_without_descriptors_is_refused, place)
 {
 	const struct kvpull_wait_token token = { .index = 5 };
 	struct kvpull_wait_token tokens[2];
 	struct kvpull_wait wait;
-	struct place place;
 	int ends[2];
 	int copy;
 
-	place_begin(&place);
 	refuse("epoll_create1", 0, EMFILE);
-	assert_int_equal(kvpull_wait_open(&wait, &place.log), KVPULL_EDEVICE);
+	assert_int_equal(kvpull_wait_open(&wait, &place->log), KVPULL_EDEVICE);
 	assert_int_equal(refuse_end(), 1);
 	assert_non_null(strstr(lines.bad, "epoll: Too many open files"));
-	assert_int_equal(kvpull_wait_open(&wait, &place.log), 0);
+	assert_int_equal(kvpull_wait_open(&wait, &place->log), 0);
 	pair_make(ends);
 	refuse("epoll_ctl", 0, ENOSPC);
 	assert_int_equal(kvpull_wait_add(&wait, ends[0], token),
@@ -361,5 +353,4 @@ UNIT_TEST(wait_without_descriptors_is_refused)
 	kvpull_wait_close(&wait);
 	assert_int_equal(wait.fd, -1);
 	(void)close(ends[1]);
-	place_end(&place);
 }

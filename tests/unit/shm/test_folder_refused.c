@@ -50,15 +50,13 @@ static const struct row listens[] = {
 };
 /* clang-format on */
 
-UNIT_TEST(listener_that_cannot_be_made_says_why_and_leaves_no_file)
+UNIT_TEST_IN(listener_that_cannot_be_made_says_why_and_leaves_no_file, place)
 {
 	struct kvpull_listener listener;
-	struct place place;
 	struct stat status;
 	uint32_t fds;
 	size_t at;
 
-	place_begin(&place);
 	fds = fds_open();
 	for (at = 0; at < sizeof(listens) / sizeof(listens[0]); at++) {
 		const struct row *row = &listens[at];
@@ -66,46 +64,44 @@ UNIT_TEST(listener_that_cannot_be_made_says_why_and_leaves_no_file)
 		refuse(row->refused.call, row->refused.skip,
 		       row->refused.error);
 		row_check(row,
-			  kvpull_listener_open(&listener, &place.folder, "p",
-					       0600, &place.log),
+			  kvpull_listener_open(&listener, &place->folder, "p",
+					       0600, &place->log),
 			  KVPULL_LOG_ERROR);
 		assert_int_equal(listener.fd, -1);
 		assert_int_equal(listener.folder_fd, -1);
 		assert_int_equal(fds_open(), fds);
-		assert_int_equal(fstatat(place.folder.fd, ".p", &status, 0),
+		assert_int_equal(fstatat(place->folder.fd, ".p", &status, 0),
 				 -1);
-		assert_int_equal(fstatat(place.folder.fd, "p", &status, 0), -1);
+		assert_int_equal(fstatat(place->folder.fd, "p", &status, 0),
+				 -1);
 	}
-	assert_int_equal(kvpull_listener_open(&listener, &place.folder, "p",
-					      0600, &place.log),
+	assert_int_equal(kvpull_listener_open(&listener, &place->folder, "p",
+					      0600, &place->log),
 			 0);
 	kvpull_listener_close(&listener);
 	assert_int_equal(listener.fd, -1);
 	assert_int_equal(listener.folder_fd, -1);
 	/* A name that was not good made nothing. */
-	assert_int_equal(kvpull_listener_open(&listener, &place.folder, ".p", 0,
-					      &place.log),
+	assert_int_equal(kvpull_listener_open(&listener, &place->folder, ".p",
+					      0, &place->log),
 			 KVPULL_EINVAL);
-	place_end(&place);
 }
 
 /* Sweeping is a service to others: a listener is made without it. */
-UNIT_TEST(folder_that_cannot_be_swept_keeps_what_is_in_it)
+UNIT_TEST_IN(folder_that_cannot_be_swept_keeps_what_is_in_it, place)
 {
 	static const char *const calls[] = { "openat", "fdopendir" };
 	struct kvpull_listener listener;
-	struct place place;
 	struct stat status;
 	size_t at;
 	int left;
 
-	place_begin(&place);
 	for (at = 0; at <= 2; at++) {
 		struct sockaddr_un address = { .sun_family = AF_UNIX };
 		char path[sizeof(address.sun_path)];
 
 		(void)snprintf(path, sizeof(path), "%s/kvpull-left",
-			       place.path);
+			       place->path);
 		memcpy(address.sun_path, path, sizeof(path));
 		left = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 		assert_int_equal(bind(left, (const struct sockaddr *)&address,
@@ -114,8 +110,8 @@ UNIT_TEST(folder_that_cannot_be_swept_keeps_what_is_in_it)
 		(void)close(left);
 		if (at < 2)
 			refuse(calls[at], 0, EMFILE);
-		assert_int_equal(kvpull_listener_open(&listener, &place.folder,
-						      "p", 0, &place.log),
+		assert_int_equal(kvpull_listener_open(&listener, &place->folder,
+						      "p", 0, &place->log),
 				 0);
 		assert_int_equal(refuse_end(), at < 2);
 		/* A dead worker's is removed where it is looked for. */
@@ -125,7 +121,6 @@ UNIT_TEST(folder_that_cannot_be_swept_keeps_what_is_in_it)
 			assert_int_equal(unlink(path), 0);
 	}
 	assert_int_equal(lines.bad_count, 0);
-	place_end(&place);
 }
 
 static void left_make(const struct place *place, const char *name)
@@ -142,38 +137,35 @@ static void left_make(const struct place *place, const char *name)
 }
 
 /* A dead socket is removed if its name is that of a worker, and nothing fails. */
-UNIT_TEST(sweep_removes_only_names_of_workers_that_it_can_look_at)
+UNIT_TEST_IN(sweep_removes_only_names_of_workers_that_it_can_look_at, place)
 {
 	static const char *const kept[] = { "kvpull-a b", "kvpull-+",
 					    ".kvpull-a b", "kvpul-a" };
 	struct kvpull_listener listener;
-	struct place place;
 	struct stat status;
 	size_t at;
 
-	place_begin(&place);
 	for (at = 0; at < 4; at++)
-		left_make(&place, kept[at]);
-	left_make(&place, "kvpull-dead");
+		left_make(place, kept[at]);
+	left_make(place, "kvpull-dead");
 	/* The new name's own, its hidden one's, then the only worker's. */
 	refuse("fstatat", 2, EIO);
-	assert_int_equal(kvpull_listener_open(&listener, &place.folder, "p", 0,
-					      &place.log),
+	assert_int_equal(kvpull_listener_open(&listener, &place->folder, "p", 0,
+					      &place->log),
 			 0);
 	assert_int_equal(refuse_end(), 1);
-	assert_int_equal(fstatat(place.folder.fd, "kvpull-dead", &status, 0),
+	assert_int_equal(fstatat(place->folder.fd, "kvpull-dead", &status, 0),
 			 0);
 	kvpull_listener_close(&listener);
-	assert_int_equal(kvpull_listener_open(&listener, &place.folder, "p", 0,
-					      &place.log),
+	assert_int_equal(kvpull_listener_open(&listener, &place->folder, "p", 0,
+					      &place->log),
 			 0);
-	assert_int_equal(fstatat(place.folder.fd, "kvpull-dead", &status, 0),
+	assert_int_equal(fstatat(place->folder.fd, "kvpull-dead", &status, 0),
 			 -1);
 	kvpull_listener_close(&listener);
 	for (at = 0; at < 4; at++)
-		assert_int_equal(unlinkat(place.folder.fd, kept[at], 0), 0);
+		assert_int_equal(unlinkat(place->folder.fd, kept[at], 0), 0);
 	assert_int_equal(lines.bad_count, 0);
-	place_end(&place);
 }
 
 /* clang-format off */
@@ -193,17 +185,15 @@ static const struct row calls[] = {
 };
 /* clang-format on */
 
-UNIT_TEST(call_that_fails_says_whether_to_try_again)
+UNIT_TEST_IN(call_that_fails_says_whether_to_try_again, place)
 {
 	struct kvpull_listener listener;
-	struct place place;
 	uint32_t fds;
 	size_t at;
 	int fd = -1;
 
-	place_begin(&place);
-	assert_int_equal(kvpull_listener_open(&listener, &place.folder, "p", 0,
-					      &place.log),
+	assert_int_equal(kvpull_listener_open(&listener, &place->folder, "p", 0,
+					      &place->log),
 			 0);
 	fds = fds_open();
 	for (at = 0; at < sizeof(calls) / sizeof(calls[0]); at++) {
@@ -212,8 +202,8 @@ UNIT_TEST(call_that_fails_says_whether_to_try_again)
 
 		refuse(row->refused.call, row->refused.skip,
 		       row->refused.error);
-		code = kvpull_endpoint_connect(place.folder.fd, "p", &place.log,
-					       &fd);
+		code = kvpull_endpoint_connect(place->folder.fd, "p",
+					       &place->log, &fd);
 		assert_int_equal(errno, row->refused.error);
 		row_check(row, code, KVPULL_LOG_WARN);
 		assert_int_equal(fd, -1);
@@ -221,58 +211,52 @@ UNIT_TEST(call_that_fails_says_whether_to_try_again)
 	}
 	for (at = 0; at < SHORTAGES; at++) {
 		refuse("connect", 0, shortages[at]);
-		assert_int_equal(kvpull_endpoint_connect(place.folder.fd, "p",
-							 &place.log, &fd),
+		assert_int_equal(kvpull_endpoint_connect(place->folder.fd, "p",
+							 &place->log, &fd),
 				 KVPULL_EAGAIN);
 		assert_int_equal(refuse_end(), 1);
 	}
-	assert_int_equal(
-		kvpull_endpoint_connect(place.folder.fd, "p", &place.log, &fd),
-		0);
+	assert_int_equal(kvpull_endpoint_connect(place->folder.fd, "p",
+						 &place->log, &fd),
+			 0);
 	(void)close(fd);
 	assert_int_equal(lines.bad_count, 0);
 	kvpull_listener_close(&listener);
-	place_end(&place);
 }
 
-UNIT_TEST(name_that_cannot_be_looked_up_is_asked_for_again)
+UNIT_TEST_IN(name_that_cannot_be_looked_up_is_asked_for_again, place)
 {
 	struct kvpull_listener listener;
-	struct place place;
 	size_t at;
 
-	place_begin(&place);
-	assert_int_equal(kvpull_listener_open(&listener, &place.folder, "p", 0,
-					      &place.log),
+	assert_int_equal(kvpull_listener_open(&listener, &place->folder, "p", 0,
+					      &place->log),
 			 0);
 	for (at = 0; at < SHORTAGES; at++) {
 		refuse("fstatat", 0, shortages[at]);
-		assert_int_equal(kvpull_endpoint_find(place.folder.fd, "p"),
+		assert_int_equal(kvpull_endpoint_find(place->folder.fd, "p"),
 				 KVPULL_EAGAIN);
 		assert_int_equal(refuse_end(), 1);
 	}
 	refuse("fstatat", 0, EACCES);
-	assert_int_equal(kvpull_endpoint_find(place.folder.fd, "p"),
+	assert_int_equal(kvpull_endpoint_find(place->folder.fd, "p"),
 			 KVPULL_EROUTE);
 	assert_int_equal(refuse_end(), 1);
-	assert_int_equal(kvpull_endpoint_find(place.folder.fd, "p"), 0);
-	assert_int_equal(kvpull_endpoint_find(place.folder.fd, "q"),
+	assert_int_equal(kvpull_endpoint_find(place->folder.fd, "p"), 0);
+	assert_int_equal(kvpull_endpoint_find(place->folder.fd, "q"),
 			 KVPULL_EROUTE);
 	kvpull_listener_close(&listener);
-	place_end(&place);
 }
 
-UNIT_TEST(accept_tells_shortages_from_callers_who_left)
+UNIT_TEST_IN(accept_tells_shortages_from_callers_who_left, place)
 {
 	static const int others[] = { EAGAIN, ECONNABORTED, EINTR };
 	struct kvpull_listener listener;
-	struct place place;
 	size_t at;
 	int fd;
 
-	place_begin(&place);
-	assert_int_equal(kvpull_listener_open(&listener, &place.folder, "p", 0,
-					      &place.log),
+	assert_int_equal(kvpull_listener_open(&listener, &place->folder, "p", 0,
+					      &place->log),
 			 0);
 	for (at = 0; at < SHORTAGES; at++) {
 		refuse("accept4", 0, shortages[at]);
@@ -287,7 +271,6 @@ UNIT_TEST(accept_tells_shortages_from_callers_who_left)
 		assert_int_equal(refuse_end(), 1);
 	}
 	kvpull_listener_close(&listener);
-	place_end(&place);
 }
 
 /* ---- the folder ---- */
@@ -302,71 +285,61 @@ static const struct row folders[] = {
 };
 /* clang-format on */
 
-UNIT_TEST(folder_that_cannot_be_opened_leaves_nothing_open)
+UNIT_TEST_IN(folder_that_cannot_be_opened_leaves_nothing_open, place)
 {
-	struct place place;
 	size_t at;
 
-	place_begin(&place);
 	for (at = 0; at < sizeof(folders) / sizeof(folders[0]); at++) {
 		const struct row *row = &folders[at];
 
-		kvpull_folder_close(&place.folder);
+		kvpull_folder_close(&place->folder);
 		refuse(row->refused.call, row->refused.skip,
 		       row->refused.error);
-		row_check(row, kvpull_folder_open(&place.folder, &place.log),
+		row_check(row, kvpull_folder_open(&place->folder, &place->log),
 			  KVPULL_LOG_WARN);
-		assert_int_equal(place.folder.fd, -1);
-		assert_int_equal(fds_open(), place.fds_at_start);
-		assert_int_equal(kvpull_folder_open(&place.folder, &place.log),
-				 0);
+		assert_int_equal(place->folder.fd, -1);
+		assert_int_equal(fds_open(), place->fds_at_start);
+		assert_int_equal(
+			kvpull_folder_open(&place->folder, &place->log), 0);
 	}
-	place_end(&place);
 }
 
 /* A folder of another file system may have the same inode number. */
-UNIT_TEST(folder_that_something_was_mounted_over_is_opened_again)
+UNIT_TEST_IN(folder_that_something_was_mounted_over_is_opened_again, place)
 {
-	struct place place;
 	uint64_t device;
 	uint64_t inode;
 
-	place_begin(&place);
-	device = place.folder.device;
-	inode = place.folder.inode;
-	place.folder.device++;
-	assert_int_equal(kvpull_folder_open(&place.folder, &place.log), 0);
-	assert_int_equal(place.folder.device, device);
-	place.folder.inode++;
-	assert_int_equal(kvpull_folder_open(&place.folder, &place.log), 0);
-	assert_int_equal(place.folder.inode, inode);
-	assert_int_equal(fds_open(), place.fds_at_start + 1);
-	place_end(&place);
+	device = place->folder.device;
+	inode = place->folder.inode;
+	place->folder.device++;
+	assert_int_equal(kvpull_folder_open(&place->folder, &place->log), 0);
+	assert_int_equal(place->folder.device, device);
+	place->folder.inode++;
+	assert_int_equal(kvpull_folder_open(&place->folder, &place->log), 0);
+	assert_int_equal(place->folder.inode, inode);
+	assert_int_equal(fds_open(), place->fds_at_start + 1);
 }
 
-UNIT_TEST(folder_that_cannot_be_made_says_what_to_do)
+UNIT_TEST_IN(folder_that_cannot_be_made_says_what_to_do, place)
 {
-	struct place place;
-
-	place_begin(&place);
 	refuse("mkdir", 0, EACCES);
-	assert_int_equal(kvpull_folder_make(&place.folder, &place.log),
+	assert_int_equal(kvpull_folder_make(&place->folder, &place->log),
 			 KVPULL_EDEVICE);
 	assert_int_equal(refuse_end(), 1);
-	assert_non_null(strstr(lines.bad, place.path));
+	assert_non_null(strstr(lines.bad, place->path));
 	assert_non_null(strstr(lines.bad, " cannot be made: Permission denied: "
 					  "this user may not write there"));
-	kvpull_folder_close(&place.folder);
+	kvpull_folder_close(&place->folder);
 	lines_forget();
 	refuse("open", 0, EMFILE);
-	assert_int_equal(kvpull_folder_make(&place.folder, &place.log),
+	assert_int_equal(kvpull_folder_make(&place->folder, &place->log),
 			 KVPULL_EDEVICE);
 	assert_int_equal(refuse_end(), 1);
 	assert_int_equal(lines.bad_count, 1);
 	assert_int_equal(lines.level, KVPULL_LOG_ERROR);
 	assert_non_null(strstr(lines.bad, ": Too many open files: every"));
-	assert_int_equal(kvpull_folder_make(&place.folder, &place.log), 0);
-	place_end(&place);
+	assert_int_equal(kvpull_folder_make(&place->folder, &place->log), 0);
 }
 
 UNIT_TEST(folder_is_trusted_to_root_to_us_and_to_the_users_of_the_list)
