@@ -68,110 +68,98 @@ static void mixes_are_misses(const struct pool_world *world,
 	}
 }
 
-UNIT_TEST(every_mix_of_two_writes_is_a_miss)
+UNIT_TEST_POOL(every_mix_of_two_writes_is_a_miss, 8, 2, 32)
 {
 	const struct entry zero = { { 0 } };
-	struct pool_world world;
 	struct entry entries[6];
 	size_t old;
 	size_t fresh;
 
-	pool_world_open(&world, 8, 2, 32);
-	entries[0] = sealed(&world, 1, 3, 5); /* another key's chunk */
-	entries[1] = sealed(&world, 2, 3, 6);
-	entries[2] = sealed(&world, 1, 3, 7); /* the chunk, later */
-	entries[3] = sealed(&world, 1, 4, 5); /* put elsewhere */
-	entries[4] = sealed(&world, 2, 9, 5); /* spilled */
+	entries[0] = sealed(world, 1, 3, 5); /* another key's chunk */
+	entries[1] = sealed(world, 2, 3, 6);
+	entries[2] = sealed(world, 1, 3, 7); /* the chunk, later */
+	entries[3] = sealed(world, 1, 4, 5); /* put elsewhere */
+	entries[4] = sealed(world, 2, 9, 5); /* spilled */
 	entries[5] = zero;
 	for (old = 0; old < 6; old++)
 		for (fresh = 0; fresh < 6; fresh++)
-			mixes_are_misses(&world, &entries[old],
-					 &entries[fresh]);
-	pool_world_close(&world);
+			mixes_are_misses(world, &entries[old], &entries[fresh]);
 }
 
-UNIT_TEST(an_entry_is_taken_whole_and_of_this_share_or_not_at_all)
+UNIT_TEST_POOL(an_entry_is_taken_whole_and_of_this_share_or_not_at_all, 8, 2,
+	       32)
 {
-	struct pool_world world;
 	struct kvpull_pool_found found;
 	struct entry entry;
 	uint32_t bit;
 
-	pool_world_open(&world, 8, 2, 32);
-	entry = sealed(&world, 1, 3, 5);
-	assert_int_equal(judge_alone(&world, 1, &entry, 7, &found), 1);
+	entry = sealed(world, 1, 3, 5);
+	assert_int_equal(judge_alone(world, 1, &entry, 7, &found), 1);
 	assert_int_equal(found.memory.generation, 5);
 	for (bit = 0; bit < 8 * sizeof(entry); bit++) {
 		struct entry flipped = entry;
 
 		flipped.words[bit / 64] ^= UINT64_C(1) << bit % 64;
-		assert_int_equal(judge_alone(&world, 1, &flipped, 0, &found),
-				 0);
+		assert_int_equal(judge_alone(world, 1, &flipped, 0, &found), 0);
 	}
 	/* The owner's own seal, over another key, and over what cannot be. */
 	for (bit = 0; bit < 4; bit++) {
-		entry = sealed(&world, 1, 3, 5);
+		entry = sealed(world, 1, 3, 5);
 		entry.words[bit] ^= 1;
 		entry.words[7] = kvpull_pool_seal(entry.words,
-						  world.params.share.secret);
-		assert_int_equal(judge_alone(&world, 1, &entry, 0, &found), 0);
+						  world->params.share.secret);
+		assert_int_equal(judge_alone(world, 1, &entry, 0, &found), 0);
 	}
-	entry = sealed(&world, 1, 10, 5);
-	assert_int_equal(judge_alone(&world, 1, &entry, 0, &found), 0);
-	entry = sealed(&world, 1, UINT64_C(1) << 32, 5);
-	assert_int_equal(judge_alone(&world, 1, &entry, 0, &found), 0);
-	world.params.share.incarnation++;
-	entry = sealed(&world, 1, 3, 5);
-	world.params.share.incarnation--;
-	assert_int_equal(judge_alone(&world, 1, &entry, 0, &found), 0);
+	entry = sealed(world, 1, 10, 5);
+	assert_int_equal(judge_alone(world, 1, &entry, 0, &found), 0);
+	entry = sealed(world, 1, UINT64_C(1) << 32, 5);
+	assert_int_equal(judge_alone(world, 1, &entry, 0, &found), 0);
+	world->params.share.incarnation++;
+	entry = sealed(world, 1, 3, 5);
+	world->params.share.incarnation--;
+	assert_int_equal(judge_alone(world, 1, &entry, 0, &found), 0);
 	/* Sealed by another share. */
-	world.params.share.secret[0] ^= 1;
-	entry = sealed(&world, 1, 3, 5);
-	world.params.share.secret[0] ^= 1;
-	assert_int_equal(judge_alone(&world, 1, &entry, 0, &found), 0);
-	pool_world_close(&world);
+	world->params.share.secret[0] ^= 1;
+	entry = sealed(world, 1, 3, 5);
+	world->params.share.secret[0] ^= 1;
+	assert_int_equal(judge_alone(world, 1, &entry, 0, &found), 0);
 }
 
-UNIT_TEST(the_first_of_two_places_of_a_kind_counts)
+UNIT_TEST_POOL(the_first_of_two_places_of_a_kind_counts, 8, 2, 32)
 {
-	struct pool_world world;
 	struct kvpull_pool_found found;
 	struct kvpull_pool_key key;
 	struct entry window[KVPULL_POOL_WINDOW] = { { { 0 } } };
 
-	pool_world_open(&world, 8, 2, 32);
-	key = pool_key(&world, 1);
-	window[2] = sealed(&world, 1, 3, 5);
-	window[4] = sealed(&world, 1, 4, 6);
-	window[5] = sealed(&world, 1, 8, 7);
-	window[6] = sealed(&world, 1, 9, 8);
-	assert_int_equal(kvpull_pool_judge(&world.params.share, &key,
+	key = pool_key(world, 1);
+	window[2] = sealed(world, 1, 3, 5);
+	window[4] = sealed(world, 1, 4, 6);
+	window[5] = sealed(world, 1, 8, 7);
+	window[6] = sealed(world, 1, 9, 8);
+	assert_int_equal(kvpull_pool_judge(&world->params.share, &key,
 					   (const void *)window, &found),
 			 2);
 	assert_int_equal(found.memory.index, 3);
 	assert_int_equal(found.file.index, 8);
-	pool_world_close(&world);
 }
 
 /* By its owner, too: no key is found by a part of its digest. */
-UNIT_TEST(an_owner_finds_a_key_by_all_of_its_digest)
+UNIT_TEST_POOL(an_owner_finds_a_key_by_all_of_its_digest, 8, 2, 32)
 {
 	const struct kvpull_pool_place place = { .index = 3, .generation = 5 };
 	struct kvpull_pool_directory directory;
 	struct kvpull_pool_entry entries[32] = { 0 };
 	struct kvpull_arena arena;
-	struct pool_world world;
 	struct kvpull_pool_key key;
 	uint32_t index;
 	uint32_t bit;
 
-	pool_world_open(&world, 8, 2, 32);
 	kvpull_arena_init(&arena, NULL);
 	assert_int_equal(kvpull_pool_directory_init(&directory,
-						    &world.params.share,
+						    &world->params.share,
 						    entries, &arena),
 			 0);
-	key = pool_key(&world, 1);
+	key = pool_key(world, 1);
 	index = kvpull_pool_directory_free(&directory, &key);
 	assert_true(index != KVPULL_NONE);
 	kvpull_pool_directory_write(&directory, index, &key, &place);
@@ -189,7 +177,6 @@ UNIT_TEST(an_owner_finds_a_key_by_all_of_its_digest)
 	assert_int_equal(kvpull_pool_directory_find(&directory, &key, 8),
 			 KVPULL_NONE);
 	kvpull_arena_fini(&arena);
-	pool_world_close(&world);
 }
 
 UNIT_TEST(the_whole_key_is_what_is_looked_for)
@@ -287,26 +274,23 @@ UNIT_TEST(all_that_decides_the_bytes_is_in_the_namespace)
 	}
 }
 
-UNIT_TEST(a_key_without_a_free_entry_is_named)
+UNIT_TEST_POOL(a_key_without_a_free_entry_is_named, 16, 0, KVPULL_POOL_WINDOW)
 {
-	struct pool_world world;
 	struct kvpull_pool_found found;
 	const uint32_t place = 2;
 	uint64_t number;
 
-	pool_world_open(&world, 16, 0, KVPULL_POOL_WINDOW);
 	for (number = 0; number < KVPULL_POOL_WINDOW; number++)
-		assert_int_equal(pool_put(&world, number, (uint32_t)number), 0);
-	assert_int_equal(pool_put(&world, number, 9), KVPULL_EFULL);
-	assert_int_equal(pool_probe(&world, number, &found), 0);
+		assert_int_equal(pool_put(world, number, (uint32_t)number), 0);
+	assert_int_equal(pool_put(world, number, 9), KVPULL_EFULL);
+	assert_int_equal(pool_probe(world, number, &found), 0);
 	/* A present key needs no other entry, a withdrawn one is used again. */
-	assert_int_equal(pool_put(&world, 3, 10), 0);
-	assert_int_equal(kvpull_pool_bump(world.pool, &place, 1, NULL), 0);
-	assert_int_equal(pool_put(&world, number, 9), 0);
+	assert_int_equal(pool_put(world, 3, 10), 0);
+	assert_int_equal(kvpull_pool_bump(world->pool, &place, 1, NULL), 0);
+	assert_int_equal(pool_put(world, number, 9), 0);
 	for (number = 0; number <= KVPULL_POOL_WINDOW; number++)
-		assert_int_equal(pool_probe(&world, number, &found),
+		assert_int_equal(pool_probe(world, number, &found),
 				 number != place);
-	pool_world_close(&world);
 }
 
 #define ORACLE_KEYS 2000u

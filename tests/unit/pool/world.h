@@ -25,6 +25,20 @@ struct kvpull_reader_naming pool_naming(void);
 void pool_world_open(struct pool_world *world, uint32_t chunk_count,
 		     uint32_t slot_count, uint32_t entry_count);
 void pool_world_close(struct pool_world *world);
+
+/* A test of *world, a pool of so many chunks, slots and entries. */
+#define UNIT_TEST_POOL(name, chunks, slots, entries)                           \
+	static void name##_of(struct pool_world *world);                       \
+	UNIT_TEST(name)                                                        \
+	{                                                                      \
+		struct pool_world world;                                       \
+                                                                               \
+		pool_world_open(&world, chunks, slots, entries);               \
+		name##_of(&world);                                             \
+		pool_world_close(&world);                                      \
+	}                                                                      \
+	static void name##_of(struct pool_world *world)
+
 struct kvpull_pool_key pool_key(const struct pool_world *world,
 				uint64_t number);
 int pool_put_under(struct pool_world *world, uint64_t number, uint32_t place,
