@@ -7,7 +7,7 @@
 #define LIMIT_NS (10 * SCENARIO_NS_PER_S * patience())
 
 struct f1_setup {
-	const char *config;
+	const char *config; /* NULL: "" */
 	uint32_t tp_size;
 	uint32_t groups;
 	uint32_t foreign;
@@ -23,7 +23,7 @@ static void pair_params(const struct scenario *scenario,
 {
 	*params = (struct node_params){
 		.scenario = scenario,
-		.config = setup->config,
+		.config = setup->config ? setup->config : "",
 		.shape = { .block_bytes = setup->block_bytes,
 			   .block_count = 256 * setup->groups,
 			   .layer_count = 2 * setup->groups,
@@ -107,125 +107,25 @@ static void pair_run(const struct scenario *scenario,
 		       "sockets were left behind");
 }
 
-static void f1_plain(const struct scenario *scenario)
-{
-	const struct f1_setup setup = {
-		.config = "",
-		.tp_size = 1,
-		.groups = 1,
-		.block_bytes = 16384,
-		.blocks_max = 64,
-	};
+/* A case of its own setup. */
+#define F1_RUN(name, ...)                                                      \
+	SCENARIO_RUN(name, const struct f1_setup setup = { __VA_ARGS__ };      \
+		     pair_run(scenario, &setup))
 
-	pair_run(scenario, &setup);
-}
-
-static void f1_groups(const struct scenario *scenario)
-{
-	const struct f1_setup setup = {
-		.config = "",
-		.tp_size = 1,
-		.groups = 3,
-		.block_bytes = 4096,
-		.blocks_max = 64,
-	};
-
-	pair_run(scenario, &setup);
-}
-
-static void f1_foreign(const struct scenario *scenario)
-{
-	const struct f1_setup setup = {
-		.config = "",
-		.tp_size = 1,
-		.groups = 2,
-		.foreign = 1,
-		.block_bytes = 8192,
-		.blocks_max = 64,
-	};
-
-	pair_run(scenario, &setup);
-}
-
-static void f1_caller(const struct scenario *scenario)
-{
-	const struct f1_setup setup = {
-		.config = "\"progress\":\"caller\",\"copy_threads\":0",
-		.tp_size = 1,
-		.groups = 1,
-		.spin = 1,
-		.block_bytes = 8192,
-		.blocks_max = 64,
-	};
-
-	pair_run(scenario, &setup);
-}
-
-static void f1_no_copy_thread(const struct scenario *scenario)
-{
-	const struct f1_setup setup = {
-		.config = "\"copy_threads\":0",
-		.tp_size = 1,
-		.groups = 1,
-		.block_bytes = 16384,
-		.blocks_max = 64,
-	};
-
-	pair_run(scenario, &setup);
-}
-
-static void f1_two_copy_threads(const struct scenario *scenario)
-{
-	const struct f1_setup setup = {
-		.config = "\"copy_threads\":2,\"inline_bytes\":0",
-		.tp_size = 1,
-		.groups = 1,
-		.block_bytes = 16384,
-		.blocks_max = 128,
-	};
-
-	pair_run(scenario, &setup);
-}
-
-static void f1_tensor_parallel(const struct scenario *scenario)
-{
-	const struct f1_setup setup = {
-		.config = "",
-		.tp_size = 2,
-		.groups = 2,
-		.block_bytes = 8192,
-		.blocks_max = 64,
-	};
-
-	pair_run(scenario, &setup);
-}
-
-static void f1_small_blocks(const struct scenario *scenario)
-{
-	const struct f1_setup setup = {
-		.config = "",
-		.tp_size = 2,
-		.groups = 1,
-		.block_bytes = 512,
-		.blocks_max = 64,
-	};
-
-	pair_run(scenario, &setup);
-}
-
-static void f1_split(const struct scenario *scenario)
-{
-	const struct f1_setup setup = {
-		.config = "",
-		.tp_size = 2,
-		.groups = 1,
-		.block_bytes = 8192,
-		.blocks_max = 64,
-		.split = 1,
-	};
-
-	pair_run(scenario, &setup);
-}
+/* clang-format off */
+F1_RUN(f1_plain, .tp_size = 1, .groups = 1, .block_bytes = 16384, .blocks_max = 64)
+F1_RUN(f1_groups, .tp_size = 1, .groups = 3, .block_bytes = 4096, .blocks_max = 64)
+F1_RUN(f1_foreign, .tp_size = 1, .groups = 2, .foreign = 1, .block_bytes = 8192, .blocks_max = 64)
+F1_RUN(f1_caller, .config = "\"progress\":\"caller\",\"copy_threads\":0",
+       .tp_size = 1, .groups = 1, .spin = 1, .block_bytes = 8192, .blocks_max = 64)
+F1_RUN(f1_no_copy_thread, .config = "\"copy_threads\":0",
+       .tp_size = 1, .groups = 1, .block_bytes = 16384, .blocks_max = 64)
+F1_RUN(f1_two_copy_threads, .config = "\"copy_threads\":2,\"inline_bytes\":0",
+       .tp_size = 1, .groups = 1, .block_bytes = 16384, .blocks_max = 128)
+F1_RUN(f1_tensor_parallel, .tp_size = 2, .groups = 2, .block_bytes = 8192, .blocks_max = 64)
+F1_RUN(f1_small_blocks, .tp_size = 2, .groups = 1, .block_bytes = 512, .blocks_max = 64)
+F1_RUN(f1_split, .tp_size = 2, .groups = 1, .block_bytes = 8192, .blocks_max = 64, .split = 1)
+/* clang-format on */
 
 const struct scenario_case scenario_f1[] = {
 	{ "F1a", "pulled bytes are equal, holds end, tables are empty",

@@ -482,10 +482,7 @@ static void reuse(const struct scenario *scenario, struct f14_arena *arena)
 	scenario_check(reader.stale >= SEEN_MIN, "too few were stale");
 }
 
-static void f14_reuse(const struct scenario *scenario)
-{
-	reuse(scenario, f14_arena_make());
-}
+SCENARIO_RUN(f14_reuse, reuse(scenario, f14_arena_make()))
 
 static void f14_reuse_file(const struct scenario *scenario)
 {

@@ -162,15 +162,8 @@ static void death_run(const struct scenario *scenario, enum crash_victim victim)
 	crash_run(scenario, &setup);
 }
 
-static void f17_producer(const struct scenario *scenario)
-{
-	death_run(scenario, CRASH_PRODUCER);
-}
-
-static void f17_consumer(const struct scenario *scenario)
-{
-	death_run(scenario, CRASH_CONSUMER);
-}
+SCENARIO_RUN(f17_producer, death_run(scenario, CRASH_PRODUCER))
+SCENARIO_RUN(f17_consumer, death_run(scenario, CRASH_CONSUMER))
 
 const struct scenario_case scenario_f17[] = {
 	{ "F17a", "no wrong byte is believed of a GPU's memory, and none wiped",

@@ -23,25 +23,10 @@ static void sizes_run(const struct scenario *scenario, uint32_t p_tp,
 	family_run(scenario, &setup);
 }
 
-static void f3_one_to_two(const struct scenario *scenario)
-{
-	sizes_run(scenario, 1, 2);
-}
-
-static void f3_two_to_one(const struct scenario *scenario)
-{
-	sizes_run(scenario, 2, 1);
-}
-
-static void f3_two_to_two(const struct scenario *scenario)
-{
-	sizes_run(scenario, 2, 2);
-}
-
-static void f3_four_to_two(const struct scenario *scenario)
-{
-	sizes_run(scenario, 4, 2);
-}
+SCENARIO_RUN(f3_one_to_two, sizes_run(scenario, 1, 2))
+SCENARIO_RUN(f3_two_to_one, sizes_run(scenario, 2, 1))
+SCENARIO_RUN(f3_two_to_two, sizes_run(scenario, 2, 2))
+SCENARIO_RUN(f3_four_to_two, sizes_run(scenario, 4, 2))
 
 /* Seven layers: stages have unlike lengths, and those of two sides cross. */
 static void stages_run(const struct scenario *scenario, uint32_t p_pp,
@@ -64,30 +49,11 @@ static void stages_run(const struct scenario *scenario, uint32_t p_pp,
 	family_run(scenario, &setup);
 }
 
-static void f3_stages_two_to_one(const struct scenario *scenario)
-{
-	stages_run(scenario, 2, 1, 1, 1);
-}
-
-static void f3_stages_one_to_two(const struct scenario *scenario)
-{
-	stages_run(scenario, 1, 1, 2, 1);
-}
-
-static void f3_stages_two_to_two(const struct scenario *scenario)
-{
-	stages_run(scenario, 2, 2, 2, 1);
-}
-
-static void f3_stages_four_to_two(const struct scenario *scenario)
-{
-	stages_run(scenario, 4, 1, 2, 2);
-}
-
-static void f3_stages_three_to_two(const struct scenario *scenario)
-{
-	stages_run(scenario, 3, 1, 2, 1);
-}
+SCENARIO_RUN(f3_stages_two_to_one, stages_run(scenario, 2, 1, 1, 1))
+SCENARIO_RUN(f3_stages_one_to_two, stages_run(scenario, 1, 1, 2, 1))
+SCENARIO_RUN(f3_stages_two_to_two, stages_run(scenario, 2, 2, 2, 1))
+SCENARIO_RUN(f3_stages_four_to_two, stages_run(scenario, 4, 1, 2, 2))
+SCENARIO_RUN(f3_stages_three_to_two, stages_run(scenario, 3, 1, 2, 1))
 
 /*
  * Both instances claim; one is complete before the other has read anything.
@@ -174,11 +140,7 @@ static void crowd_open(const struct scenario *scenario, struct node *producers,
 	struct node_params params = {
 		.scenario = scenario,
 		.config = "",
-		.shape = { .block_bytes = 4096,
-			   .block_count = 4 * BLOCKS,
-			   .layer_count = 2,
-			   .group_count = 1,
-			   .block_tokens = 16 },
+		.shape = scenario_shape(4096, 4 * BLOCKS, 2),
 		.tp_size = p_tp,
 		.scribble = 1,
 	};

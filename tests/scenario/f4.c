@@ -24,11 +24,7 @@ static void pair_open(const struct scenario *scenario, struct node *p,
 		.scenario = scenario,
 		.id = "producer",
 		.config = "",
-		.shape = { .block_bytes = 16384,
-			   .block_count = BLOCKS * ROOM,
-			   .layer_count = 2,
-			   .group_count = 1,
-			   .block_tokens = 16 },
+		.shape = scenario_shape(16384, BLOCKS * ROOM, 2),
 		.tp_size = 1,
 		.scribble = 1,
 	};
@@ -245,10 +241,7 @@ static void f4_idle(const struct scenario *scenario)
 	scenario_check(took_ns[soon] < patience() * LATENCY_NS &&
 			       took_ns[late] < patience() * LATENCY_MAX_NS,
 		       "too late");
-	node_check_empty(&p);
-	node_check_empty(&d);
-	node_close(&d);
-	node_close(&p);
+	node_pair_close(&p, &d);
 }
 
 const struct scenario_case scenario_f4[] = {

@@ -62,11 +62,7 @@ void f5_open(struct f5_side *side, const struct scenario *scenario,
 		.ops = engine_library(),
 		.config_json = config,
 		.engine_id = id,
-		.shape = { .block_bytes = F5_BLOCK_BYTES,
-			   .block_count = block_count,
-			   .layer_count = F5_LAYERS,
-			   .group_count = 1,
-			   .block_tokens = 16 },
+		.shape = scenario_shape(F5_BLOCK_BYTES, block_count, F5_LAYERS),
 		.tp_size = side->setup->tp_size,
 	};
 

@@ -35,11 +35,7 @@ static void engine_start(const struct scenario *scenario, struct node *node,
 		.scenario = scenario,
 		.id = id,
 		.config = members,
-		.shape = { .block_bytes = 8192,
-			   .block_count = BLOCKS * HOLDS,
-			   .layer_count = 2,
-			   .group_count = 1,
-			   .block_tokens = 16 },
+		.shape = scenario_shape(8192, BLOCKS * HOLDS, 2),
 		.tp_size = 2,
 		.scribble = *id == 'p',
 	};
@@ -221,20 +217,9 @@ static void kill_run(const struct scenario *scenario, enum victim victim)
 	node_close(&p);
 }
 
-static void f6_killed(const struct scenario *scenario)
-{
-	kill_run(scenario, VICTIM_ALONE);
-}
-
-static void f6_killed_early(const struct scenario *scenario)
-{
-	kill_run(scenario, VICTIM_EARLY);
-}
-
-static void f6_killed_parent(const struct scenario *scenario)
-{
-	kill_run(scenario, VICTIM_PARENT);
-}
+SCENARIO_RUN(f6_killed, kill_run(scenario, VICTIM_ALONE))
+SCENARIO_RUN(f6_killed_early, kill_run(scenario, VICTIM_EARLY))
+SCENARIO_RUN(f6_killed_parent, kill_run(scenario, VICTIM_PARENT))
 
 static void f6_stopped(const struct scenario *scenario)
 {

@@ -67,20 +67,9 @@ static void f7_shares(const struct scenario *scenario)
 	race_judge(scenario, &setup);
 }
 
-static void f7_in_poll(const struct scenario *scenario)
-{
-	race_run(scenario, F7_IN_POLL);
-}
-
-static void f7_thread(const struct scenario *scenario)
-{
-	race_run(scenario, F7_THREAD);
-}
-
-static void f7_streamed(const struct scenario *scenario)
-{
-	race_run(scenario, F7_STREAMED);
-}
+SCENARIO_RUN(f7_in_poll, race_run(scenario, F7_IN_POLL))
+SCENARIO_RUN(f7_thread, race_run(scenario, F7_THREAD))
+SCENARIO_RUN(f7_streamed, race_run(scenario, F7_STREAMED))
 
 /* P writes the slot of a state again, as an engine does that goes on in it. */
 static void f7_states(const struct scenario *scenario)

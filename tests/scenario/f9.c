@@ -47,20 +47,9 @@ static void race_run(const struct scenario *scenario, enum f7_gpu gpu)
 		       (long long)counts.failed_for);
 }
 
-static void f9_whole(const struct scenario *scenario)
-{
-	race_run(scenario, F7_GPU_BOTH);
-}
-
-static void f9_to_host(const struct scenario *scenario)
-{
-	race_run(scenario, F7_GPU_PRODUCER);
-}
-
-static void f9_from_host(const struct scenario *scenario)
-{
-	race_run(scenario, F7_GPU_CONSUMER);
-}
+SCENARIO_RUN(f9_whole, race_run(scenario, F7_GPU_BOTH))
+SCENARIO_RUN(f9_to_host, race_run(scenario, F7_GPU_PRODUCER))
+SCENARIO_RUN(f9_from_host, race_run(scenario, F7_GPU_CONSUMER))
 
 /* The control of the marks: D says that it has queued nothing. */
 static void f9_unmarked(const struct scenario *scenario)
@@ -128,15 +117,8 @@ static void death_run(const struct scenario *scenario, enum crash_victim victim)
 	crash_run(scenario, &setup);
 }
 
-static void f9_producer(const struct scenario *scenario)
-{
-	death_run(scenario, CRASH_PRODUCER);
-}
-
-static void f9_consumer(const struct scenario *scenario)
-{
-	death_run(scenario, CRASH_CONSUMER);
-}
+SCENARIO_RUN(f9_producer, death_run(scenario, CRASH_PRODUCER))
+SCENARIO_RUN(f9_consumer, death_run(scenario, CRASH_CONSUMER))
 
 struct rail_counts {
 	uint64_t loaded;
@@ -192,11 +174,7 @@ static void rails_run(const struct scenario *scenario, uint32_t rails)
 		.id = "producer",
 		.config = rails > 1 ? "" :
 				      "\"lease_ms\":500,\"hold_max_ms\":20000",
-		.shape = { .block_bytes = 16384,
-			   .block_count = 2 * PULL_BLOCKS,
-			   .layer_count = 4,
-			   .group_count = 1,
-			   .block_tokens = 16 },
+		.shape = scenario_shape(16384, 2 * PULL_BLOCKS, 4),
 		.tp_size = 1,
 		.gpu = 1,
 		.scribble = 1,
@@ -218,21 +196,11 @@ static void rails_run(const struct scenario *scenario, uint32_t rails)
 		     (unsigned long long)counts.failed);
 	scenario_check(counts.loaded >= wanted && counts.failed >= 2,
 		       "too few in the time");
-	node_check_empty(&p);
-	node_check_empty(&d);
-	node_close(&d);
-	node_close(&p);
+	node_pair_close(&p, &d);
 }
 
-static void f9_rail(const struct scenario *scenario)
-{
-	rails_run(scenario, 2);
-}
-
-static void f9_link(const struct scenario *scenario)
-{
-	rails_run(scenario, 1);
-}
+SCENARIO_RUN(f9_rail, rails_run(scenario, 2))
+SCENARIO_RUN(f9_link, rails_run(scenario, 1))
 
 /* ---- the cost of a flush ---- */
 
@@ -319,11 +287,7 @@ static void f9_cost(const struct scenario *scenario)
 		.scenario = scenario,
 		.id = "producer",
 		.config = "",
-		.shape = { .block_bytes = COST_BLOCK_BYTES,
-			   .block_count = 2 * COST_BLOCKS,
-			   .layer_count = 1,
-			   .group_count = 1,
-			   .block_tokens = 16 },
+		.shape = scenario_shape(COST_BLOCK_BYTES, 2 * COST_BLOCKS, 1),
 		.tp_size = 1,
 		.scribble = 1,
 	};
@@ -340,10 +304,7 @@ static void f9_cost(const struct scenario *scenario)
 	node_open(&d, &params);
 	scenario_say("a flush costs %lld thousandths",
 		     (long long)cost_measure(&p, &d) - 1000);
-	node_check_empty(&p);
-	node_check_empty(&d);
-	node_close(&d);
-	node_close(&p);
+	node_pair_close(&p, &d);
 	flushes_check(log_path("consumer"));
 }
 

@@ -13,25 +13,10 @@ static void kills_run(const struct scenario *scenario, enum crash_victim victim,
 	crash_run(scenario, &setup);
 }
 
-static void k1_producer(const struct scenario *scenario)
-{
-	kills_run(scenario, CRASH_PRODUCER, 0);
-}
-
-static void k1_producer_parent(const struct scenario *scenario)
-{
-	kills_run(scenario, CRASH_PRODUCER, 1);
-}
-
-static void k1_consumer(const struct scenario *scenario)
-{
-	kills_run(scenario, CRASH_CONSUMER, 0);
-}
-
-static void k1_consumer_parent(const struct scenario *scenario)
-{
-	kills_run(scenario, CRASH_CONSUMER, 1);
-}
+SCENARIO_RUN(k1_producer, kills_run(scenario, CRASH_PRODUCER, 0))
+SCENARIO_RUN(k1_producer_parent, kills_run(scenario, CRASH_PRODUCER, 1))
+SCENARIO_RUN(k1_consumer, kills_run(scenario, CRASH_CONSUMER, 0))
+SCENARIO_RUN(k1_consumer_parent, kills_run(scenario, CRASH_CONSUMER, 1))
 
 const struct scenario_case scenario_k1[] = {
 	{ "K1a", "a producer dies at random moments", k1_producer, 60, 600 },

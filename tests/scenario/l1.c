@@ -67,11 +67,7 @@ static void side_open(struct soak *soak, enum side side)
 		.id = names[side],
 		.config = "\"lease_ms\":500,\"hold_max_ms\":60000,"
 			  "\"deadline_ms\":10000",
-		.shape = { .block_bytes = 4096,
-			   .block_count = BLOCKS * 4 * OPEN_MAX,
-			   .layer_count = 2,
-			   .group_count = 1,
-			   .block_tokens = 16 },
+		.shape = scenario_shape(4096, BLOCKS * 4 * OPEN_MAX, 2),
 		.tp_size = 1,
 		.scribble = side == P || side == P_VICTIM,
 	};

@@ -300,11 +300,7 @@ static void library_warm(void)
 		.ops = engine_library(),
 		.config_json = config,
 		.engine_id = "warm",
-		.shape = { .block_bytes = 4096,
-			   .block_count = 1,
-			   .layer_count = 1,
-			   .group_count = 1,
-			   .block_tokens = 16 },
+		.shape = scenario_shape(4096, 1, 1),
 		.tp_size = 1,
 	};
 

@@ -343,6 +343,14 @@ void node_check_empty(struct node *node)
 		       node->id, (unsigned long long)stats.lost_requests);
 }
 
+void node_pair_close(struct node *p, struct node *d)
+{
+	node_check_empty(p);
+	node_check_empty(d);
+	node_close(d);
+	node_close(p);
+}
+
 void node_pulls(struct node *p, struct node *d, uint32_t blocks, uint32_t count)
 {
 	static struct node_message message;

@@ -122,7 +122,9 @@ int node_try(struct node *node, const struct node_params *params);
 /* Starts the process alone, which opens meanwhile. For node_kill(). */
 void node_start(struct node *node, const struct node_params *params);
 void node_close(struct node *node); /* clean shutdown */
-void node_kill(struct node *node);  /* SIGKILL, reaped */
+/* Both are empty, and end. */
+void node_pair_close(struct node *p, struct node *d);
+void node_kill(struct node *node); /* SIGKILL, reaped */
 
 /* Send, and wait for the reply. */
 void node_call(struct node *node, struct node_message *message);

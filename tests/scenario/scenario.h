@@ -37,6 +37,13 @@ struct scenario_case {
 	uint32_t full_limit_s;
 };
 
+/* A case that is another function with arguments: `call` uses `scenario`. */
+#define SCENARIO_RUN(name, ...)                                                \
+	static void name(const struct scenario *scenario)                      \
+	{                                                                      \
+		__VA_ARGS__;                                                   \
+	}
+
 /* Numbers for the line of this case; appended. */
 void scenario_say(const char *format, ...)
 	__attribute__((format(printf, 1, 2)));
@@ -63,6 +70,17 @@ int scenario_is_remote(void);
 void scenario_be_remote(void);
 /* Load a library that lies beside this program. */
 void scenario_load(const char *name, void **library);
+
+/* Layers of one group, whose blocks have 16 tokens. */
+static inline struct engine_shape
+scenario_shape(uint32_t block_bytes, uint32_t block_count, uint32_t layer_count)
+{
+	return (struct engine_shape){ .block_bytes = block_bytes,
+				      .block_count = block_count,
+				      .layer_count = layer_count,
+				      .group_count = 1,
+				      .block_tokens = 16 };
+}
 
 /* Cases of each file; the list ends with a name that is NULL. */
 extern const struct scenario_case scenario_f1[];

@@ -28,11 +28,7 @@ static void params_fill(const struct scenario *scenario, const char *id,
 		.scenario = scenario,
 		.id = id,
 		.config = config,
-		.shape = { .block_bytes = 4096,
-			   .block_count = BLOCKS * 8,
-			   .layer_count = 2,
-			   .group_count = 1,
-			   .block_tokens = 16 },
+		.shape = scenario_shape(4096, BLOCKS * 8, 2),
 		.tp_size = 1,
 		.scribble = *id == 'p',
 		.weights = "v1",
@@ -329,10 +325,7 @@ static void x2_prompt(const struct scenario *scenario)
 	scenario_check(event.reason == KVPULL_END_RELEASED,
 		       "a hold ended by %d", event.reason);
 	works(&p, &d);
-	node_check_empty(&p);
-	node_check_empty(&d);
-	node_close(&d);
-	node_close(&p);
+	node_pair_close(&p, &d);
 }
 
 /* Any cut and any changed byte: refused twice over, nothing else happens. */

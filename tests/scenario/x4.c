@@ -20,11 +20,7 @@ static void side_open(const struct scenario *scenario, struct node *node,
 		.scenario = scenario,
 		.id = id,
 		.config = config,
-		.shape = { .block_bytes = 65536,
-			   .block_count = 512,
-			   .layer_count = 2,
-			   .group_count = 1,
-			   .block_tokens = 16 },
+		.shape = scenario_shape(65536, 512, 2),
 		.tp_size = 1,
 		.foreign = *id == 'p' && foreign,
 		.scribble = *id == 'p',
@@ -56,30 +52,11 @@ static void pair_run(const struct scenario *scenario, uint32_t foreign,
 	node_close(&p);
 }
 
-static void x4_nobody(const struct scenario *scenario)
-{
-	pair_run(scenario, 0, sandbox_nobody);
-}
-
-static void x4_nobody_foreign(const struct scenario *scenario)
-{
-	pair_run(scenario, 1, sandbox_nobody);
-}
-
-static void x4_eperm(const struct scenario *scenario)
-{
-	pair_run(scenario, 0, sandbox_uring_eperm);
-}
-
-static void x4_enosys(const struct scenario *scenario)
-{
-	pair_run(scenario, 0, sandbox_uring_enosys);
-}
-
-static void x4_strict(const struct scenario *scenario)
-{
-	pair_run(scenario, 0, sandbox_strict);
-}
+SCENARIO_RUN(x4_nobody, pair_run(scenario, 0, sandbox_nobody))
+SCENARIO_RUN(x4_nobody_foreign, pair_run(scenario, 1, sandbox_nobody))
+SCENARIO_RUN(x4_eperm, pair_run(scenario, 0, sandbox_uring_eperm))
+SCENARIO_RUN(x4_enosys, pair_run(scenario, 0, sandbox_uring_enosys))
+SCENARIO_RUN(x4_strict, pair_run(scenario, 0, sandbox_strict))
 
 static void x4_strict_foreign(const struct scenario *scenario)
 {
