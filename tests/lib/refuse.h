@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -107,17 +108,34 @@ static inline uint64_t refuse_mapped(void)
 	return bytes;
 }
 
-/* In the place of the library's function of that name, which returns `refused`. */
-#define REFUSABLE(type, name, refused, parameters, arguments)                  \
+/*
+ * In the place of the library's function of that name, which returns `refused`.
+ * Statements behind the arguments run after the call, whose value is `result`.
+ */
+#define REFUSABLE_THEN(type, name, refused, parameters, arguments, ...)        \
 	type refuse_##name parameters __asm__(#name);                          \
 	type refuse_##name parameters                                          \
 	{                                                                      \
 		__typeof__(&refuse_##name) next;                               \
+		type result;                                                   \
                                                                                \
 		if (refuse_takes(#name))                                       \
 			return (refused);                                      \
 		*(void **)&next = dlsym(RTLD_NEXT, #name);                     \
-		return next arguments;                                         \
+		result = next arguments;                                       \
+		__VA_ARGS__;                                                   \
+		return result;                                                 \
 	}
+
+#define REFUSABLE(type, name, refused, parameters, arguments)                  \
+	REFUSABLE_THEN(type, name, refused, parameters, arguments, )
+
+/* getrlimit() says limit_told of that resource, unless it is 0. */
+#define REFUSABLE_LIMIT(resource)                                              \
+	static rlim_t limit_told;                                              \
+	REFUSABLE_THEN(int, getrlimit, -1, (int what, struct rlimit *limit),   \
+		       (what, limit),                                          \
+		       if (what == (resource) && limit_told) limit->rlim_cur = \
+			       limit_told)
 
 #endif /* KVPULL_TESTS_LIB_REFUSE_H */

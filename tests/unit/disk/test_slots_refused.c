@@ -39,39 +39,13 @@ REFUSABLE(void *, mmap, MAP_FAILED,
 
 static int lacks = -1; /* the operation that the ring does not have */
 
-int refuse_probe(struct io_uring *ring, struct io_uring_probe *probe,
-		 unsigned int count) __asm__("io_uring_register_probe");
+/* clang-format off */
+REFUSABLE_THEN(int, io_uring_register_probe, -errno,
+	       (struct io_uring *ring, struct io_uring_probe *probe, unsigned int count), (ring, probe, count),
+	       if (lacks >= 0) probe->ops[lacks].flags = 0)
+/* clang-format on */
 
-int refuse_probe(struct io_uring *ring, struct io_uring_probe *probe,
-		 unsigned int count)
-{
-	int (*next)(struct io_uring *, struct io_uring_probe *, unsigned int);
-	int code;
-
-	if (refuse_takes("io_uring_register_probe"))
-		return -errno;
-	*(void **)&next = dlsym(RTLD_NEXT, "io_uring_register_probe");
-	code = next(ring, probe, count);
-	if (lacks >= 0)
-		probe->ops[lacks].flags = 0;
-	return code;
-}
-
-static rlim_t limit_told; /* of a file's length; 0: the kernel's */
-
-int refuse_getrlimit(int what, struct rlimit *limit) __asm__("getrlimit");
-
-int refuse_getrlimit(int what, struct rlimit *limit)
-{
-	int (*next)(int, struct rlimit *);
-
-	*(void **)&next = dlsym(RTLD_NEXT, "getrlimit");
-	if (next(what, limit))
-		return -1;
-	if (what == RLIMIT_FSIZE && limit_told)
-		limit->rlim_cur = limit_told;
-	return 0;
-}
+REFUSABLE_LIMIT(RLIMIT_FSIZE)
 
 /* Signals that meet the thread of a disk. */
 static _Atomic uint32_t interrupts;

@@ -17,23 +17,10 @@ REFUSABLE(long, syscall, -1, (long number, long a, long b, long c, long d, long 
 
 static uint32_t peer_is_unknown; /* SO_PEERCRED gives no uid */
 
-int refuse_getsockopt(int fd, int level, int option, void *value,
-		      socklen_t *bytes) __asm__("getsockopt");
-
-int refuse_getsockopt(int fd, int level, int option, void *value,
-		      socklen_t *bytes)
-{
-	int (*next)(int, int, int, void *, socklen_t *);
-	int code;
-
-	if (refuse_takes("getsockopt"))
-		return -1;
-	*(void **)&next = dlsym(RTLD_NEXT, "getsockopt");
-	code = next(fd, level, option, value, bytes);
-	if (option == SO_PEERCRED && peer_is_unknown)
-		((struct ucred *)value)->uid = KVPULL_UID_NONE;
-	return code;
-}
+/* clang-format off */
+REFUSABLE_THEN(int, getsockopt, -1, (int fd, int level, int option, void *value, socklen_t *bytes), (fd, level, option, value, bytes),
+	       if (option == SO_PEERCRED && peer_is_unknown) ((struct ucred *)value)->uid = KVPULL_UID_NONE)
+/* clang-format on */
 
 /* ---- connections ---- */
 

@@ -14,23 +14,7 @@
 #include "tests/lib/lines.h"
 #include "tests/lib/refuse.h"
 
-static rlim_t limit_told; /* of descriptors; 0: the kernel's */
-
-int refuse_getrlimit(int what, struct rlimit *limit) __asm__("getrlimit");
-
-int refuse_getrlimit(int what, struct rlimit *limit)
-{
-	int (*next)(int, struct rlimit *);
-
-	if (refuse_takes("getrlimit"))
-		return -1;
-	*(void **)&next = dlsym(RTLD_NEXT, "getrlimit");
-	if (next(what, limit))
-		return -1;
-	if (what == RLIMIT_NOFILE && limit_told)
-		limit->rlim_cur = limit_told;
-	return 0;
-}
+REFUSABLE_LIMIT(RLIMIT_NOFILE)
 
 UNIT_FIXTURE(up)
 {

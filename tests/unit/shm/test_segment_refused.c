@@ -29,21 +29,7 @@ REFUSABLE(void *, mmap, MAP_FAILED,
 #endif
 /* clang-format on */
 
-static rlim_t limit_told; /* of a file's length; 0: the kernel's */
-
-int refuse_getrlimit(int what, struct rlimit *limit) __asm__("getrlimit");
-
-int refuse_getrlimit(int what, struct rlimit *limit)
-{
-	int (*next)(int, struct rlimit *);
-
-	*(void **)&next = dlsym(RTLD_NEXT, "getrlimit");
-	if (next(what, limit))
-		return -1;
-	if (what == RLIMIT_FSIZE && limit_told)
-		limit->rlim_cur = limit_told;
-	return 0;
-}
+REFUSABLE_LIMIT(RLIMIT_FSIZE)
 
 UNIT_FIXTURE(setup)
 {

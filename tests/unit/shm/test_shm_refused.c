@@ -49,73 +49,16 @@ static void move(const char *call, int code, int *fd)
 	moved = NULL;
 }
 
-static rlim_t limit_told; /* by getrlimit(); 0: the kernel's */
+REFUSABLE_LIMIT(RLIMIT_NOFILE)
 
-int refuse_getrlimit(int what, struct rlimit *limit) __asm__("getrlimit");
-
-int refuse_getrlimit(int what, struct rlimit *limit)
-{
-	int (*next)(int, struct rlimit *);
-	int code;
-
-	if (refuse_takes("getrlimit"))
-		return -1;
-	*(void **)&next = dlsym(RTLD_NEXT, "getrlimit");
-	code = next(what, limit);
-	if (what == RLIMIT_NOFILE && limit_told)
-		limit->rlim_cur = limit_told;
-	return code;
-}
-
-int refuse_memfd_create(const char *name,
-			unsigned int flags) __asm__("memfd_create");
-
-int refuse_memfd_create(const char *name, unsigned int flags)
-{
-	int (*next)(const char *, unsigned int);
-	int fd;
-
-	if (refuse_takes("memfd_create"))
-		return -1;
-	*(void **)&next = dlsym(RTLD_NEXT, "memfd_create");
-	fd = next(name, flags);
-	move("memfd_create", fd, &fd);
-	return fd;
-}
-
-int refuse_socketpair(int family, int type, int protocol,
-		      int *ends) __asm__("socketpair");
-
-int refuse_socketpair(int family, int type, int protocol, int *ends)
-{
-	int (*next)(int, int, int, int *);
-	int code;
-
-	if (refuse_takes("socketpair"))
-		return -1;
-	*(void **)&next = dlsym(RTLD_NEXT, "socketpair");
-	code = next(family, type, protocol, ends);
-	move("socketpair", code, &ends[0]);
-	return code;
-}
-
-int refuse_getsockopt(int fd, int level, int option, void *value,
-		      socklen_t *bytes) __asm__("getsockopt");
-
-int refuse_getsockopt(int fd, int level, int option, void *value,
-		      socklen_t *bytes)
-{
-	int (*next)(int, int, int, void *, socklen_t *);
-	int code;
-
-	if (refuse_takes("getsockopt"))
-		return -1;
-	*(void **)&next = dlsym(RTLD_NEXT, "getsockopt");
-	code = next(fd, level, option, value, bytes);
-	if (option == SO_PEERPIDFD)
-		move("getsockopt", code, value);
-	return code;
-}
+/* clang-format off */
+REFUSABLE_THEN(int, memfd_create, -1, (const char *name, unsigned int flags), (name, flags),
+	       move("memfd_create", result, &result))
+REFUSABLE_THEN(int, socketpair, -1, (int family, int type, int protocol, int *ends), (family, type, protocol, ends),
+	       move("socketpair", result, &ends[0]))
+REFUSABLE_THEN(int, getsockopt, -1, (int fd, int level, int option, void *value, socklen_t *bytes), (fd, level, option, value, bytes),
+	       if (option == SO_PEERPIDFD) move("getsockopt", result, value))
+/* clang-format on */
 
 struct row {
 	struct refuse refused;
