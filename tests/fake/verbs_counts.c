@@ -4,25 +4,22 @@
 
 #define fake fake_verbs_state
 
-uint32_t fake_verbs_live(void)
-{
-	return fake.live;
-}
+#define COUNTED(name)                                                          \
+	uint32_t fake_verbs_##name(void)                                       \
+	{                                                                      \
+		return fake.name;                                              \
+	}
 
-uint32_t fake_verbs_made(void)
-{
-	return fake.made;
-}
-
-uint32_t fake_verbs_registrations(void)
-{
-	return fake.registrations;
-}
-
-uint32_t fake_verbs_deregistrations(void)
-{
-	return fake.deregistrations;
-}
+COUNTED(live)
+COUNTED(made)
+COUNTED(registrations)
+COUNTED(deregistrations)
+COUNTED(calls)
+COUNTED(listings)
+COUNTED(doorbells)
+COUNTED(vectors)
+COUNTED(openings)
+COUNTED(event_reads)
 
 uint32_t fake_verbs_device_count(uint32_t device, enum fake_verbs_kind kind)
 {
@@ -37,36 +34,6 @@ uint32_t fake_verbs_count(enum fake_verbs_kind kind)
 	for (device = 0; device < FAKE_VERBS_DEVICES_MAX; device++)
 		count += fake.counts[device][kind];
 	return count;
-}
-
-uint32_t fake_verbs_calls(void)
-{
-	return fake.calls;
-}
-
-uint32_t fake_verbs_listings(void)
-{
-	return fake.listings;
-}
-
-uint32_t fake_verbs_doorbells(void)
-{
-	return fake.doorbells;
-}
-
-uint32_t fake_verbs_vectors(void)
-{
-	return fake.vectors;
-}
-
-uint32_t fake_verbs_openings(void)
-{
-	return fake.openings;
-}
-
-uint32_t fake_verbs_event_reads(void)
-{
-	return fake.event_reads;
 }
 
 void fake_verbs_return(uint32_t device, uint32_t moved)

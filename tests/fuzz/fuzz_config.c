@@ -10,17 +10,10 @@
 
 #include "plugin/config/config.h"
 #include "plugin/config/config_table.h"
+#include "tests/fuzz/fuzz.h"
 
 #define INPUT_BYTES_MAX 65536u
 #define VARIABLES_MAX 64u
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes);
-
-static void expect(int condition)
-{
-	if (!condition)
-		abort();
-}
 
 static int is_text(const char *text, size_t capacity)
 {

@@ -5,22 +5,14 @@
  * out of them. The same bytes are read as the private data of a call, and as
  * addresses. Everything that is taken stays in its bounds.
  */
-#include <stdlib.h>
 #include <string.h>
 
+#include "tests/fuzz/fuzz.h"
 #include "verbs/address.h"
 #include "verbs/endpoint.h"
 #include "verbs/frame.h"
 
 #define INBOX_BYTES 4096u
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes);
-
-static void expect(int condition)
-{
-	if (!condition)
-		abort();
-}
 
 static void whole_take(const struct kvpull_inbox *inbox)
 {

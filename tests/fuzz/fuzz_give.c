@@ -3,18 +3,10 @@
  * Give-back messages, of anyone that may call at all: what is decoded is in its
  * bounds, and encodes to the same bytes.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "plugin/bytes/give.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes);
-
-static void expect(int condition)
-{
-	if (!condition)
-		abort();
-}
+#include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes)
 {

@@ -5,24 +5,16 @@
  * refusal says is encoded again and must give the same bytes, but for extensions
  * that we do not know.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include <sodium.h>
 
 #include "plugin/bytes/share.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes);
+#include "tests/fuzz/fuzz.h"
 
 static const uint8_t nonce[KVPULL_NONCE_BYTES] = { 1, 2, 3 };
 static uint8_t message[KVPULL_MESSAGE_BYTES_MAX];
 static uint8_t copy[KVPULL_MESSAGE_BYTES_MAX];
-
-static void expect(int condition)
-{
-	if (!condition)
-		abort();
-}
 
 static void add_checksum(size_t byte_count, const char *use)
 {

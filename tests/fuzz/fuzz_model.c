@@ -8,18 +8,11 @@
 #include <string.h>
 
 #include "plugin/bytes/handshake.h"
+#include "tests/fuzz/fuzz.h"
 
 #define TEXTS 8u
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes);
-
 static uint8_t message[KVPULL_MESSAGE_BYTES_MAX];
-
-static void expect(int condition)
-{
-	if (!condition)
-		abort();
-}
 
 static uint32_t take_u32(const uint8_t **data, size_t *left)
 {

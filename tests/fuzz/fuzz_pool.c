@@ -5,13 +5,11 @@
  * looked for and the right seal, since no mutation would find them. What is
  * found is a place of the share, of its incarnation, and was sealed.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/transport.h"
 #include "plugin/pool/entry.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes);
+#include "tests/fuzz/fuzz.h"
 
 static const struct kvpull_pool_share share = { .incarnation = 3,
 						.chunk_count = 40,
@@ -19,12 +17,6 @@ static const struct kvpull_pool_share share = { .incarnation = 3,
 						.entry_count = 100,
 						.secret = { 1, 2, 3 } };
 static const struct kvpull_pool_key key = { { 5, 6, 7, 8 } };
-
-static void expect(int condition)
-{
-	if (!condition)
-		abort();
-}
 
 /* The naive way: some entry says exactly this. */
 static int is_said(uint64_t window[][KVPULL_POOL_WORDS],

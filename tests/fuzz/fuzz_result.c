@@ -3,22 +3,14 @@
  * A result's bytes, or rank_info's. What passes the check is decoded and encoded, twice: ours is
  * the shortest spelling, so it is not longer and does not change any more.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "plugin/bytes/step.h"
+#include "tests/fuzz/fuzz.h"
 
 #define COPY_BYTES_MAX 65536u
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes);
-
 static uint8_t copies[2][COPY_BYTES_MAX];
-
-static void expect(int condition)
-{
-	if (!condition)
-		abort();
-}
 
 /* Decode, encode: bytes of the copy. */
 static size_t recode(const void *from, size_t from_bytes, uint8_t *to)

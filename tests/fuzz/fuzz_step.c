@@ -4,26 +4,18 @@
  * the shortest spelling, so it is not longer and does not change any more. Ids
  * that are taken later, as a worker takes them, are the same.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "plugin/bytes/step.h"
+#include "tests/fuzz/fuzz.h"
 #include "tests/lib/step.h"
 
 #define COPY_BYTES_MAX 65536u
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes);
 
 static uint32_t ids[2][KVPULL_TICKET_BLOCKS_MAX];
 static uint32_t later[2][KVPULL_TICKET_BLOCKS_MAX];
 static struct kvpull_step_scratch scratch;
 static uint8_t copies[2][COPY_BYTES_MAX];
-
-static void expect(int condition)
-{
-	if (!condition)
-		abort();
-}
 
 /* The same command again, in a worker's two steps. */
 static void take_later(struct kvpull_wire_reader reader,

@@ -5,28 +5,20 @@
  * would find it. What is decoded is encoded again and must come back. With the
  * fourth bit set it is peeked into as well (which maps memory, so it is slow).
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include <sodium.h>
 
 #include "plugin/bytes/ticket.h"
+#include "tests/fuzz/fuzz.h"
 
 #define BODY_BYTES_MAX 65536u
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes);
 
 static uint32_t ids[2][KVPULL_TICKET_BLOCKS_MAX];
 static uint8_t scratch[KVPULL_TICKET_BYTES_MAX];
 static struct kvpull_ticket tickets[2];
 static char text[KVPULL_TICKET_BYTES_MAX + 1];
 static int is_peeked;
-
-static void expect(int condition)
-{
-	if (!condition)
-		abort();
-}
 
 static void check_ids(const struct kvpull_ticket *first,
 		      const struct kvpull_ticket *second)
