@@ -18,6 +18,7 @@
 #include "plugin/progress/progress_state.h"
 #include "plugin/worker/worker.h"
 #include "tests/bench/bench.h"
+#include "tests/lib/host.h"
 
 #define HOLDS 65536u
 #define RING_RECORDS 4096u
@@ -83,13 +84,7 @@ static int region_register(struct kvpull_worker *worker)
 		.fd = -1,
 		.bytes = 4096,
 	};
-	const struct kvpull_regions regions = {
-		.struct_size = sizeof(regions),
-		.regions = &region,
-		.caches = &cache,
-		.region_count = 1,
-		.cache_count = 1,
-	};
+	const struct kvpull_regions regions = host_regions(&region, &cache);
 	int code = kvpull_worker_memory_alloc(worker, 4096, 0, &memory);
 
 	region.base = memory.base;

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/pause.h"
 #include "tests/lib/counts.h"
+#include "tests/lib/host.h"
 
 #define STEP_BYTES (8u << 20)
 #define HEADS 4u
@@ -85,29 +86,10 @@ static int regions_register(struct halves *halves,
 		.head_count = HEADS,
 		.head_bytes = params->block_bytes / HEADS,
 	};
-	const struct kvpull_regions regions = {
-		.struct_size = sizeof(regions),
-		.regions = &region,
-		.caches = &cache,
-		.region_count = 1,
-		.cache_count = 1,
-	};
+	const struct kvpull_regions regions = host_regions(&region, &cache);
 
 	return halves->ops->worker->regions_register(halves->worker, &regions,
 						     detail);
-}
-
-static int halves_join(struct halves *halves)
-{
-	uint8_t info[4096];
-	size_t info_bytes = 0;
-	int code;
-
-	code = halves->ops->worker->rank_info(halves->worker, info,
-					      sizeof(info), &info_bytes);
-	return code ? code :
-		      halves->ops->scheduler->rank_info(halves->scheduler, info,
-							info_bytes);
 }
 
 int halves_open(struct halves *halves, const struct node_params *params)
@@ -126,19 +108,11 @@ int halves_open(struct halves *halves, const struct node_params *params)
 	};
 	char config[512];
 	char engine_id[32];
-	const struct kvpull_open_params open = {
-		.struct_size = sizeof(open),
-		.host = &host,
-		.config_json = config,
-		.model = &model,
-		.engine_id = engine_id,
-		.tp_size = 1,
-		.groups = &group,
-		.group_bytes = sizeof(group),
-		.group_count = 1,
-	};
+	struct kvpull_open_params open =
+		host_params(engine_id, config, &model, &group);
 	int code;
 
+	open.host = &host;
 	*halves = (struct halves){ .ops = kvpull_connector_v1(),
 				   .memory_fd = -1,
 				   .event_fd = -1,
@@ -158,7 +132,7 @@ int halves_open(struct halves *halves, const struct node_params *params)
 	if (!code)
 		code = regions_register(halves, params, &detail);
 	if (!code)
-		code = halves_join(halves);
+		code = host_introduce(halves->worker, halves->scheduler);
 	return code ? said("open", &detail, code) : 0;
 }
 

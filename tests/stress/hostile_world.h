@@ -25,6 +25,7 @@
 #include "base/clock.h"
 #include "plugin/bytes/handshake.h"
 #include "tests/lib/counts.h"
+#include "tests/lib/host.h"
 #include "tests/lib/patience.h"
 #include "tests/lib/random.h"
 
@@ -158,11 +159,7 @@ static inline void regions_tell(void)
 		.head_count = 1,
 		.head_bytes = BLOCK_BYTES,
 	};
-	const struct kvpull_regions regions = { .struct_size = sizeof(regions),
-						.regions = &region,
-						.caches = &cache,
-						.region_count = 1,
-						.cache_count = 1 };
+	const struct kvpull_regions regions = host_regions(&region, &cache);
 
 	if (side.ops->worker->memory_alloc(side.worker, bytes, 0, &memory))
 		die("memory");
@@ -175,7 +172,6 @@ static inline void side_open(const char *id)
 {
 	struct kvpull_open_params params;
 	char config[512];
-	size_t byte_count;
 
 	/* The last bait is taken when all others were: on a busy host, late. */
 	(void)snprintf(config, sizeof(config),
@@ -190,10 +186,7 @@ static inline void side_open(const char *id)
 	    side.ops->worker->open(&params, &side.worker, NULL))
 		die("open");
 	regions_tell();
-	if (side.ops->worker->rank_info(side.worker, side.bytes,
-					sizeof(side.bytes), &byte_count) ||
-	    side.ops->scheduler->rank_info(side.scheduler, side.bytes,
-					   byte_count))
+	if (host_introduce(side.worker, side.scheduler))
 		die("rank_info");
 }
 

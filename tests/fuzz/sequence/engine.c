@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tests/fuzz/sequence/sequence.h"
+#include "tests/lib/host.h"
 
 const struct kvpull_group seq_group = { .block_tokens = 1 };
 
@@ -81,13 +82,7 @@ static void memory_register(struct seq_engine *engine)
 	struct kvpull_region region = { .struct_size = sizeof(region),
 					.fd = -1 };
 	const struct kvpull_cache cache = seq_cache();
-	const struct kvpull_regions regions = {
-		.struct_size = sizeof(regions),
-		.regions = &region,
-		.caches = &cache,
-		.region_count = 1,
-		.cache_count = 1,
-	};
+	const struct kvpull_regions regions = host_regions(&region, &cache);
 	uint8_t info[1024];
 	size_t info_bytes;
 

@@ -19,6 +19,7 @@
 #include "kvpull/connector.h"
 #include "tests/lib/counts.h"
 #include "tests/lib/folder.h"
+#include "tests/lib/host.h"
 #include "tests/lib/lines.h"
 #include "tests/lib/unit.h"
 
@@ -91,17 +92,8 @@ static void side_open(struct pair *pair, struct side *side, const char *id)
 {
 	const struct kvpull_group group = { .block_tokens = 16 };
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
-	const struct kvpull_open_params params = {
-		.struct_size = sizeof(params),
-		.host = &host,
-		.config_json = pair->config,
-		.model = &model,
-		.engine_id = id,
-		.tp_size = 1,
-		.groups = &group,
-		.group_bytes = sizeof(group),
-		.group_count = 1,
-	};
+	struct kvpull_open_params params =
+		host_params(id, pair->config, &model, &group);
 	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
 	struct kvpull_region region = { .struct_size = sizeof(region),
 					.fd = -1 };
@@ -116,16 +108,9 @@ static void side_open(struct pair *pair, struct side *side, const char *id)
 		.head_count = 2,
 		.head_bytes = BLOCK_BYTES / 2,
 	};
-	const struct kvpull_regions regions = {
-		.struct_size = sizeof(regions),
-		.regions = &region,
-		.caches = &cache,
-		.region_count = 1,
-		.cache_count = 1,
-	};
-	uint8_t info[1024];
-	size_t info_bytes;
+	const struct kvpull_regions regions = host_regions(&region, &cache);
 
+	params.host = &host;
 	if (pair->ops->scheduler->open(&params, &side->scheduler, &detail) ||
 	    pair->ops->worker->open(&params, &side->worker, &detail))
 		fail_msg("%s: %s", detail.field, detail.message);
@@ -140,12 +125,7 @@ static void side_open(struct pair *pair, struct side *side, const char *id)
 	if (pair->ops->worker->regions_register(side->worker, &regions,
 						&detail))
 		fail_msg("%s: %s", detail.field, detail.message);
-	assert_int_equal(pair->ops->worker->rank_info(
-				 side->worker, info, sizeof(info), &info_bytes),
-			 0);
-	assert_int_equal(pair->ops->scheduler->rank_info(side->scheduler, info,
-							 info_bytes),
-			 0);
+	assert_int_equal(host_introduce(side->worker, side->scheduler), 0);
 	assert_int_equal(pair->ops->scheduler->ranks_missing(side->scheduler),
 			 0);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kvpull/connector.h"
+#include "tests/lib/host.h"
 #include "tests/lib/lines.h"
 #include "tests/lib/unit.h"
 
@@ -148,19 +149,12 @@ static struct engine engine_open(const char *engine_id)
 	const struct kvpull_cache caches[2] = { cache_of(0, 0, 2),
 						cache_of(0, 2, 1) };
 	struct engine engine;
-	uint8_t info[1024];
-	size_t info_bytes;
 
 	assert_int_equal(ops->scheduler->open(&params, &engine.scheduler, NULL),
 			 0);
 	assert_int_equal(ops->worker->open(&params, &engine.worker, NULL), 0);
 	assert_int_equal(caches_register(engine.worker, caches, 2, NULL), 0);
-	assert_int_equal(ops->worker->rank_info(engine.worker, info,
-						sizeof(info), &info_bytes),
-			 0);
-	assert_int_equal(
-		ops->scheduler->rank_info(engine.scheduler, info, info_bytes),
-		0);
+	assert_int_equal(host_introduce(engine.worker, engine.scheduler), 0);
 	return engine;
 }
 

@@ -11,6 +11,7 @@
 #include "kvpull/connector.h"
 #include "plugin/worker/worker.h"
 #include "tests/lib/folder.h"
+#include "tests/lib/host.h"
 #include "tests/lib/unit.h"
 
 #define BLOCKS 8u
@@ -90,13 +91,7 @@ static void serve(struct engine *engine)
 					.bytes = (uint64_t)2 * BLOCKS *
 						 BLOCK_BYTES };
 	struct kvpull_cache caches[2];
-	const struct kvpull_regions regions = { .struct_size = sizeof(regions),
-						.regions = &region,
-						.caches = caches,
-						.region_count = 1,
-						.cache_count = 1 };
-	uint8_t info[1024];
-	size_t info_bytes;
+	const struct kvpull_regions regions = host_regions(&region, caches);
 
 	assert_int_equal(
 		ops->memory_alloc(engine->worker, region.bytes, 0, &memory), 0);
@@ -111,12 +106,7 @@ static void serve(struct engine *engine)
 					   .head_bytes = BLOCK_BYTES };
 	assert_int_equal(ops->regions_register(engine->worker, &regions, NULL),
 			 0);
-	assert_int_equal(
-		ops->rank_info(engine->worker, info, sizeof(info), &info_bytes),
-		0);
-	assert_int_equal(engine->ops->scheduler->rank_info(engine->scheduler,
-							   info, info_bytes),
-			 0);
+	assert_int_equal(host_introduce(engine->worker, engine->scheduler), 0);
 }
 
 static int engine_make(void **state)

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "kvpull/connector.h"
+#include "tests/lib/host.h"
 #include "tests/lib/lines.h"
 #include "tests/lib/unit.h"
 
@@ -104,19 +105,11 @@ static void scheduler_and_worker_open(struct side *side, const char *id,
 					  .context = &side->lines,
 					  .log = lines_keep };
 	char config[160];
-	const struct kvpull_open_params params = {
-		.struct_size = sizeof(params),
-		.host = &host,
-		.config_json = config,
-		.model = &model,
-		.engine_id = id,
-		.tp_size = 1,
-		.groups = &group,
-		.group_bytes = sizeof(group),
-		.group_count = 1,
-	};
+	struct kvpull_open_params params =
+		host_params(id, config, &model, &group);
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 
+	params.host = &host;
 	(void)snprintf(
 		config, sizeof(config),
 		"{\"progress\":\"caller\",\"copy_threads\":0,\"route\":\"shm\",\"max_holds\":64,\"connect_ms\":60000,\"socket_dir\":\"%s\"}",
@@ -130,8 +123,6 @@ static void side_open(struct side *side, const char *id, const char *dir)
 {
 	const uint64_t bytes =
 		(uint64_t)side->regions / side->mappings * REGION_BYTES;
-	uint8_t info[1024];
-	size_t info_bytes;
 	uint32_t i;
 
 	scheduler_and_worker_open(side, id, dir);
@@ -144,12 +135,7 @@ static void side_open(struct side *side, const char *id, const char *dir)
 		side->memory[i] = memory.base;
 	}
 	regions_register(side);
-	assert_int_equal(ops->worker->rank_info(side->worker, info,
-						sizeof(info), &info_bytes),
-			 0);
-	assert_int_equal(
-		ops->scheduler->rank_info(side->scheduler, info, info_bytes),
-		0);
+	assert_int_equal(host_introduce(side->worker, side->scheduler), 0);
 }
 
 static void side_close(struct side *side)

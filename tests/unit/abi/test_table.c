@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "tests/lib/host.h"
 #include "tests/unit/abi/world.h"
 
 #define TOKENS 64u /* of a prompt: four blocks */
@@ -32,8 +33,6 @@ static struct engine engine_open(const char *id)
 	const struct kvpull_regions regions = four_blocks_in(&region);
 	struct kvpull_open_params params = open_params(id);
 	struct engine engine;
-	uint8_t info[4096];
-	size_t info_bytes;
 
 	params.config_json =
 		"{\"progress\":\"caller\",\"copy_threads\":0,\"route\":\"shm\",\"deadline_ms\":50}";
@@ -44,11 +43,7 @@ static struct engine engine_open(const char *id)
 	region.base = memory.base;
 	assert_int_equal(rank->regions_register(engine.worker, &regions, NULL),
 			 0);
-	assert_int_equal(
-		rank->rank_info(engine.worker, info, sizeof(info), &info_bytes),
-		0);
-	assert_int_equal(half->rank_info(engine.scheduler, info, info_bytes),
-			 0);
+	assert_int_equal(host_introduce(engine.worker, engine.scheduler), 0);
 	return engine;
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/abi/world.h"
 
+#include "tests/lib/host.h"
+
 const struct kvpull_cache four_blocks = { .struct_size = sizeof(four_blocks),
 					  .layer_count = 1,
 					  .block_stride = 1024,
@@ -22,16 +24,9 @@ struct kvpull_open_params open_params(const char *engine_id)
 						   .head_count = 1,
 						   .head_bytes = 64 };
 
-	return (struct kvpull_open_params){
-		.struct_size = sizeof(struct kvpull_open_params),
-		.config_json = "{\"progress\":\"caller\",\"copy_threads\":0}",
-		.model = &model,
-		.engine_id = engine_id,
-		.tp_size = 1,
-		.groups = &group,
-		.group_bytes = sizeof(group),
-		.group_count = 1,
-	};
+	return host_params(engine_id,
+			   "{\"progress\":\"caller\",\"copy_threads\":0}",
+			   &model, &group);
 }
 
 struct kvpull_worker *worker_open(void)
@@ -46,11 +41,5 @@ struct kvpull_worker *worker_open(void)
 
 struct kvpull_regions four_blocks_in(const struct kvpull_region *region)
 {
-	return (struct kvpull_regions){
-		.struct_size = sizeof(struct kvpull_regions),
-		.regions = region,
-		.caches = &four_blocks,
-		.region_count = 1,
-		.cache_count = 1,
-	};
+	return host_regions(region, &four_blocks);
 }

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "tests/lib/folder.h"
+#include "tests/lib/host.h"
 #include "tests/lib/patience.h"
 #include "tests/lib/unit.h"
 
@@ -57,20 +58,12 @@ int engine_open(struct engine *engine, const char *keys)
 		.head_bytes = ENGINE_BLOCK_BYTES / TOKENS,
 	};
 	char config[512];
-	const struct kvpull_open_params params = {
-		.struct_size = sizeof(params),
-		.host = &host,
-		.config_json = config,
-		.model = &model,
-		.engine_id = engine == &p ? "P" : "D",
-		.tp_size = 1,
-		.groups = &group,
-		.group_bytes = sizeof(group),
-		.group_count = 1,
-		.device_kind = KVPULL_DEVICE_CUDA,
-	};
+	struct kvpull_open_params params =
+		host_params(engine == &p ? "P" : "D", config, &model, &group);
 	int code;
 
+	params.host = &host;
+	params.device_kind = KVPULL_DEVICE_CUDA;
 	(void)snprintf(
 		config, sizeof(config),
 		"{\"route\":\"shm\",\"copy_threads\":0,\"status\":\"off\",\"connect_ms\":60000,\"socket_dir\":\"%s\"%s%s}",
@@ -102,12 +95,9 @@ int engine_register(struct engine *engine, uint32_t region_kind)
 		.head_stride = ENGINE_BLOCK_BYTES,
 		.head_bytes = ENGINE_BLOCK_BYTES,
 	};
-	const struct kvpull_regions regions = { sizeof(regions), &region,
-						&cache, 1, 1 };
+	const struct kvpull_regions regions = host_regions(&region, &cache);
 	const uint32_t flags =
 		region_kind == KVPULL_REGION_DEVICE ? KVPULL_MEMORY_DEVICE : 0;
-	char info[1024];
-	size_t bytes;
 	int code = worker_ops->memory_alloc(engine->worker, ENGINE_BYTES, flags,
 					    &memory);
 
@@ -118,9 +108,7 @@ int engine_register(struct engine *engine, uint32_t region_kind)
 	code = worker_ops->regions_register(engine->worker, &regions, &detail);
 	if (code)
 		return code;
-	MUST(!worker_ops->rank_info(engine->worker, info, sizeof(info),
-				    &bytes));
-	MUST(!scheduler_ops->rank_info(engine->scheduler, info, bytes));
+	MUST(!host_introduce(engine->worker, engine->scheduler));
 	return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "kvpull/connector.h"
 #include "kvpull/reader.h"
+#include "tests/lib/host.h"
 #include "tests/lib/patience.h"
 #include "tests/lib/unit.h"
 #include "tests/unit/cuda/world.h"
@@ -35,20 +36,12 @@ static int open_with(const char *keys)
 	static const struct kvpull_host host = { .struct_size = sizeof(host),
 						 .log = lines_keep };
 	char config[256];
-	const struct kvpull_open_params params = {
-		.struct_size = sizeof(params),
-		.host = &host,
-		.config_json = config,
-		.model = &model,
-		.engine_id = "device",
-		.tp_size = 1,
-		.groups = &group,
-		.group_bytes = sizeof(group),
-		.group_count = 1,
-		.device_kind = device_kind,
-		.device_index = device_index,
-	};
+	struct kvpull_open_params params =
+		host_params("device", config, &model, &group);
 
+	params.host = &host;
+	params.device_kind = device_kind;
+	params.device_index = device_index;
 	(void)snprintf(
 		config, sizeof(config),
 		"{\"route\":\"shm\",\"copy_threads\":0,\"status\":\"off\"%s}",

@@ -13,6 +13,7 @@
 
 #include "kvpull/connector.h"
 #include "shm/copy_choice.h"
+#include "tests/lib/host.h"
 #include "tests/lib/lines.h"
 #include "tests/lib/unit.h"
 
@@ -331,21 +332,13 @@ static int worker_open(struct world *world, const char *routine,
 					  .log = lines_keep,
 					  .log_level = KVPULL_LOG_INFO };
 	char config[256];
-	const struct kvpull_open_params params = {
-		.struct_size = sizeof(params),
-		.host = &host,
-		.config_json = config,
-		.model = &model,
-		.engine_id = "engine",
-		.tp_size = 1,
-		.groups = &group,
-		.group_bytes = sizeof(group),
-		.group_count = 1,
-	};
+	struct kvpull_open_params params =
+		host_params("engine", config, &model, &group);
 	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
 	struct kvpull_worker *worker = NULL;
 	int code;
 
+	params.host = &host;
 	(void)snprintf(config, sizeof(config),
 		       "{\"route\":\"shm\",\"max_holds\":64,\"status\":\"off\","
 		       "\"socket_dir\":\"%s\",\"copy_routine\":\"%s\"}",
