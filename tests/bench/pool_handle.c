@@ -3,31 +3,21 @@
 
 #include <stdio.h>
 
+#include "tests/lib/host_reader.h"
+
 struct kvpull_reader *pool_handle_open(const struct bench *bench)
 {
-	const struct kvpull_model model = {
-		.struct_size = sizeof(model),
-		.model = "m",
-		.weights = "w",
-		.dtype = "float16",
-		.layout = "LBHNC",
-	};
-	const struct kvpull_reader_naming naming = {
-		.struct_size = sizeof(naming), .model = &model, .hash = "sha256"
-	};
 	char config[256];
-	const struct kvpull_reader_params params = {
-		.struct_size = sizeof(params),
-		.config_json = config,
-		.naming = &naming,
-		.engine_id = "bench",
-	};
+	const struct host_reader reader = { .engine_id = "bench",
+					    .config = config };
 	struct kvpull_reader *handle = NULL;
 
 	(void)snprintf(config, sizeof(config),
 		       "{\"socket_dir\":\"%s\",\"copy_threads\":0}",
 		       bench->dir);
-	return kvpull_reader_v1()->open(&params, &handle, NULL) ? NULL : handle;
+	return host_reader_open(kvpull_reader_v1(), &reader, &handle, NULL) ?
+		       NULL :
+		       handle;
 }
 
 int pool_handle_connect(struct kvpull_reader *handle, const char *address,

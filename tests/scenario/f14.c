@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/lib/host_reader.h"
 #include "tests/scenario/f14.h"
 #include "tests/scenario/mutant.h"
 
@@ -57,21 +58,10 @@ struct kvpull_reader *f14_handle_open(const struct scenario *scenario,
 	const struct kvpull_host host = { .struct_size = sizeof(host),
 					  .context = said,
 					  .log = log_line };
-	const struct kvpull_model model = { .struct_size = sizeof(model),
-					    .model = "m",
+	const struct host_reader reader = { .engine_id = "pool",
+					    .config = config,
 					    .weights = weights,
-					    .dtype = "float16",
-					    .layout = "LBHNC" };
-	const struct kvpull_reader_naming naming = {
-		.struct_size = sizeof(naming), .model = &model, .hash = "sha256"
-	};
-	const struct kvpull_reader_params params = {
-		.struct_size = sizeof(params),
-		.host = &host,
-		.config_json = config,
-		.naming = &naming,
-		.engine_id = "pool",
-	};
+					    .host = &host };
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	struct kvpull_reader *handle;
 
@@ -82,8 +72,8 @@ struct kvpull_reader *f14_handle_open(const struct scenario *scenario,
 		config, sizeof(config),
 		"{\"socket_dir\":\"%s\",\"copy_threads\":0,\"consumers_max\":%u}",
 		scenario->folder, f14_readers_max);
-	scenario_check(!(*ops)->open(&params, &handle, &detail), "open: %s",
-		       detail.message);
+	scenario_check(!host_reader_open(*ops, &reader, &handle, &detail),
+		       "open: %s", detail.message);
 	return handle;
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "kvpull/reader.h"
+#include "tests/lib/host_reader.h"
 #include "tests/unit/abi/world.h"
 
 #ifndef MADV_COLLAPSE
@@ -69,23 +70,11 @@ UNIT_TEST(memory_of_a_worker_is_huge_where_it_asks_and_may)
 UNIT_TEST(chunks_of_a_share_are_huge_where_it_asks_and_may)
 {
 	const struct kvpull_reader_ops *ops = kvpull_reader_v1();
-	const struct kvpull_model model = { .struct_size = sizeof(model),
-					    .model = "m",
-					    .weights = "w",
-					    .dtype = "u8",
-					    .layout = "LBHNC" };
-	const struct kvpull_reader_naming naming = {
-		.struct_size = sizeof(naming), .model = &model, .hash = "sha256"
-	};
 	uint32_t at;
 
 	for (at = 0; at < ROWS; at++) {
-		const struct kvpull_reader_params params = {
-			.struct_size = sizeof(params),
-			.config_json = rows[at].config,
-			.naming = &naming,
-			.engine_id = "reader",
-		};
+		const struct host_reader own = { .engine_id = "reader",
+						 .config = rows[at].config };
 		const struct kvpull_reader_share share = {
 			.struct_size = sizeof(share),
 			.chunk_bytes = BYTES / 2,
@@ -95,7 +84,7 @@ UNIT_TEST(chunks_of_a_share_are_huge_where_it_asks_and_may)
 		struct kvpull_memory memory = { .struct_size = sizeof(memory) };
 		struct kvpull_reader *reader;
 
-		assert_int_equal(ops->open(&params, &reader, NULL), 0);
+		assert_int_equal(host_reader_open(ops, &own, &reader, NULL), 0);
 		asked = 0;
 		assert_int_equal(ops->share(reader, &share, &memory, NULL), 0);
 		assert_int_equal(asked > 0, rows[at].is_asked);

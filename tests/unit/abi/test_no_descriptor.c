@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "kvpull/reader.h"
+#include "tests/lib/host_reader.h"
 #include "tests/lib/lines.h"
 #include "tests/unit/abi/world.h"
 
@@ -128,23 +129,13 @@ static int reader_open(struct kvpull_reader **reader,
 {
 	static const struct kvpull_host host = { .struct_size = sizeof(host),
 						 .log = lines_keep };
-	const struct kvpull_model model = { .struct_size = sizeof(model),
-					    .model = "m",
-					    .weights = "w",
-					    .dtype = "u8",
-					    .layout = "LBHNC" };
-	const struct kvpull_reader_naming naming = {
-		.struct_size = sizeof(naming), .model = &model, .hash = "sha256"
-	};
-	const struct kvpull_reader_params params = {
-		.struct_size = sizeof(params),
-		.host = &host,
-		.config_json = "{\"copy_threads\":0,\"uring\":\"no\"}",
-		.naming = &naming,
+	const struct host_reader own = {
 		.engine_id = "reader",
+		.config = "{\"copy_threads\":0,\"uring\":\"no\"}",
+		.host = &host,
 	};
 
-	return kvpull_reader_v1()->open(&params, reader, detail);
+	return host_reader_open(kvpull_reader_v1(), &own, reader, detail);
 }
 
 UNIT_TEST(reader_without_a_descriptor_or_watch_leaves_nothing)

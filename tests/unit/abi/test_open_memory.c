@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "kvpull/reader.h"
+#include "tests/lib/host_reader.h"
 #include "tests/unit/abi/world.h"
 
 /* Sanitizers have an mmap of their own. */
@@ -97,20 +98,12 @@ static const struct kvpull_reader_share share_small = {
 static int reader_open(struct kvpull_reader **reader,
 		       struct kvpull_error_detail *detail)
 {
-	const struct kvpull_open_params params = params_small();
-	struct kvpull_model model = *params.model;
-	const struct kvpull_reader_naming naming = {
-		.struct_size = sizeof(naming), .model = &model, .hash = "sha256"
-	};
-	const struct kvpull_reader_params own = {
-		.struct_size = sizeof(own),
-		.config_json = "{\"copy_threads\":0,\"uring\":\"no\"}",
-		.naming = &naming,
+	const struct host_reader own = {
 		.engine_id = "reader",
+		.config = "{\"copy_threads\":0,\"uring\":\"no\"}",
 	};
 
-	model.weights = "w";
-	return kvpull_reader_v1()->open(&own, reader, detail);
+	return host_reader_open(kvpull_reader_v1(), &own, reader, detail);
 }
 
 static int reader_try(struct kvpull_error_detail *detail)

@@ -10,6 +10,7 @@
 #include "kvpull/connector.h"
 #include "kvpull/reader.h"
 #include "tests/lib/host.h"
+#include "tests/lib/host_reader.h"
 #include "tests/lib/patience.h"
 #include "tests/lib/unit.h"
 #include "tests/unit/cuda/world.h"
@@ -460,28 +461,16 @@ UNIT_TEST_IN_CHILD(pool_has_no_device_whatever_the_key_says)
 {
 	const struct kvpull_reader_ops *const ops = kvpull_reader_v1();
 	const struct kvpull_host host = { .struct_size = sizeof(host) };
-	const struct kvpull_model shared = { .struct_size = sizeof(shared),
-					     .model = "m",
-					     .weights = "w",
-					     .dtype = "u8",
-					     .layout = "LBHNC" };
-	const struct kvpull_reader_naming naming = {
-		.struct_size = sizeof(naming),
-		.model = &shared,
-		.hash = "sha256",
-	};
-	const struct kvpull_reader_params params = {
-		.struct_size = sizeof(params),
-		.host = &host,
-		.config_json =
-			"{\"copy_threads\":0,\"status\":\"off\",\"route\":\"shm\",\"device\":\"required\"}",
-		.naming = &naming,
+	const struct host_reader reader = {
 		.engine_id = "reader",
+		.config =
+			"{\"copy_threads\":0,\"status\":\"off\",\"route\":\"shm\",\"device\":\"required\"}",
+		.host = &host,
 	};
 	struct kvpull_reader *opened_reader = NULL;
 
 	fake_load();
-	MUST(!ops->open(&params, &opened_reader, &detail));
+	MUST(!host_reader_open(ops, &reader, &opened_reader, &detail));
 	MUST(!world.fake_calls());
 	MUST(is_alone());
 	ops->close(opened_reader);
