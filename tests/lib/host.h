@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a host of one rank and one group says to the library, by the ABI. */
+/* Structs of the ABI, as a host of one rank and one group fills them. */
 #ifndef KVPULL_TESTS_LIB_HOST_H
 #define KVPULL_TESTS_LIB_HOST_H
 
 #include "kvpull/connector.h"
 
-/* @group stays where it is, as all that is pointed to. */
+/* The host keeps @model, @config and @group while open() runs. */
 static inline struct kvpull_open_params
 host_params(const char *engine_id, const char *config,
 	    const struct kvpull_model *model, const struct kvpull_group *group)
@@ -22,7 +22,7 @@ host_params(const char *engine_id, const char *config,
 	};
 }
 
-/* One cache in one region. */
+/* The host registers one cache, in one region. */
 static inline struct kvpull_regions
 host_regions(const struct kvpull_region *region,
 	     const struct kvpull_cache *cache)
