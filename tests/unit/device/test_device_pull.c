@@ -114,23 +114,13 @@ UNIT_TEST(blocks_are_pulled_from_device_to_device)
 /* ---- the engine's own work ---- */
 
 /*
- * D's engine has queued zeros for its blocks, which begin when the pull has had
- * its time. Return: how many blocks have P's bytes in the end.
+ * The pull has its time while the engines' stream is stopped; it waits for a mark.
+ * Return: how many blocks are right when the stream has ended.
  */
-static uint32_t right_in_the_end(int is_marked)
+static uint32_t right_after_stop(int is_marked)
 {
-	uint64_t mark = KVPULL_STREAM_NONE;
 	uint32_t right;
-	uint32_t at;
 
-	engines_open(AUTO);
-	begin(1);
-	stream_stop();
-	for (at = 0; at < COUNT; at++)
-		block_zero(&d, FIRST + at);
-	if (is_marked)
-		mark = stream();
-	step(&mark);
 	if (is_marked)
 		MUST(a_while());
 	else
@@ -141,6 +131,26 @@ static uint32_t right_in_the_end(int is_marked)
 	right = blocks_right(1);
 	engines_close();
 	return right;
+}
+
+/*
+ * D's engine has queued zeros for its blocks, which begin when the pull has had
+ * its time. Return: how many blocks have P's bytes in the end.
+ */
+static uint32_t right_in_the_end(int is_marked)
+{
+	uint64_t mark = KVPULL_STREAM_NONE;
+	uint32_t at;
+
+	engines_open(AUTO);
+	begin(1);
+	stream_stop();
+	for (at = 0; at < COUNT; at++)
+		block_zero(&d, FIRST + at);
+	if (is_marked)
+		mark = stream();
+	step(&mark);
+	return right_after_stop(is_marked);
 }
 
 static void marked(void)
@@ -232,7 +242,6 @@ UNIT_TEST_IN_CHILD(mark_needs_a_device)
  */
 static uint32_t right_of_written(int is_marked)
 {
-	uint32_t right;
 	uint32_t at;
 
 	engines_open(AUTO);
@@ -248,16 +257,7 @@ static uint32_t right_of_written(int is_marked)
 		MUST(!worker_ops->hold_ready(p.worker, 1));
 	pull(1, FIRST, COUNT);
 	step(&nothing);
-	if (is_marked)
-		MUST(a_while());
-	else
-		(void)pull_end();
-	stream_go();
-	MUST(pull_end() == KVPULL_POLL_LOADED);
-	stream_end();
-	right = blocks_right(1);
-	engines_close();
-	return right;
+	return right_after_stop(is_marked);
 }
 
 static void ready_in_time(void)

@@ -21,39 +21,30 @@ static void owner_drops(struct share_world *world)
 	world->owner_end->ops->drop(world->owner_end, world->caller);
 }
 
-UNIT_TEST(an_owner_lost_in_mid_read_ends_it_and_what_comes_later)
+UNIT_TEST_SEEDS(an_owner_lost_in_mid_read_ends_it_and_what_comes_later, SEEDS)
 {
-	uint64_t seed;
+	struct kvpull_pool_found found;
+	struct kvpull_share_reader_end end;
+	uint64_t id;
 
-	for (seed = 1; seed <= SEEDS; seed++) {
-		struct share_world *world = share_open(seed);
-		struct kvpull_pool_found found;
-		struct kvpull_share_reader_end end;
-		uint64_t id;
-
-		share_put(world, 1, 1);
-		assert_int_equal(share_probe(world, 1, &found), 1);
-		if (seed % 2)
-			world->before_data = owner_drops;
-		else
-			world->before_guards = owner_drops;
-		assert_int_equal(share_read(world, &found, 1, 0, &id), 0);
-		assert_int_equal(kvpull_share_reader_peer_remove(world->reader,
-								 world->peer),
-				 KVPULL_EAGAIN);
-		share_wait(world, &end);
-		assert_int_equal(end.codes[0], KVPULL_EPEER);
-		while (!world->is_down)
-			share_turn(world);
-		assert_int_equal(share_read(world, &found, 1, 0, &id),
-				 KVPULL_EPEER);
-		assert_int_equal(kvpull_share_reader_peer_remove(world->reader,
-								 world->peer),
-				 0);
-		assert_int_equal(share_read(world, &found, 1, 0, &id),
-				 KVPULL_EINVAL);
-		share_close(world);
-	}
+	share_put(world, 1, 1);
+	assert_int_equal(share_probe(world, 1, &found), 1);
+	if (world->seed % 2)
+		world->before_data = owner_drops;
+	else
+		world->before_guards = owner_drops;
+	assert_int_equal(share_read(world, &found, 1, 0, &id), 0);
+	assert_int_equal(
+		kvpull_share_reader_peer_remove(world->reader, world->peer),
+		KVPULL_EAGAIN);
+	share_wait(world, &end);
+	assert_int_equal(end.codes[0], KVPULL_EPEER);
+	while (!world->is_down)
+		share_turn(world);
+	assert_int_equal(share_read(world, &found, 1, 0, &id), KVPULL_EPEER);
+	assert_int_equal(
+		kvpull_share_reader_peer_remove(world->reader, world->peer), 0);
+	assert_int_equal(share_read(world, &found, 1, 0, &id), KVPULL_EINVAL);
 }
 
 static void reader_waits(struct share_world *world)
@@ -251,61 +242,47 @@ static void weights_change(struct share_world *world)
 	kvpull_share_reader_set_namespace(world->reader, &other);
 }
 
-UNIT_TEST(another_namespace_fails_what_is_in_flight_and_asks_no_more)
+UNIT_TEST_SEEDS(another_namespace_fails_what_is_in_flight_and_asks_no_more,
+		SEEDS)
 {
-	uint64_t seed;
+	struct kvpull_pool_found found;
+	struct kvpull_pool_key key = pool_key(&world->owner, 1);
+	const struct kvpull_share_reader_probe probe = { .peer = world->peer,
+							 .key_count = 1,
+							 .keys = &key };
+	struct kvpull_share_reader_end end;
+	uint64_t id;
 
-	for (seed = 1; seed <= SEEDS; seed++) {
-		struct share_world *world = share_open(seed);
-		struct kvpull_pool_found found;
-		struct kvpull_pool_key key = pool_key(&world->owner, 1);
-		const struct kvpull_share_reader_probe probe = {
-			.peer = world->peer, .key_count = 1, .keys = &key
-		};
-		struct kvpull_share_reader_end end;
-		uint64_t id;
-
-		share_put(world, 1, 1);
-		assert_int_equal(share_probe(world, 1, &found), 1);
-		if (seed % 2)
-			world->before_data = weights_change;
-		else
-			world->before_guards = weights_change;
-		assert_int_equal(share_read(world, &found, 1, 0, &id), 0);
-		share_wait(world, &end);
-		assert_int_equal(end.codes[0], KVPULL_ESTALE);
-		assert_int_equal(share_read(world, &found, 1, 0, &id),
-				 KVPULL_ESTALE);
-		assert_int_equal(
-			kvpull_share_reader_probe(world->reader, &probe, &id),
-			KVPULL_ESTALE);
-		kvpull_share_reader_set_namespace(
-			world->reader, &world->owner.namespace_digest);
-		assert_int_equal(share_probe(world, 1, &found), 1);
-		share_close(world);
-	}
+	share_put(world, 1, 1);
+	assert_int_equal(share_probe(world, 1, &found), 1);
+	if (world->seed % 2)
+		world->before_data = weights_change;
+	else
+		world->before_guards = weights_change;
+	assert_int_equal(share_read(world, &found, 1, 0, &id), 0);
+	share_wait(world, &end);
+	assert_int_equal(end.codes[0], KVPULL_ESTALE);
+	assert_int_equal(share_read(world, &found, 1, 0, &id), KVPULL_ESTALE);
+	assert_int_equal(kvpull_share_reader_probe(world->reader, &probe, &id),
+			 KVPULL_ESTALE);
+	kvpull_share_reader_set_namespace(world->reader,
+					  &world->owner.namespace_digest);
+	assert_int_equal(share_probe(world, 1, &found), 1);
 }
 
 /* The engine may hear of a read's end only after its weights have changed. */
-UNIT_TEST(an_end_that_was_not_told_is_of_the_old_weights)
+UNIT_TEST_SEEDS(an_end_that_was_not_told_is_of_the_old_weights, SEEDS)
 {
-	uint64_t seed;
+	struct kvpull_share_reader_end end;
+	uint32_t turns = 200;
 
-	for (seed = 1; seed <= SEEDS; seed++) {
-		struct share_world *world = share_open(seed);
-		struct kvpull_share_reader_end end;
-		uint32_t turns = 200;
-
-		(void)begin(world, 0);
-		while (turns--)
-			share_turn(world);
-		weights_change(world);
-		assert_int_equal(kvpull_share_reader_end(world->reader, &end),
-				 1);
-		assert_int_equal(end.code, KVPULL_ESTALE);
-		assert_int_equal(end.codes[0], KVPULL_ESTALE);
-		share_close(world);
-	}
+	(void)begin(world, 0);
+	while (turns--)
+		share_turn(world);
+	weights_change(world);
+	assert_int_equal(kvpull_share_reader_end(world->reader, &end), 1);
+	assert_int_equal(end.code, KVPULL_ESTALE);
+	assert_int_equal(end.codes[0], KVPULL_ESTALE);
 }
 
 static struct kvpull_read *hung;
@@ -329,9 +306,8 @@ static void hung_cancel(struct kvpull_transport *transport, uint32_t peer,
 	hung_cancels++;
 }
 
-UNIT_TEST(a_deadline_holds_whatever_weights_were_set_before_it)
+UNIT_TEST_SHARE(a_deadline_holds_whatever_weights_were_set_before_it, 1)
 {
-	struct share_world *world = share_open(1);
 	const struct kvpull_pool_key key = pool_key(&world->owner, 1);
 	const struct kvpull_share_reader_probe probe = {
 		.peer = world->peer,
@@ -360,12 +336,10 @@ UNIT_TEST(a_deadline_holds_whatever_weights_were_set_before_it)
 	kvpull_share_reader_take(world->reader, world->route, &event);
 	assert_int_equal(kvpull_share_reader_end(world->reader, &end), 1);
 	assert_int_equal(end.code, KVPULL_ESTALE);
-	share_close(world);
 }
 
-UNIT_TEST(what_is_out_of_bounds_is_not_begun)
+UNIT_TEST_SHARE(what_is_out_of_bounds_is_not_begun, 1)
 {
-	struct share_world *world = share_open(1);
 	struct kvpull_reader_piece piece = { .generation = 1 };
 	const struct kvpull_reader_read good = {
 		.peer = world->peer,
@@ -410,12 +384,10 @@ UNIT_TEST(what_is_out_of_bounds_is_not_begun)
 			 KVPULL_EINVAL);
 	assert_int_equal(kvpull_share_reader_probe(world->reader, &probe, &id),
 			 KVPULL_EINVAL);
-	share_close(world);
 }
 
-UNIT_TEST(own_memory_overlaps_no_other)
+UNIT_TEST_SHARE(own_memory_overlaps_no_other, 1)
 {
-	struct share_world *world = share_open(1);
 	uint8_t *base = &world->blocks[0][0];
 	uint32_t local;
 
@@ -441,12 +413,10 @@ UNIT_TEST(own_memory_overlaps_no_other)
 	assert_int_equal(kvpull_share_reader_local_add(world->reader, base - 1,
 						       1, 1, &local),
 			 0);
-	share_close(world);
 }
 
-UNIT_TEST(a_share_that_is_larger_than_what_is_served_is_refused)
+UNIT_TEST_SHARE(a_share_that_is_larger_than_what_is_served_is_refused, 1)
 {
-	struct share_world *world = share_open(1);
 	struct kvpull_share_reader_peer peer;
 	struct kvpull_serve serve;
 	uint32_t index;
@@ -499,12 +469,10 @@ UNIT_TEST(a_share_that_is_larger_than_what_is_served_is_refused)
 						      &world->params,
 						      &world->serve, &index),
 			 KVPULL_EFULL);
-	share_close(world);
 }
 
-UNIT_TEST(more_than_reads_max_are_refused_until_an_end_is_told)
+UNIT_TEST_SHARE(more_than_reads_max_are_refused_until_an_end_is_told, 1)
 {
-	struct share_world *world = share_open(1);
 	struct kvpull_pool_key key = pool_key(&world->owner, 1);
 	const struct kvpull_share_reader_probe probe = { .peer = world->peer,
 							 .key_count = 1,
@@ -527,5 +495,4 @@ UNIT_TEST(more_than_reads_max_are_refused_until_an_end_is_told)
 	assert_int_equal(share_read(world, &found, 1, 0, &id), 0);
 	for (at = 0; at < KVPULL_READER_OPEN_MAX; at++)
 		share_wait(world, &end);
-	share_close(world);
 }

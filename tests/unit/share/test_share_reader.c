@@ -4,42 +4,33 @@
 
 #define SEEDS 40u
 
-UNIT_TEST(keys_are_found_and_their_bytes_read)
+UNIT_TEST_SEEDS(keys_are_found_and_their_bytes_read, SEEDS)
 {
-	uint64_t seed;
+	struct kvpull_pool_found found[3];
+	struct kvpull_share_reader_end end;
+	uint64_t id;
+	uint32_t at;
 
-	for (seed = 1; seed <= SEEDS; seed++) {
-		struct share_world *world = share_open(seed);
-		struct kvpull_pool_found found[3];
-		struct kvpull_share_reader_end end;
-		uint64_t id;
-		uint32_t at;
-
-		for (at = 0; at < 3; at++) {
-			share_put(world, 100 + at, 5 * at);
-			assert_int_equal(
-				share_probe(world, 100 + at, &found[at]), 1);
-			assert_int_equal(found[at].memory.index, 5 * at);
-		}
-		assert_int_equal(share_read(world, found, 3, 7, &id), 0);
-		share_wait(world, &end);
-		assert_true(end.id == id);
-		assert_int_equal(end.code, 0);
-		assert_int_equal(end.count, 3);
-		assert_null(end.found);
-		for (at = 0; at < 3; at++) {
-			assert_int_equal(end.codes[at], 0);
-			assert_true(share_is_of(world->blocks[7 + at], 100 + at,
-						2));
-		}
-		assert_int_equal(world->checks, 1);
-		share_close(world);
+	for (at = 0; at < 3; at++) {
+		share_put(world, 100 + at, 5 * at);
+		assert_int_equal(share_probe(world, 100 + at, &found[at]), 1);
+		assert_int_equal(found[at].memory.index, 5 * at);
 	}
+	assert_int_equal(share_read(world, found, 3, 7, &id), 0);
+	share_wait(world, &end);
+	assert_true(end.id == id);
+	assert_int_equal(end.code, 0);
+	assert_int_equal(end.count, 3);
+	assert_null(end.found);
+	for (at = 0; at < 3; at++) {
+		assert_int_equal(end.codes[at], 0);
+		assert_true(share_is_of(world->blocks[7 + at], 100 + at, 2));
+	}
+	assert_int_equal(world->checks, 1);
 }
 
-UNIT_TEST(a_probe_says_which_of_many_keys_are_missing)
+UNIT_TEST_SHARE(a_probe_says_which_of_many_keys_are_missing, 1)
 {
-	struct share_world *world = share_open(1);
 	struct kvpull_pool_key keys[KVPULL_READER_ITEMS_MAX];
 	const struct kvpull_share_reader_probe probe = {
 		.peer = world->peer,
@@ -61,7 +52,6 @@ UNIT_TEST(a_probe_says_which_of_many_keys_are_missing)
 	for (at = 0; at < KVPULL_READER_ITEMS_MAX; at++)
 		assert_int_equal(end.found[at].memory.index,
 				 at % 16 ? KVPULL_NONE : at / 16);
-	share_close(world);
 }
 
 static void refill(struct share_world *world)
@@ -69,60 +59,48 @@ static void refill(struct share_world *world)
 	share_put(world, 9, 1);
 }
 
-UNIT_TEST(a_place_refilled_before_the_copy_is_stale)
+UNIT_TEST_SEEDS(a_place_refilled_before_the_copy_is_stale, SEEDS)
 {
-	uint64_t seed;
+	struct kvpull_pool_found found;
+	struct kvpull_share_reader_end end;
+	uint64_t id;
 
-	for (seed = 1; seed <= SEEDS; seed++) {
-		struct share_world *world = share_open(seed);
-		struct kvpull_pool_found found;
-		struct kvpull_share_reader_end end;
-		uint64_t id;
-
-		share_put(world, 1, 1);
-		assert_int_equal(share_probe(world, 1, &found), 1);
-		world->before_data = refill;
-		assert_int_equal(share_read(world, &found, 1, 0, &id), 0);
-		share_wait(world, &end);
-		assert_int_equal(end.code, KVPULL_ESTALE);
-		assert_int_equal(end.codes[0], KVPULL_ESTALE);
-		/* The key is elsewhere, or gone. */
-		assert_int_equal(share_probe(world, 1, &found), 0);
-		assert_int_equal(share_probe(world, 9, &found), 1);
-		assert_int_equal(share_read(world, &found, 1, 0, &id), 0);
-		share_wait(world, &end);
-		assert_int_equal(end.codes[0], 0);
-		assert_true(share_is_of(world->blocks[0], 9, 3));
-		share_close(world);
-	}
+	share_put(world, 1, 1);
+	assert_int_equal(share_probe(world, 1, &found), 1);
+	world->before_data = refill;
+	assert_int_equal(share_read(world, &found, 1, 0, &id), 0);
+	share_wait(world, &end);
+	assert_int_equal(end.code, KVPULL_ESTALE);
+	assert_int_equal(end.codes[0], KVPULL_ESTALE);
+	/* The key is elsewhere, or gone. */
+	assert_int_equal(share_probe(world, 1, &found), 0);
+	assert_int_equal(share_probe(world, 9, &found), 1);
+	assert_int_equal(share_read(world, &found, 1, 0, &id), 0);
+	share_wait(world, &end);
+	assert_int_equal(end.codes[0], 0);
+	assert_true(share_is_of(world->blocks[0], 9, 3));
 }
 
-UNIT_TEST(only_pieces_bumped_between_copy_and_check_are_stale)
+UNIT_TEST_SEEDS(only_pieces_bumped_between_copy_and_check_are_stale, SEEDS)
 {
-	uint64_t seed;
+	struct kvpull_pool_found found[3];
+	struct kvpull_share_reader_end end;
+	uint64_t id;
+	uint32_t at;
 
-	for (seed = 1; seed <= SEEDS; seed++) {
-		struct share_world *world = share_open(seed);
-		struct kvpull_pool_found found[3];
-		struct kvpull_share_reader_end end;
-		uint64_t id;
-		uint32_t at;
-
-		for (at = 0; at < 3; at++) {
-			share_put(world, at, at);
-			assert_int_equal(share_probe(world, at, &found[at]), 1);
-		}
-		world->before_guards = refill;
-		assert_int_equal(share_read(world, found, 3, 0, &id), 0);
-		share_wait(world, &end);
-		assert_int_equal(end.code, KVPULL_ESTALE);
-		assert_int_equal(end.codes[0], 0);
-		assert_int_equal(end.codes[1], KVPULL_ESTALE);
-		assert_int_equal(end.codes[2], 0);
-		assert_true(share_is_of(world->blocks[0], 0, 2));
-		assert_true(share_is_of(world->blocks[2], 2, 2));
-		share_close(world);
+	for (at = 0; at < 3; at++) {
+		share_put(world, at, at);
+		assert_int_equal(share_probe(world, at, &found[at]), 1);
 	}
+	world->before_guards = refill;
+	assert_int_equal(share_read(world, found, 3, 0, &id), 0);
+	share_wait(world, &end);
+	assert_int_equal(end.code, KVPULL_ESTALE);
+	assert_int_equal(end.codes[0], 0);
+	assert_int_equal(end.codes[1], KVPULL_ESTALE);
+	assert_int_equal(end.codes[2], 0);
+	assert_true(share_is_of(world->blocks[0], 0, 2));
+	assert_true(share_is_of(world->blocks[2], 2, 2));
 }
 
 static uint64_t drawn;
@@ -175,9 +153,8 @@ UNIT_TEST(what_is_good_has_the_bytes_of_its_key)
 	assert_true(stale > 100);
 }
 
-UNIT_TEST(torn_and_hostile_entries_are_a_miss)
+UNIT_TEST_SHARE(torn_and_hostile_entries_are_a_miss, 3)
 {
-	struct share_world *world = share_open(3);
 	struct kvpull_pool_found found;
 	uint64_t *words;
 	uint32_t at;
@@ -201,12 +178,10 @@ UNIT_TEST(torn_and_hostile_entries_are_a_miss)
 	}
 	memset(words, 0xff, 64 * sizeof(struct kvpull_pool_entry));
 	assert_int_equal(share_probe(world, 1, &found), 0);
-	share_close(world);
 }
 
-UNIT_TEST(a_destination_is_one_reads_at_a_time)
+UNIT_TEST_SHARE(a_destination_is_one_reads_at_a_time, 4)
 {
-	struct share_world *world = share_open(4);
 	struct kvpull_pool_found found[2];
 	struct kvpull_share_reader_end end;
 	uint64_t first;
@@ -228,12 +203,10 @@ UNIT_TEST(a_destination_is_one_reads_at_a_time)
 	assert_int_equal(share_read(world, found, 2, 5, &first), 0);
 	share_wait(world, &end);
 	assert_int_equal(end.code, 0);
-	share_close(world);
 }
 
-UNIT_TEST(a_block_twice_in_one_read_is_refused)
+UNIT_TEST_SHARE(a_block_twice_in_one_read_is_refused, 4)
 {
-	struct share_world *world = share_open(4);
 	const struct kvpull_reader_piece pieces[2] = { { .generation = 1 },
 						       { .generation = 1 } };
 	struct kvpull_reader_read read = {
@@ -252,5 +225,4 @@ UNIT_TEST(a_block_twice_in_one_read_is_refused)
 	assert_int_equal(kvpull_share_reader_read(world->reader, &read, &id),
 			 0);
 	share_wait(world, &end);
-	share_close(world);
 }

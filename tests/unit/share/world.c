@@ -111,6 +111,7 @@ struct share_world *share_open(uint64_t seed)
 
 	assert_non_null(world);
 	present = world;
+	world->seed = seed;
 	pool_world_open(&world->owner, SHARE_CHUNKS, 2, 64);
 	world->serve = (struct kvpull_serve){
 		.region_count = KVPULL_SHARE_REGION_COUNT,

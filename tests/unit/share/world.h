@@ -28,6 +28,7 @@ struct share_world {
 	struct kvpull_arena arena;
 	struct kvpull_share_reader *reader;
 	uint8_t blocks[SHARE_BLOCKS][SHARE_CHUNK_BYTES];
+	uint64_t seed;
 	uint64_t now_ns;
 	uint32_t handle; /* the route's, of the owner */
 	uint32_t peer;
@@ -43,6 +44,25 @@ struct share_world {
 /* Opens a world; there is one at a time. */
 struct share_world *share_open(uint64_t seed);
 void share_close(struct share_world *world);
+
+/* A test of *world, a world of each of these seeds in turn; or of one seed. */
+#define SHARE_TEST(name, first, last)                                          \
+	static void name##_of(struct share_world *world);                      \
+	UNIT_TEST(name)                                                        \
+	{                                                                      \
+		uint64_t seed;                                                 \
+                                                                               \
+		for (seed = (first); seed <= (last); seed++) {                 \
+			struct share_world *world = share_open(seed);          \
+                                                                               \
+			name##_of(world);                                      \
+			share_close(world);                                    \
+		}                                                              \
+	}                                                                      \
+	static void name##_of(struct share_world *world)
+
+#define UNIT_TEST_SEEDS(name, count) SHARE_TEST(name, 1, count)
+#define UNIT_TEST_SHARE(name, seed) SHARE_TEST(name, seed, seed)
 
 /* Bump, write and put: the bytes say key and generation. */
 void share_put(struct share_world *world, uint64_t key, uint32_t place);

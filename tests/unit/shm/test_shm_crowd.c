@@ -199,10 +199,7 @@ UNIT_TEST_OPEN(foreign_memory_of_another_pid_namespace_is_refused)
 {
 	struct kvpull_serve remote;
 
-	side_close(&world->p);
-	world->serve.regions[0].kind = KVPULL_REGION_FOREIGN;
-	world->serve.regions[0].fd = -1;
-	world_serve(world, "p");
+	world_serve_foreign(world);
 	caller.is_told = 1;
 	caller.uid = geteuid();
 	caller.pid = 0;

@@ -10,10 +10,7 @@
 static void foreign_open(struct world *world)
 {
 	world_open(world);
-	side_close(&world->p);
-	world->serve.regions[0].kind = KVPULL_REGION_FOREIGN;
-	world->serve.regions[0].fd = -1;
-	world_serve(world, "p");
+	world_serve_foreign(world);
 	world_connect(world);
 }
 
@@ -309,10 +306,7 @@ UNIT_TEST_OPEN(foreign_memory_needs_an_owner_whose_death_is_seen)
 	struct kvpull_shm_peer *peer;
 	int32_t pidfd;
 
-	side_close(&world->p);
-	world->serve.regions[0].kind = KVPULL_REGION_FOREIGN;
-	world->serve.regions[0].fd = -1;
-	world_serve(world, "p");
+	world_serve_foreign(world);
 	world_welcome(world);
 	peer = &kvpull_shm_of(world->d.transport)->peers.peers[world->peer];
 	pidfd = peer->identity.pidfd;

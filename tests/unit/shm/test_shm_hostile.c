@@ -326,10 +326,7 @@ UNIT_TEST_OPEN(foreign_memory_that_cannot_be_read_is_refused)
 {
 	struct kvpull_serve remote;
 
-	side_close(&world->p);
-	world->serve.regions[0].kind = KVPULL_REGION_FOREIGN;
-	world->serve.regions[0].fd = -1;
-	world_serve(world, "p");
+	world_serve_foreign(world);
 	world_welcome(world);
 	remote = world->serve;
 	remote.entries = NULL;
@@ -342,10 +339,7 @@ UNIT_TEST_OPEN(table_of_another_process_is_refused)
 	static struct kvpull_revocation_entry other[WORLD_SLOTS];
 	struct kvpull_serve remote;
 
-	side_close(&world->p);
-	world->serve.regions[0].kind = KVPULL_REGION_FOREIGN;
-	world->serve.regions[0].fd = -1;
-	world_serve(world, "p");
+	world_serve_foreign(world);
 	world_welcome(world);
 	remote = world->serve;
 	remote.entries = other;

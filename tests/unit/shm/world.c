@@ -120,6 +120,14 @@ void world_serve(struct world *world, const char *name)
 	assert_string_equal(p->ops->address(p), name);
 }
 
+void world_serve_foreign(struct world *world)
+{
+	side_close(&world->p);
+	world->serve.regions[0].kind = KVPULL_REGION_FOREIGN;
+	world->serve.regions[0].fd = -1;
+	world_serve(world, "p");
+}
+
 void world_open(struct world *world)
 {
 	const struct kvpull_shm_params params = world_params(world, "d");

@@ -89,6 +89,8 @@ void world_memory_make(struct world *world);
 void world_begin(struct world *world);
 void world_end(struct world *world);
 void world_serve(struct world *world, const char *name);
+/* P ends, and serves the same memory as one of its engine's own. */
+void world_serve_foreign(struct world *world);
 
 /* P with its memory, listening as "p"; and D. */
 void world_open(struct world *world);
