@@ -122,7 +122,7 @@ static int works_once(struct crash *crash)
 	struct node_message event, end;
 	uint64_t held;
 
-	node_prefill(&crash->p, &message, BLOCKS, crash->seed += 1000003);
+	(void)node_prefill(&crash->p, &message, BLOCKS, crash->seed += 1000003);
 	held = message.key;
 	node_await(&crash->d, node_pull(&crash->d, &message), &event, LIMIT_NS);
 	node_await(&crash->p, held, &end, LIMIT_NS);
@@ -158,8 +158,8 @@ static void load_up(struct crash *crash)
 	uint32_t index;
 
 	for (index = 0; index < REQUESTS; index++)
-		node_prefill(&crash->p, &crash->tickets[index], BLOCKS,
-			     crash->seed += 1000003);
+		(void)node_prefill(&crash->p, &crash->tickets[index], BLOCKS,
+				   crash->seed += 1000003);
 	for (index = 0; index + 1 < REQUESTS; index++) {
 		memcpy(&pull, &crash->tickets[index], sizeof(pull));
 		pull.op = NODE_PULL;

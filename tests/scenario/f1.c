@@ -53,8 +53,7 @@ static void pulls_run(const struct scenario *scenario, struct node *p,
 						       setup->blocks_max);
 		uint64_t held;
 
-		node_prefill(p, &message, blocks, round * 1000003u + 1);
-		held = message.key;
+		held = node_prefill(p, &message, blocks, round * 1000003u + 1);
 		node_await(d, node_pull(d, &message), &event, LIMIT_NS);
 		scenario_check(event.kind == KVPULL_POLL_LOADED,
 			       "round %u: error %d", round, event.reason);

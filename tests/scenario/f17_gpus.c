@@ -63,7 +63,7 @@ static void pull_one(struct node *p, struct node *d, uint64_t seed,
 {
 	static struct node_message message;
 
-	node_prefill(p, &message, BLOCKS, seed);
+	(void)node_prefill(p, &message, BLOCKS, seed);
 	node_await(d, node_pull(d, &message), event, LIMIT_NS);
 }
 

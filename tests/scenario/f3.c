@@ -68,8 +68,7 @@ static void both_claim(struct node *p, struct node *consumers, uint32_t round)
 	uint64_t held;
 	uint32_t turn;
 
-	node_prefill(p, &message, BLOCKS, round * 1000003u + 1);
-	held = message.key;
+	held = node_prefill(p, &message, BLOCKS, round * 1000003u + 1);
 	for (turn = 0; turn < 2; turn++) {
 		admit[turn] = message;
 		admit[turn].op = NODE_ADMIT;
@@ -187,8 +186,8 @@ static void crowd_round(struct node *producers, struct node *d, uint32_t round)
 	for (at = 0; at < CROWD; at++) {
 		/* The order of producers changes in each round. */
 		nodes[at] = &producers[(at + round) % CROWD];
-		node_prefill(nodes[at], &message, BLOCKS,
-			     1000003u * round + at + 1);
+		(void)node_prefill(nodes[at], &message, BLOCKS,
+				   1000003u * round + at + 1);
 		(void)node_pull(d, &message);
 	}
 	for (at = 0; at < 2 * CROWD; at++)
@@ -234,7 +233,8 @@ static void tickets_admit(struct node *producers, struct node *d,
 	uint32_t at;
 
 	for (at = 0; at < CROWD; at++) {
-		node_prefill(&producers[at], &admitted[at], BLOCKS, at + 1);
+		(void)node_prefill(&producers[at], &admitted[at], BLOCKS,
+				   at + 1);
 		admitted[at].op = NODE_ADMIT;
 		node_call(d, &admitted[at]);
 		scenario_check(!admitted[at].code, "admission: error %d",

@@ -220,8 +220,7 @@ static void f4_idle(const struct scenario *scenario)
 	for (round = 0; round < rounds; round++) {
 		uint64_t key;
 
-		node_prefill(&p, &message, BLOCKS, round + 1);
-		key = message.key;
+		key = node_prefill(&p, &message, BLOCKS, round + 1);
 		scenario_sleep_ns(2 * SCENARIO_NS_PER_MS);
 		message.op = NODE_REJECT;
 		message.siblings = 1 + 3 * (round % 2);

@@ -51,8 +51,7 @@ static void claim_all(struct node *p, struct node *d, uint64_t *held,
 	uint32_t index;
 
 	for (index = 0; index < HOLDS; index++) {
-		node_prefill(p, &message, BLOCKS, index + 1);
-		held[index] = message.key;
+		held[index] = node_prefill(p, &message, BLOCKS, index + 1);
 		message.op = NODE_ADMIT;
 		node_call(d, &message);
 		scenario_check(!message.code, "admit: error %d", message.code);
@@ -274,7 +273,7 @@ static void f6_abandoned(const struct scenario *scenario)
 
 	engine_start(scenario, &p, "producer", config);
 	engine_start(scenario, &d, "consumer", config);
-	node_prefill(&p, &message, BLOCKS, 1);
+	(void)node_prefill(&p, &message, BLOCKS, 1);
 	message.op = NODE_ADMIT;
 	node_call(&d, &message);
 	scenario_check(!message.code, "admit: error %d", message.code);

@@ -143,8 +143,7 @@ static void pull_count(struct node *p, struct node *d, uint32_t rails,
 	struct node_message event;
 	uint64_t held;
 
-	node_prefill(p, &message, PULL_BLOCKS, seed);
-	held = message.key;
+	held = node_prefill(p, &message, PULL_BLOCKS, seed);
 	node_await(d, node_pull(d, &message), &event, limit_ns);
 	scenario_check(event.kind == KVPULL_POLL_LOADED ||
 			       may_fail(event.reason, rails),
@@ -228,8 +227,7 @@ static uint64_t cost_pull(struct node *p, struct node *d, uint64_t seed)
 	struct node_message event, end;
 	uint64_t held;
 
-	node_prefill(p, &message, COST_BLOCKS, seed);
-	held = message.key;
+	held = node_prefill(p, &message, COST_BLOCKS, seed);
 	node_await(d, node_pull(d, &message), &event, limit_ns);
 	scenario_check(event.kind == KVPULL_POLL_LOADED && !event.wrong,
 		       "a pull: error %d, %llu wrong bytes", event.reason,

@@ -104,8 +104,7 @@ static uint64_t works_from(struct pair *pair, struct node *p, uint32_t blocks)
 	struct node_message event;
 	uint64_t held;
 
-	node_prefill(p, &message, blocks, pair->seed += 1000003);
-	held = message.key;
+	held = node_prefill(p, &message, blocks, pair->seed += 1000003);
 	node_await(&pair->d, node_pull(&pair->d, &message), &event, LIMIT_NS);
 	scenario_check(event.kind == KVPULL_POLL_LOADED, "a pull: error %d",
 		       event.reason);
@@ -234,7 +233,7 @@ static void x3_caller_refused(const struct scenario *scenario)
 	pair_open(&pair, scenario, &setup);
 	side_open(&pair, &other, "other"); /* all of its blocks are memory */
 	for (round = 0; round < 3; round++) {
-		node_prefill(&pair.p, &message, BLOCKS_MAX, pair.seed++);
+		(void)node_prefill(&pair.p, &message, BLOCKS_MAX, pair.seed++);
 		held = message.key;
 		node_await(&pair.d, node_pull(&pair.d, &message), &event,
 			   LIMIT_NS);
@@ -295,7 +294,8 @@ static int moment_goes_on(const struct moment *moment, uint32_t rounds)
 /* A large pull that something is about to happen to. */
 static uint64_t large_start(struct pair *pair, struct node_message *message)
 {
-	node_prefill(&pair->p, message, LARGE_BLOCKS, pair->seed += 1000003);
+	(void)node_prefill(&pair->p, message, LARGE_BLOCKS,
+			   pair->seed += 1000003);
 	return node_pull(&pair->d, message);
 }
 
@@ -365,8 +365,8 @@ static void x3_expired(const struct scenario *scenario)
 	while (moment_goes_on(&moment, rounds)) {
 		uint64_t held;
 
-		node_prefill(&pair.p, &message, LARGE_BLOCKS,
-			     pair.seed += 1000003);
+		(void)node_prefill(&pair.p, &message, LARGE_BLOCKS,
+				   pair.seed += 1000003);
 		held = message.key;
 		scenario_sleep_ns(moment.delay_ns);
 		large_end(&pair, node_pull(&pair.d, &message), KVPULL_EEXPIRED,
@@ -464,7 +464,7 @@ static void x3_hangs(const struct scenario *scenario)
 
 	pair_open(&pair, scenario, &setup);
 	side_open(&pair, &other, "other"); /* all of its blocks are memory */
-	node_prefill(&pair.p, &message, BLOCKS_MAX, 1);
+	(void)node_prefill(&pair.p, &message, BLOCKS_MAX, 1);
 	held = message.key;
 	start_ns = engine_now_ns();
 	hanging = node_pull(&pair.d, &message);
@@ -516,7 +516,7 @@ static void x3_close(const struct scenario *scenario)
 	uint64_t start_ns, took_ns;
 
 	pair_open(&pair, scenario, &setup);
-	node_prefill(&pair.p, &message, BLOCKS_MAX, 1);
+	(void)node_prefill(&pair.p, &message, BLOCKS_MAX, 1);
 	(void)node_pull(&pair.d, &message);
 	/* It connects, and its first read begins. */
 	scenario_sleep_ns(500 * patience() * SCENARIO_NS_PER_MS);

@@ -227,8 +227,8 @@ static void settle(struct soak *soak)
 	resume(soak, D_VICTIM);
 	for (p = P; p < SIDES; p += 2)
 		for (d = D; d < SIDES; d += 2) {
-			node_prefill(&soak->nodes[p], &message, BLOCKS,
-				     soak->seed += 1000003);
+			(void)node_prefill(&soak->nodes[p], &message, BLOCKS,
+					   soak->seed += 1000003);
 			soak->open[p]++;
 			soak->holds++;
 			pull(soak, d, &message);

@@ -274,8 +274,8 @@ void node_claims_await(struct node *node, uint32_t rank_count, uint64_t claims,
 	}
 }
 
-void node_prefill(struct node *node, struct node_message *message,
-		  uint32_t blocks, uint64_t seed)
+uint64_t node_prefill(struct node *node, struct node_message *message,
+		      uint32_t blocks, uint64_t seed)
 {
 	*message = (struct node_message){
 		.op = NODE_PREFILL,
@@ -286,6 +286,7 @@ void node_prefill(struct node *node, struct node_message *message,
 	node_call(node, message);
 	scenario_check(!message->code, "%s: prefill: error %d", node->id,
 		       message->code);
+	return message->key;
 }
 
 uint64_t node_pull(struct node *node, const struct node_message *message)
@@ -360,8 +361,7 @@ void node_pulls(struct node *p, struct node *d, uint32_t blocks, uint32_t count)
 	uint32_t round;
 
 	for (round = 0; round < count; round++) {
-		node_prefill(p, &message, blocks, round * 1000003u + 1);
-		held = message.key;
+		held = node_prefill(p, &message, blocks, round * 1000003u + 1);
 		node_await(d, node_pull(d, &message), &event, PULL_NS);
 		scenario_check(event.kind == KVPULL_POLL_LOADED && !event.wrong,
 			       "a pull: error %d, %llu wrong bytes",

@@ -145,9 +145,12 @@ void node_stats_get(struct node *node, struct node_stats *stats);
 void node_claims_await(struct node *node, uint32_t rank_count, uint64_t claims,
 		       uint64_t limit_ns);
 
-/* A prefill; the ticket is left in the message. Fails if it is not held. */
-void node_prefill(struct node *node, struct node_message *message,
-		  uint32_t blocks, uint64_t seed);
+/*
+ * A prefill; the ticket is left in the message. Fails if it is not held.
+ * Return: the hold's key.
+ */
+uint64_t node_prefill(struct node *node, struct node_message *message,
+		      uint32_t blocks, uint64_t seed);
 /* Pull what message says (ticket, blocks, seed) at another node. */
 uint64_t node_pull(struct node *node, const struct node_message *message);
 /* So many requests, one by one, every byte compared; then both are empty. */

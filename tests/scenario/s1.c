@@ -52,7 +52,7 @@ static void claim_some(struct node *p, struct node *d, uint32_t count)
 	node_stats_get(p, &stats);
 	before = stats.ranks[0].claims;
 	for (at = 0; at < count; at++) {
-		node_prefill(p, &message, BLOCKS, at + 1);
+		(void)node_prefill(p, &message, BLOCKS, at + 1);
 		message.op = NODE_ADMIT;
 		node_call(d, &message);
 		scenario_check(!message.code, "admit: error %d", message.code);
@@ -196,7 +196,7 @@ static void s1_expiry(const struct scenario *scenario)
 	scenario_check(!kill(idle.pid, SIGSTOP), "SIGSTOP");
 	for (; expired < 6; pulls++) {
 		scenario_check(engine_now_ns() < until, "no lease ends");
-		node_prefill(&p, &message, BLOCKS, 100 + pulls);
+		(void)node_prefill(&p, &message, BLOCKS, 100 + pulls);
 		message.key = node_pull(&busy, &message);
 		node_await(&busy, message.key, &event, LIMIT_NS);
 		scenario_check(event.kind == KVPULL_POLL_LOADED && !event.wrong,
@@ -349,7 +349,7 @@ static void crowd_open(const struct scenario *scenario, const char *folder,
 	for (at = 0; at < CROWD; at++) {
 		(void)snprintf(ids[at], sizeof(ids[at]), "decode-%02u", at);
 		open_node(scenario, &crowd[at], ids[at], folder, config);
-		node_prefill(p, &message, BLOCKS, 100 + at);
+		(void)node_prefill(p, &message, BLOCKS, 100 + at);
 		node_await(&crowd[at], node_pull(&crowd[at], &message), &event,
 			   LIMIT_NS);
 		scenario_check(event.kind == KVPULL_POLL_LOADED && !event.wrong,
@@ -424,8 +424,7 @@ static void pull_what_is_held(struct node *p, struct node *d, uint32_t taken)
 	struct node_stats stats;
 	uint64_t key;
 
-	node_prefill(p, &message, BLOCKS, taken);
-	key = message.key;
+	key = node_prefill(p, &message, BLOCKS, taken);
 	do {
 		scenario_check(engine_now_ns() < until, "no hold is taken");
 		node_stats_get(p, &stats);

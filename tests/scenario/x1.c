@@ -94,7 +94,7 @@ static void pull_refused(struct node *p, struct node *d, int32_t reason)
 	static struct node_message message;
 	struct node_message event;
 
-	node_prefill(p, &message, BLOCKS, 1);
+	(void)node_prefill(p, &message, BLOCKS, 1);
 	node_await(d, node_pull(d, &message), &event, LIMIT_NS);
 	scenario_check(
 		event.kind == KVPULL_POLL_FAILED && event.reason == reason,

@@ -46,6 +46,15 @@ static void start(const struct scenario *scenario, struct node *node,
 	node_open(node, &params);
 }
 
+/* A pair that goes on beside whoever is refused. */
+static void honest_start(const struct scenario *scenario, struct node *p,
+			 struct node *d)
+{
+	logs_open(scenario);
+	start(scenario, p, "producer", "");
+	start(scenario, d, "consumer", "");
+}
+
 /* Checks the end of D's pull of this ticket. */
 static void pull_ends(struct node *d, const struct node_message *ticket,
 		      uint32_t kind, int32_t reason)
@@ -83,8 +92,7 @@ static void works(struct node *p, struct node *d)
 	struct node_message event;
 	uint64_t held;
 
-	node_prefill(p, &message, BLOCKS, 77);
-	held = message.key;
+	held = node_prefill(p, &message, BLOCKS, 77);
 	pull_ends(d, &message, KVPULL_POLL_LOADED, 0);
 	node_await(p, held, &event, LIMIT_NS);
 	scenario_check(event.reason == KVPULL_END_RELEASED,
@@ -112,8 +120,7 @@ static void other_model(const struct scenario *scenario, struct node *p,
 	params_fill(scenario, name, "", &params);
 	*fields[field] = "another";
 	node_open(&d, &params);
-	node_prefill(p, &message, BLOCKS, field + 1);
-	held = message.key;
+	held = node_prefill(p, &message, BLOCKS, field + 1);
 	pull_ends(&d, &message, NODE_EVENT_NOTHING, 0);
 	(void)snprintf(words, sizeof(words), "%s is %s here and another there",
 		       name, ours[field]);
@@ -132,9 +139,7 @@ static void x2_models(const struct scenario *scenario)
 	struct node p, d;
 	uint32_t field;
 
-	logs_open(scenario);
-	start(scenario, &p, "producer", "");
-	start(scenario, &d, "consumer", "");
+	honest_start(scenario, &p, &d);
 	for (field = 0; field < 5; field++)
 		other_model(scenario, &p, field, names[field]);
 	works(&p, &d);
@@ -152,9 +157,7 @@ static void x2_version(const struct scenario *scenario)
 	struct node p, d, other;
 	uint64_t held;
 
-	logs_open(scenario);
-	start(scenario, &p, "producer", "");
-	start(scenario, &d, "consumer", "");
+	honest_start(scenario, &p, &d);
 	mutant_use("wire2", "plugin/bytes/handshake.c",
 		   "s/return wanted ? wanted : KVPULL_WIRE_VERSION;/return 2;/;"
 		   "s/^.*FIELD_OF(BYTES, struct kvpull_hello, nonce.*/&\\n"
@@ -166,15 +169,13 @@ static void x2_version(const struct scenario *scenario)
 		   ".since = 2, .id = 4, .is_required = 1, "
 		   ".offset = offsetof(struct kvpull_welcome, tp_size) },/;}");
 	start(scenario, &other, "newer", "");
-	node_prefill(&p, &message, BLOCKS, 1);
-	held = message.key;
+	held = node_prefill(&p, &message, BLOCKS, 1);
 	pull_ends(&other, &message, KVPULL_POLL_FAILED, KVPULL_EVERSION);
 	log_has("producer", "wire version (by colour) is 1 here and 2 there");
 	log_has("newer", "wire version (by colour) is 1 there and 2 here");
 	given_back(&p, held, "newer");
 	/* As a producer it welcomes with what D does not know. */
-	node_prefill(&other, &message, BLOCKS, 1);
-	held = message.key;
+	held = node_prefill(&other, &message, BLOCKS, 1);
 	pull_ends(&d, &message, KVPULL_POLL_FAILED, KVPULL_EVERSION);
 	log_has("consumer", "wire version (by colour) is 1 here and 2 there");
 	log_has("newer", "refused us: wire version (by colour) is 1 there");
@@ -207,18 +208,16 @@ static void x2_uid(const struct scenario *scenario)
 	params_fill(scenario, "stranger", "\"uids\":[0]", &params);
 	params.before_open = sandbox_nobody;
 	node_open(&stranger, &params);
-	node_prefill(&p, &message, BLOCKS, 1);
-	held = message.key;
+	held = node_prefill(&p, &message, BLOCKS, 1);
 	pull_ends(&stranger, &message, KVPULL_POLL_FAILED, KVPULL_EAUTH);
 	log_has("producer", "user 65534 is not one of uids");
 	log_has("stranger", "does not let our user in: add it to its uids");
 	given_back(&p, held, "stranger");
 	/* Root refuses the stranger's memory, for its user. */
-	node_prefill(&stranger, &message, BLOCKS, 1);
-	held = message.key;
+	held = node_prefill(&stranger, &message, BLOCKS, 1);
 	pull_ends(&d, &message, KVPULL_POLL_FAILED, KVPULL_EAUTH);
 	given_back(&stranger, held, "consumer");
-	node_prefill(&closed, &message, BLOCKS, 1);
+	(void)node_prefill(&closed, &message, BLOCKS, 1);
 	pull_ends(&stranger, &message, KVPULL_POLL_FAILED, KVPULL_EAUTH);
 	log_has("stranger", "Permission denied");
 	works(&p, &d);
@@ -266,8 +265,7 @@ static void other_key(struct node *p, struct node *d, const char *why)
 	static struct node_message message;
 	uint64_t held;
 
-	node_prefill(p, &message, BLOCKS, 1);
-	held = message.key;
+	held = node_prefill(p, &message, BLOCKS, 1);
 	ticket_refused(d, &message);
 	log_has(d->id, why);
 	given_back(p, held, d->id);
@@ -306,11 +304,8 @@ static void x2_prompt(const struct scenario *scenario)
 	struct node p, d;
 	uint64_t held;
 
-	logs_open(scenario);
-	start(scenario, &p, "producer", "");
-	start(scenario, &d, "consumer", "");
-	node_prefill(&p, &message, BLOCKS, 1);
-	held = message.key;
+	honest_start(scenario, &p, &d);
+	held = node_prefill(&p, &message, BLOCKS, 1);
 	message.seed++; /* D's own view of the prompt */
 	pull_ends(&d, &message, NODE_EVENT_NOTHING, 0);
 	log_has("consumer", "is for another prompt");
@@ -361,10 +356,8 @@ static void x2_incomplete(const struct scenario *scenario)
 	uint32_t count = 0;
 	uint32_t at;
 
-	logs_open(scenario);
-	start(scenario, &p, "producer", "");
-	start(scenario, &d, "consumer", "");
-	node_prefill(&p, &message, BLOCKS, 1);
+	honest_start(scenario, &p, &d);
+	(void)node_prefill(&p, &message, BLOCKS, 1);
 	node_stats_get(&d, &before);
 	/* From beyond "kvp2.": what lacks that is not ours. */
 	for (at = 5; at < message.ticket_bytes; at += step, count++) {
@@ -407,7 +400,7 @@ static void x2_elsewhere(const struct scenario *scenario)
 	params.scribble = 1;
 	node_open(&elsewhere, &params);
 	/* A good ticket of a live P, whose socket lies in another folder. */
-	node_prefill(&elsewhere, &message, BLOCKS, 1);
+	(void)node_prefill(&elsewhere, &message, BLOCKS, 1);
 	pull_ends(&d, &message, KVPULL_POLL_FAILED, KVPULL_EROUTE);
 	log_has("consumer", "no allowed route to shm:");
 	works(&p, &d);

@@ -65,7 +65,7 @@ static void x4_strict_foreign(const struct scenario *scenario)
 	struct node p, d;
 
 	pair_open(scenario, &p, &d, CONFIG, 1, sandbox_strict);
-	node_prefill(&p, &message, BLOCKS, 1);
+	(void)node_prefill(&p, &message, BLOCKS, 1);
 	node_await(&d, node_pull(&d, &message), &event, LIMIT_NS);
 	scenario_check(event.kind == KVPULL_POLL_FAILED &&
 			       event.reason == KVPULL_EROUTE,
