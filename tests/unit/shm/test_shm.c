@@ -488,10 +488,7 @@ UNIT_TEST_IN_WORLD(killed_consumer_with_a_living_child_is_seen, world_begin)
 	assert_int_equal(pipe(pipes), 0);
 	params = world_params(world, "p");
 	params.copy_threads = 0;
-	side_open(&world->p, &params);
-	assert_int_equal(world->p.transport->ops->serve(world->p.transport,
-							&world->serve),
-			 0);
+	world_serve_as(world, &params);
 	child = fork();
 	assert_true(child >= 0);
 	if (!child)

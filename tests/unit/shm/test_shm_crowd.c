@@ -62,10 +62,7 @@ static void crowd_begin(struct crowd *crowd)
 	params.users.uids = uids;
 	params.users.uid_count = USERS;
 	params.refused = &crowd->refused;
-	side_open(&world->p, &params);
-	assert_int_equal(world->p.transport->ops->serve(world->p.transport,
-							&world->serve),
-			 0);
+	world_serve_as(world, &params);
 	memset(&caller, 0, sizeof(caller));
 	caller.is_told = 1;
 }

@@ -594,10 +594,7 @@ UNIT_TEST(socket_has_its_mode_and_says_who_may_not_connect)
 	assert_int_equal(chmod(world.folder, 01777), 0);
 	params = world_params(&world, "p");
 	params.socket_mode = 0600;
-	side_open(&world.p, &params);
-	assert_int_equal(
-		world.p.transport->ops->serve(world.p.transport, &world.serve),
-		0);
+	world_serve_as(&world, &params);
 	(void)snprintf(path, sizeof(path), "%s/p", world.folder);
 	assert_int_equal(lstat(path, &stat), 0);
 	assert_int_equal(stat.st_mode & 0777, 0600);

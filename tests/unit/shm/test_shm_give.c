@@ -39,10 +39,7 @@ static void give_open(struct world *world, const uint32_t *uid,
 	params.callers_max = callers_max;
 	params.given = (struct kvpull_give_sink){ take, message };
 	taken_count = 0;
-	side_open(&world->p, &params);
-	assert_int_equal(world->p.transport->ops->serve(world->p.transport,
-							&world->serve),
-			 0);
+	world_serve_as(world, &params);
 	params = world_params(world, "d");
 	side_open(&world->d, &params);
 }

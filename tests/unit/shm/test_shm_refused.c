@@ -259,10 +259,7 @@ UNIT_TEST_IN_WORLD(caller_that_cannot_be_told_is_closed_all_the_same,
 	params = world_params(world, "p");
 	params.users.uids = uids;
 	params.users.uid_count = 1;
-	side_open(&world->p, &params);
-	assert_int_equal(world->p.transport->ops->serve(world->p.transport,
-							&world->serve),
-			 0);
+	world_serve_as(world, &params);
 	fd = raw_connect(world, "p");
 	refuse("sendmsg", 0, EPIPE);
 	side_look(world, &world->p);

@@ -28,10 +28,7 @@ static void strangers_open(struct world *world, const uint32_t *uid)
 	params.users.uid_count = uid ? 1 : 0;
 	params.refused = &refused;
 	refused = 0;
-	side_open(&world->p, &params);
-	assert_int_equal(world->p.transport->ops->serve(world->p.transport,
-							&world->serve),
-			 0);
+	world_serve_as(world, &params);
 	params = world_params(world, "d");
 	side_open(&world->d, &params);
 }
@@ -146,10 +143,7 @@ UNIT_TEST_IN_WORLD(user_who_may_be_anybody_is_let_in_with_a_key_alone,
 	side_close(&world->p);
 	params = world_params(world, "p");
 	params.users = everybody(&own, 1);
-	side_open(&world->p, &params);
-	assert_int_equal(world->p.transport->ops->serve(world->p.transport,
-							&world->serve),
-			 0);
+	world_serve_as(world, &params);
 	world_connect(world);
 }
 

@@ -107,6 +107,15 @@ void world_end(struct world *world)
 	assert_int_equal(fds_open(), world->fds_at_start);
 }
 
+void world_serve_as(struct world *world, const struct kvpull_shm_params *params)
+{
+	struct kvpull_transport *p;
+
+	side_open(&world->p, params);
+	p = world->p.transport;
+	assert_int_equal(p->ops->serve(p, &world->serve), 0);
+}
+
 void world_serve(struct world *world, const char *name)
 {
 	const struct kvpull_shm_params params = world_params(world, name);

@@ -88,7 +88,10 @@ void side_close(struct side *side);
 void world_memory_make(struct world *world);
 void world_begin(struct world *world);
 void world_end(struct world *world);
+/* P is opened, and serves the memory; its name alone is given, or all. */
 void world_serve(struct world *world, const char *name);
+void world_serve_as(struct world *world,
+		    const struct kvpull_shm_params *params);
 /* P ends, and serves the same memory as one of its engine's own. */
 void world_serve_foreign(struct world *world);
 
