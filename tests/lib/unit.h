@@ -82,7 +82,6 @@ int unit_thread_hangs(void);
 		name##_of(*state);                                             \
 	}                                                                      \
 	static void name##_of(__attribute__((unused)) type *argument)
-/* NOLINTEND(bugprone-macro-parentheses) */
 
 /* A test of a `struct noun *noun`, between begin(noun) and end(noun). */
 #define UNIT_TEST_BETWEEN(name, noun, begin, end)                              \
@@ -99,6 +98,7 @@ int unit_thread_hangs(void);
 
 #define UNIT_TEST_IN(name, noun)                                               \
 	UNIT_TEST_BETWEEN(name, noun, noun##_begin, noun##_end)
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 /* A test whose body runs in a child, by the program's end_of(), and ends so. */
 #define UNIT_TEST_ENDS(name, status)                                           \
