@@ -237,8 +237,7 @@ void gpu_begin(uint32_t rails)
 	/* No neighbours: 64 work requests, a few for each rail. */
 	world_scatter();
 	memset(world.d.memory, 0, WORLD_BYTES);
-	world_connect_run(100);
-	assert_int_equal(world.d.ups, 1);
+	world_comes_up(100);
 	world.read.after = KVPULL_AFTER_NOTHING;
 }
 
@@ -271,4 +270,17 @@ void gpu_check_is(int code)
 int gpu_bytes_are_right(void)
 {
 	return !memcmp(world.d.memory, world.p.memory, WORLD_BYTES);
+}
+
+void gpu_begin_read(uint32_t rails)
+{
+	gpu_begin(rails);
+	gpu_read_is_done();
+}
+
+void gpu_checks(uint32_t steps, int code)
+{
+	assert_int_equal(gpu_check_begin(), 0);
+	world_run(steps);
+	gpu_check_is(code);
 }

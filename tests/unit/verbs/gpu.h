@@ -52,9 +52,13 @@ void gpu_begin(uint32_t rails);
 int gpu_down(void **state);
 /* world.read, and the check behind it: what check_start() says. */
 void gpu_read_is_done(void);
+/* gpu_begin(), and world.read has ended well. */
+void gpu_begin_read(uint32_t rails);
 int gpu_check_begin(void);
 /* The check has ended, with this code. */
 void gpu_check_is(int code);
+/* A check begins, and is that after so many steps. */
+void gpu_checks(uint32_t steps, int code);
 /* Each block is at its own number. */
 int gpu_bytes_are_right(void);
 

@@ -12,9 +12,7 @@ static void read_and_check(void)
 {
 	const struct kvpull_transport_ops *ops = world.d.route->ops;
 
-	world_read_run(3);
-	world_read_ended(0);
-	assert_true(world_read_is_right());
+	world_reads(3);
 	assert_int_equal(
 		ops->check_start(world.d.route, world.peer, &world.read), 0);
 	world_run(3);
@@ -358,8 +356,7 @@ UNIT_TEST_UP(refused_caller_hears_why_and_is_forgotten)
 	assert_int_equal(world.p.downs, 0);
 	world.refuses = 0;
 	world_run(600);
-	world_connect_run(10);
-	assert_int_equal(world.d.ups, 1);
+	world_comes_up(10);
 }
 
 UNIT_TEST_UP(nothing_is_readable_before_admission)

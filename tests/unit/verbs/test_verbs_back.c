@@ -87,9 +87,7 @@ TEST(change_of_another_address_ends_nothing)
 	fake_verbs_async(0, IBV_EVENT_GID_CHANGE);
 	world_run(100);
 	assert_int_equal(world.d.downs, 0);
-	world_read_run(5);
-	assert_int_equal(world.d.read_code, 0);
-	assert_true(world_read_is_right());
+	world_reads(5);
 }
 
 /* P by the first device, D by the second. */
@@ -107,8 +105,7 @@ static void two_machines_attached_at(uint32_t port)
 	assert_int_equal(side_serve(&world.d), 0);
 	world_fill();
 	world_read_make(0);
-	world_connect_run(20);
-	assert_int_equal(world.d.ups, 1);
+	world_comes_up(20);
 }
 
 static void two_machines_are_attached(void)
@@ -151,9 +148,7 @@ UNIT_TEST_DOWN(producer_of_another_address_listens_there)
 			 0);
 	world_run(20);
 	assert_int_equal(world.d.ups, 1);
-	world_read_run(5);
-	assert_int_equal(world.d.read_code, 0);
-	assert_true(world_read_is_right());
+	world_reads(5);
 }
 
 /*
@@ -193,8 +188,7 @@ UNIT_FIXTURE(addresses_are_attached)
 	world.networks = "10.66.0.0/16";
 	world.address = "10.66.0.1,10.66.1.1";
 	assert_int_equal(world_open(), 0);
-	world_connect_run(20);
-	assert_int_equal(world.d.ups, 1);
+	world_comes_up(20);
 }
 
 UNIT_TEST_WITH(device_is_heard_though_one_of_its_addresses_left,
@@ -227,9 +221,7 @@ UNIT_TEST(producer_that_loses_one_of_its_addresses_is_pulled_from)
 		side_poll(&world.p);
 		world_run(WORLD_MS_FLUSHED);
 		assert_int_equal(world.d.downs, 0);
-		world_read_run(5);
-		assert_int_equal(world.d.read_code, 0);
-		assert_true(world_read_is_right());
+		world_reads(5);
 		assert_int_equal(world_down(state), 0);
 	}
 }

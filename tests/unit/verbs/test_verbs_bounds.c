@@ -55,8 +55,7 @@ static void attached_again(void)
 	world_read_make(0);
 	for (i = 0; i < WORLD_BLOCKS; i++)
 		world.remote_ids[i] = world.local_ids[i] = i * 5 % WORLD_BLOCKS;
-	world_connect_run(10);
-	assert_int_equal(world.d.ups, 1);
+	world_comes_up(10);
 }
 
 /* In four batches. */
@@ -351,8 +350,7 @@ static void both_connect(void)
 	assert_int_equal(side_open(&world.d), 0);
 	assert_int_equal(side_serve(&world.p), 0);
 	assert_int_equal(side_serve(&world.d), 0);
-	world_connect_run(10);
-	assert_int_equal(world.d.ups, 1);
+	world_comes_up(10);
 }
 
 /* A device answers more READs at once than it sends: each side has its bound. */

@@ -68,8 +68,7 @@ static void rest_is_read(uint32_t rails)
 	const uint32_t before = fake_verbs_count(FAKE_VERBS_READ);
 
 	world.d.reads_done = world.d.ups = 0;
-	world_connect_run(20 * rails);
-	assert_int_equal(world.d.ups, 1);
+	world_comes_up(20 * rails);
 	world_read_run(5);
 	world_read_ended(0);
 	bytes_are_there(HALF_BYTES);

@@ -97,8 +97,7 @@ UNIT_TEST_UP(word_of_who_refuses_a_welcome_is_heard)
 	/* P did not reject the call: D may make it again. */
 	assert_int_equal(world.d.down_code, KVPULL_EPEER);
 	world.leaves = 0;
-	world_connect_run(30);
-	assert_int_equal(world.d.ups, 1);
+	world_comes_up(30);
 	assert_int_equal(world.attach_code, 0);
 }
 

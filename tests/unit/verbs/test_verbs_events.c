@@ -27,9 +27,7 @@ static void all_goes_on(void)
 	assert_int_equal(world.d.downs + world.p.downs, 0);
 	assert_int_equal(side_counts(&world.d)->frames_bad, 0);
 	world.d.reads_done = 0;
-	world_read_run(5);
-	world_read_ended(0);
-	assert_true(world_read_is_right());
+	world_reads(5);
 }
 
 TEST(events_of_a_step_that_is_over_change_nothing)

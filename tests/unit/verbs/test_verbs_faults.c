@@ -22,11 +22,8 @@ static void comes_back(void)
 	assert_int_equal(world.p.downs, 1);
 	world.d.reads_done = world.d.ups = 0;
 	memset(world.d.memory, 0, WORLD_BYTES);
-	world_connect_run(10);
-	assert_int_equal(world.d.ups, 1);
-	world_read_run(5);
-	world_read_ended(0);
-	assert_true(world_read_is_right());
+	world_comes_up(10);
+	world_reads(5);
 }
 
 /* Do something of each kind; the fault hits one of them. */
@@ -485,8 +482,7 @@ TEST_UP(every_answer_of_the_cm_is_an_end)
 					 KVPULL_EPEER);
 	}
 	fake_verbs_knobs.answer = FAKE_VERBS_ACCEPT;
-	world_connect_run(10);
-	assert_int_equal(world.d.ups, 1);
+	world_comes_up(10);
 }
 
 UNIT_TEST(object_that_cannot_be_made_fails_open)
@@ -521,8 +517,7 @@ UNIT_TEST(object_that_cannot_be_made_fails_its_connection)
 		if (world.d.ups == 0) {
 			fake_verbs_knobs.make_at = 0;
 			world_run(5400);
-			world_connect_run(10);
-			assert_int_equal(world.d.ups, 1);
+			world_comes_up(10);
 		}
 		assert_int_equal(world_down(state), 0);
 	}
@@ -541,8 +536,7 @@ UNIT_TEST(transition_that_fails_fails_its_connection)
 		assert_int_equal(world.d.ups, 0);
 		assert_int_equal(world.d.downs, 1);
 		assert_int_equal(fake_verbs_openings(), 0);
-		world_connect_run(10);
-		assert_int_equal(world.d.ups, 1);
+		world_comes_up(10);
 		assert_int_equal(world_down(state), 0);
 	}
 }

@@ -30,9 +30,7 @@ TEST(nothing_is_read_before_the_mark)
 	gpu_reach();
 	gpu_await(&world.d.reads_done);
 	assert_int_equal(world.d.read_code, 0);
-	assert_int_equal(gpu_check_begin(), 0);
-	world_run(5);
-	gpu_check_is(0);
+	gpu_checks(5, 0);
 	assert_true(gpu_bytes_are_right());
 }
 
@@ -94,13 +92,10 @@ TEST(peer_that_ends_before_the_mark_ends_the_read)
 
 TEST(bytes_are_seen_once_the_check_has_ended)
 {
-	gpu_begin(1);
-	gpu_read_is_done();
+	gpu_begin_read(1);
 	assert_false(gpu_bytes_are_right());
 	assert_int_equal(fake_verbs_count(FAKE_VERBS_LOOP), 0);
-	assert_int_equal(gpu_check_begin(), 0);
-	world_run(5);
-	gpu_check_is(0);
+	gpu_checks(5, 0);
 	assert_int_equal(fake_verbs_unseen(), 0);
 	assert_true(gpu_bytes_are_right());
 	assert_int_equal(fake_verbs_count(FAKE_VERBS_LOOP), 1);
@@ -121,8 +116,7 @@ TEST(close_says_how_often_it_flushed)
 
 TEST(check_waits_for_the_flush)
 {
-	gpu_begin(1);
-	gpu_read_is_done();
+	gpu_begin_read(1);
 	fake_verbs_knobs.held_loops = 1;
 	assert_int_equal(gpu_check_begin(), 0);
 	world_run(20);
@@ -141,24 +135,18 @@ TEST(check_waits_for_the_flush)
 /* The flush is here, and says nothing of the ticket. */
 TEST(entry_decides_and_the_flush_does_not)
 {
-	gpu_begin(1);
-	gpu_read_is_done();
+	gpu_begin_read(1);
 	atomic_store_explicit(&world.p.entries[3].revoked, 9,
 			      memory_order_relaxed);
-	assert_int_equal(gpu_check_begin(), 0);
-	world_run(5);
-	gpu_check_is(0);
+	gpu_checks(5, 0);
 	assert_int_equal(world.checked[0].revoked, 9);
 }
 
 TEST(each_rail_flushes_what_it_wrote)
 {
-	gpu_begin(2);
-	gpu_read_is_done();
+	gpu_begin_read(2);
 	assert_true(world_reads_by(0) && world_reads_by(1));
-	assert_int_equal(gpu_check_begin(), 0);
-	world_run(5);
-	gpu_check_is(0);
+	gpu_checks(5, 0);
 	assert_int_equal(fake_verbs_device_count(0, FAKE_VERBS_LOOP), 1);
 	assert_int_equal(fake_verbs_device_count(1, FAKE_VERBS_LOOP), 1);
 	assert_true(gpu_bytes_are_right());
@@ -168,9 +156,7 @@ TEST(each_rail_flushes_what_it_wrote)
 TEST(check_without_data_flushes_nothing)
 {
 	gpu_begin(1);
-	assert_int_equal(gpu_check_begin(), 0);
-	world_run(5);
-	gpu_check_is(0);
+	gpu_checks(5, 0);
 	assert_int_equal(fake_verbs_count(FAKE_VERBS_LOOP), 0);
 	/* Nor has the second one of a pull. */
 	gpu_read_is_done();
@@ -178,9 +164,7 @@ TEST(check_without_data_flushes_nothing)
 	assert_int_equal(gpu_check_begin(), 0);
 	world_run(5);
 	world.d.checks_done = 0;
-	assert_int_equal(gpu_check_begin(), 0);
-	world_run(5);
-	gpu_check_is(0);
+	gpu_checks(5, 0);
 	assert_int_equal(fake_verbs_count(FAKE_VERBS_LOOP), 1);
 }
 
@@ -248,33 +232,25 @@ TEST(loop_that_fails_fails_the_read_and_is_made_again)
 	assert_int_equal(world.d.downs, 1);
 	/* The rail is back, and so is the peer. */
 	world.d.ups = world.d.reads_done = world.d.checks_done = 0;
-	world_connect_run(20);
-	assert_int_equal(world.d.ups, 1);
+	world_comes_up(20);
 	gpu_read_is_done();
-	assert_int_equal(gpu_check_begin(), 0);
-	world_run(5);
-	gpu_check_is(0);
+	gpu_checks(5, 0);
 	assert_true(gpu_bytes_are_right());
 }
 
 /* The other rail goes on. */
 TEST(rail_whose_loop_fails_is_left)
 {
-	gpu_begin(2);
-	gpu_read_is_done();
+	gpu_begin_read(2);
 	fake_verbs_knobs.fail_device = 2;
 	fake_verbs_knobs.fail_at[FAKE_VERBS_LOOP] = 1;
 	fake_verbs_knobs.fail_status = IBV_WC_RETRY_EXC_ERR;
-	assert_int_equal(gpu_check_begin(), 0);
-	world_run(GPU_FLUSH_MS + 100);
-	gpu_check_is(KVPULL_EREAD);
+	gpu_checks(GPU_FLUSH_MS + 100, KVPULL_EREAD);
 	fake_verbs_land(1);
 	memset(world.d.memory, 0, WORLD_BYTES);
 	world.d.reads_done = world.d.checks_done = 0;
 	gpu_read_is_done();
-	assert_int_equal(gpu_check_begin(), 0);
-	world_run(5);
-	gpu_check_is(0);
+	gpu_checks(5, 0);
 	assert_true(gpu_bytes_are_right());
 	assert_int_equal(world.d.downs, 0);
 }
@@ -282,8 +258,7 @@ TEST(rail_whose_loop_fails_is_left)
 /* Another device does not flush bytes of the one that was taken away. */
 TEST(device_that_leaves_before_the_flush_fails_the_read)
 {
-	gpu_begin(2);
-	gpu_read_is_done();
+	gpu_begin_read(2);
 	assert_true(world_reads_by(1) != 0);
 	fake_verbs_unaddress(1);
 	world_run(2000);
@@ -291,9 +266,7 @@ TEST(device_that_leaves_before_the_flush_fails_the_read)
 	fake_verbs_return(1, 0);
 	world_run(3000);
 	assert_int_equal(fake_verbs_domains(world.d.memory), 4);
-	assert_int_equal(gpu_check_begin(), 0);
-	world_run(5);
-	gpu_check_is(KVPULL_EREAD);
+	gpu_checks(5, KVPULL_EREAD);
 }
 
 TEST(rail_without_a_loop_serves_no_memory_of_a_gpu)

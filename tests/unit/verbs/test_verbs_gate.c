@@ -48,9 +48,7 @@ static void consumer_is_in(void)
 		world_connect_run(100);
 	}
 	assert_int_equal(world.d.ups, 1);
-	world_read_run(5);
-	assert_int_equal(world.d.read_code, 0);
-	assert_true(world_read_is_right());
+	world_reads(5);
 }
 
 #define TEST(name) UNIT_TEST_WITH(name, gate_up, world_down)
@@ -127,8 +125,7 @@ UNIT_TEST_DOWN(callers_beyond_the_bound_wait_and_are_not_admitted)
 	consumer_is_in();
 	strangers_call(STRANGER, 8, 1);
 	assert_int_equal(fake_verbs_strangers(), 8);
-	world_connect_run(10);
-	assert_int_equal(world.d.ups, 1);
+	world_comes_up(10);
 	assert_int_equal(world.d.downs, 0);
 }
 
@@ -149,8 +146,7 @@ UNIT_TEST_DOWN(stranger_has_no_consumers_place)
 	world.callers_max = 1;
 	(void)world_open();
 	strangers_call(STRANGER, KVPULL_VERBS_WAITING_ADDRESS_MAX, 16);
-	world_connect_run(10);
-	assert_int_equal(world.d.ups, 1);
+	world_comes_up(10);
 }
 
 TEST(no_place_is_left_behind)

@@ -103,8 +103,7 @@ UNIT_TEST(rails_call_in_the_networks_alone)
 	(void)world_rails_open();
 	world.networks = "10.66.0.0/24";
 	world_consumer_again();
-	world_connect_run(3000);
-	assert_int_equal(world.d.ups, 1);
+	world_comes_up(3000);
 	assert_int_equal(fake_verbs_calls(), 1);
 	assert_int_equal(world_down(state), 0);
 }
@@ -501,9 +500,7 @@ TEST(event_of_a_queue_pair_of_others_ends_nothing)
 	side_poll(&world.p);
 	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.p.downs + world.d.downs, 0);
-	world_read_run(3);
-	assert_int_equal(world.d.read_code, 0);
-	assert_true(world_read_is_right());
+	world_reads(3);
 }
 
 /* The called address is no rail's any more: the listener tells the device. */

@@ -158,9 +158,7 @@ UNIT_TEST_ATTACHED(peer_is_attached_and_caller_admitted_once)
 	assert_null(ring);
 	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.d.downs + world.p.downs, 0);
-	world_read_run(5);
-	assert_int_equal(world.d.read_code, 0);
-	assert_true(world_read_is_right());
+	world_reads(5);
 	assert_int_equal(world_note_send(1), 0);
 	world_run(5);
 	assert_int_equal(world.note_count, 1);

@@ -45,8 +45,7 @@ UNIT_TEST(all_regions_are_read)
 	assert_int_equal(side_open(&world.d), 0);
 	serve_fill(&world.p, 0);
 	serve_fill(&world.d, 1);
-	world_connect_run(100);
-	assert_int_equal(world.d.ups, 1);
+	world_comes_up(100);
 	assert_int_equal(world.attach_code, 0);
 	world_read_make(0);
 	for (i = 0; i < REGIONS; i++)

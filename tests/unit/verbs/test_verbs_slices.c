@@ -101,8 +101,7 @@ static void pull_is_right(uint32_t step)
 static void connected(void)
 {
 	world.d.ups = 0;
-	world_connect_run(20);
-	assert_int_equal(world.d.ups, 1);
+	world_comes_up(20);
 	assert_int_equal(world.attach_code, 0);
 }
 

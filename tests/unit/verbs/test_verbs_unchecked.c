@@ -51,8 +51,7 @@ static void flush_ends_the_read(void)
 
 TEST(cancelled_check_waits_for_its_flush)
 {
-	gpu_begin(1);
-	gpu_read_is_done();
+	gpu_begin_read(1);
 	fake_verbs_knobs.held_loops = 1;
 	assert_int_equal(gpu_check_begin(), 0);
 	world_run(5);
@@ -79,9 +78,7 @@ TEST(cancelled_read_is_flushed_before_it_ends)
 	/* The next read has flushes of its own. */
 	world.d.reads_done = 0;
 	gpu_read_is_done();
-	assert_int_equal(gpu_check_begin(), 0);
-	world_run(5);
-	gpu_check_is(0);
+	gpu_checks(5, 0);
 	assert_true(gpu_bytes_are_right());
 }
 
@@ -95,8 +92,7 @@ static int leave(void)
 /* The read came whole, and another part of its pull failed. */
 TEST(read_that_is_left_is_flushed)
 {
-	gpu_begin(2);
-	gpu_read_is_done();
+	gpu_begin_read(2);
 	assert_true(fake_verbs_unseen() != 0);
 	fake_verbs_knobs.held_loops = 1;
 	assert_int_equal(leave(), 1);
@@ -110,9 +106,7 @@ TEST(read_that_is_left_is_flushed)
 	/* Nothing of it is left, nor of one that was checked. */
 	assert_int_equal(leave(), 0);
 	gpu_read_is_done();
-	assert_int_equal(gpu_check_begin(), 0);
-	world_run(5);
-	gpu_check_is(0);
+	gpu_checks(5, 0);
 	assert_int_equal(leave(), 0);
 	/* The end of its peer is told. */
 	fake_verbs_cut();
@@ -123,8 +117,7 @@ TEST(read_that_is_left_is_flushed)
 /* A ticket names a slot that is not there: nothing is posted for the check. */
 TEST(read_whose_check_is_refused_is_flushed)
 {
-	gpu_begin(1);
-	gpu_read_is_done();
+	gpu_begin_read(1);
 	world.slots[0] = UINT32_MAX;
 	assert_int_equal(gpu_check_begin(), KVPULL_EEXPIRED);
 	assert_int_equal(leave(), 1);
@@ -135,8 +128,7 @@ TEST(read_whose_check_is_refused_is_flushed)
 
 TEST(read_of_a_peer_that_is_gone_is_flushed)
 {
-	gpu_begin(1);
-	gpu_read_is_done();
+	gpu_begin_read(1);
 	fake_verbs_cut();
 	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.d.downs, 1);
@@ -149,8 +141,7 @@ TEST(read_of_a_peer_that_is_gone_is_flushed)
 /* Nothing flushes what the device has written, and nothing more comes from it. */
 TEST(read_of_a_device_that_is_gone_ends)
 {
-	gpu_begin(1);
-	gpu_read_is_done();
+	gpu_begin_read(1);
 	fake_verbs_cut();
 	world_run(WORLD_MS_FLUSHED);
 	fake_verbs_knobs.held_loops = 1;

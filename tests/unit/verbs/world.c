@@ -416,6 +416,12 @@ void world_connect_run(uint32_t steps)
 	world_run(steps);
 }
 
+void world_comes_up(uint32_t steps)
+{
+	world_connect_run(steps);
+	assert_int_equal(world.d.ups, 1);
+}
+
 void world_disconnect(void)
 {
 	world.d.route->ops->disconnect(world.d.route, world.peer);
@@ -545,13 +551,21 @@ void world_ring_fill(void)
 			 WORLD_RING_RECORDS);
 }
 
+void world_reads(uint32_t steps)
+{
+	const uint32_t before = world.d.reads_done;
+
+	world_read_run(steps);
+	assert_int_equal(world.d.reads_done, before + 1);
+	assert_int_equal(world.d.read_code, 0);
+	assert_true(world_read_is_right());
+}
+
 void world_pulls(void)
 {
-	world_connect_run(20);
-	assert_int_equal(world.d.ups, 1);
-	world_read_run(5);
-	world_read_ended(0);
-	assert_true(world_read_is_right());
+	world_comes_up(20);
+	world_reads(5);
+	assert_int_equal(world.d.reads_done, 1);
 }
 
 int world_open(void)

@@ -133,6 +133,8 @@ void world_run(uint32_t steps);
 int world_connect(void);
 /* It does, and both sides run so many steps. */
 void world_connect_run(uint32_t steps);
+/* D is let in within so many steps. */
+void world_comes_up(uint32_t steps);
 void world_disconnect(void);
 
 /* Block i of P to block (i * 7) % n of D: nothing merges at D. */
@@ -144,6 +146,8 @@ void world_read_run(uint32_t steps);
 void world_read_ended(int32_t code);
 void world_read_cancel(void);
 int world_read_is_right(void);
+/* A read ends in so many steps, and every byte is right. */
+void world_reads(uint32_t steps);
 /* D connects to P and reads, and every byte is right. */
 void world_pulls(void);
 
