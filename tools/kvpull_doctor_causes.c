@@ -126,18 +126,11 @@ static int routes_judge(struct doctor *doctor, const char *output)
 		return 0;
 	address_find(line, "verbs:", address);
 	if (address[0]) {
-		doctor_say(
-			doctor, DOCTOR_FAIL, "peer",
-			"no pull from %s: its address %s is in none of our networks",
-			doctor->peer, address);
+		doctor_say(doctor, SAY_PEER_IS_OUTSIDE, doctor->peer, address);
 		networks_advise(doctor, "here and there:", address);
 		return 1;
 	}
-	doctor_say(doctor, DOCTOR_FAIL, "peer",
-		   "no pull from %s: it offers no RDMA address", doctor->peer);
-	doctor_advise(
-		doctor,
-		"there: kvpull_doctor --route verbs says why; and route must not be shm");
+	doctor_say(doctor, SAY_PEER_HAS_NO_RDMA, doctor->peer);
 	return 1;
 }
 
@@ -154,8 +147,7 @@ int doctor_causes(struct doctor *doctor, const char *output)
 
 		if (!line_find(output, cause->sign, line))
 			continue;
-		doctor_say(doctor, DOCTOR_FAIL, "peer",
-			   "no pull from %s: %.220s", doctor->peer,
+		doctor_say(doctor, SAY_PEER_FAILED_BY, doctor->peer,
 			   cause->text ? cause->text : line);
 		address_find(line, "peer ", address);
 		if (cause->proposes)

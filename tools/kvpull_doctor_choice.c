@@ -168,47 +168,28 @@ static void infiniband_judge(struct doctor *doctor,
 	(void)snprintf(path, sizeof(path), CLASS "/%s/device/net/*",
 		       best->device);
 	if (doctor_matches(doctor, path)) {
-		doctor_say(
-			doctor, DOCTOR_NOTE, "choice",
-			"%s is InfiniBand: peers find it by the IP address of its IPoIB device",
-			best->device);
-		doctor_advise(
-			doctor,
-			"`ip addr` shows that address; verbs_address chooses one of several");
+		doctor_say(doctor, SAY_IB_BY_IP, best->device);
 		return;
 	}
-	doctor_say(
-		doctor, doctor_verbs_level(doctor, DOCTOR_WARN), "choice",
-		"%s is InfiniBand, is found by its IP address, and has no IPoIB device here",
-		best->device);
-	doctor_advise(
-		doctor,
-		"configure IPoIB on it and give that an IP address; a container needs its network device, too");
+	doctor_say(doctor,
+		   SAY_IB_HAS_NO_IP(doctor_verbs_level(doctor, DOCTOR_WARN)),
+		   best->device);
 }
 
 static void choice_judge(struct doctor *doctor, const struct doctor_port *best)
 {
-	if (best->rank == KVPULL_GID_V1 && doctor_cm_is_v1(doctor, best)) {
-		doctor_say(
-			doctor, DOCTOR_WARN, "choice",
-			"GID %u of %s is RoCE v1: no router carries it, and the peer's may be v2",
-			best->gid_index, best->device);
-		doctor_advise(doctor, "verbs_gid_index of a RoCE v2 GID");
-	}
+	if (best->rank == KVPULL_GID_V1 && doctor_cm_is_v1(doctor, best))
+		doctor_say(doctor, SAY_GID_IS_V1, best->gid_index,
+			   best->device);
 	if (best->rank == KVPULL_GID_LINK_LOCAL) {
-		doctor_say(
-			doctor, DOCTOR_WARN, "choice",
-			"%s has a link-local address only: hosts of other links are out of reach",
-			best->device);
+		doctor_say(doctor, SAY_GID_IS_LINK_LOCAL, best->device);
 		doctor_advise(doctor, "give %s an IP address", best->netdev);
 	}
 	if (best->rank == KVPULL_GID_INFINIBAND)
 		infiniband_judge(doctor, best);
 	if (best->numa_node >= 0 && !best->is_near) {
-		doctor_say(
-			doctor, DOCTOR_WARN, "choice",
-			"%s is on NUMA node %d, none of whose CPUs this process may use",
-			best->device, best->numa_node);
+		doctor_say(doctor, SAY_DEVICE_IS_FAR, best->device,
+			   best->numa_node);
 		doctor_advise(doctor,
 			      "start the engine with numactl --cpunodebind=%d",
 			      best->numa_node);
@@ -258,11 +239,9 @@ static void miss_say(struct doctor *doctor, const struct wanted *wanted,
 	if (wanted->port)
 		(void)snprintf(port, sizeof(port), "%u", wanted->port);
 	ports_print(ports, port_count, there);
-	doctor_say(
-		doctor, DOCTOR_FAIL, "choice",
-		"nothing has what is configured: verbs_device %s, verbs_port %s, verbs_gid_index %s, verbs_address %s",
-		wanted->devices[0] ? wanted->devices : "any", port, gid,
-		wanted->addresses[0] ? wanted->addresses : "any");
+	doctor_say(doctor, SAY_CHOICE_IS_NOT_THERE,
+		   wanted->devices[0] ? wanted->devices : "any", port, gid,
+		   wanted->addresses[0] ? wanted->addresses : "any");
 	doctor_advise(doctor, "correct or unset them; there is %s", there);
 }
 
@@ -273,19 +252,17 @@ static void none_say(struct doctor *doctor, const struct wanted *wanted,
 		miss_say(doctor, wanted, ports, port_count);
 		return;
 	}
-	doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_WARN), "choice",
-		   "no port%s%s can be used between machines",
+	doctor_say(doctor,
+		   SAY_CHOICE_NONE(doctor_verbs_level(doctor, DOCTOR_WARN)),
 		   wanted->devices[0] ? " of " : "", wanted->devices);
 }
 
 static void best_say(struct doctor *doctor, const struct doctor_port *best,
 		     const char *why)
 {
-	doctor_say(doctor, DOCTOR_OK, "choice",
-		   "%s port %u, GID %u (%s %s), %s: %s", best->device,
-		   best->number, best->gid_index,
-		   kvpull_gid_rank_name(best->rank), best->address, best->rate,
-		   why);
+	doctor_say(doctor, SAY_CHOICE, best->device, best->number,
+		   best->gid_index, kvpull_gid_rank_name(best->rank),
+		   best->address, best->rate, why);
 	json_decref(doctor->chosen);
 	doctor->chosen = json_pack("{s:s, s:i, s:i, s:s, s:s, s:s}", "device",
 				   best->device, "port", (int)best->number,
@@ -322,12 +299,7 @@ static void addresses_judge(struct doctor *doctor, const struct wanted *wanted,
 	while (doctor_item_next(&list, address, sizeof(address))) {
 		if (is_among(address, ports, port_count))
 			continue;
-		doctor_say(doctor, DOCTOR_FAIL, "choice",
-			   "no port has the address %s of verbs_address",
-			   address);
-		doctor_advise(
-			doctor,
-			"correct or unset it: that rail would be missing");
+		doctor_say(doctor, SAY_ADDRESS_IS_NOT_THERE, address);
 	}
 }
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 void doctor_say(struct doctor *doctor, enum doctor_level level,
-		const char *name, const char *format, ...)
+		const char *name, const char *format, const char *advice, ...)
 {
 	struct doctor_finding *finding;
 	va_list words;
@@ -23,7 +23,8 @@ void doctor_say(struct doctor *doctor, enum doctor_level level,
 	finding = &doctor->findings[doctor->finding_count++];
 	finding->level = level;
 	finding->name = name;
-	va_start(words, format);
+	(void)snprintf(finding->advice, sizeof(finding->advice), "%s", advice);
+	va_start(words, advice);
 	(void)vsnprintf(finding->text, sizeof(finding->text), format, words);
 	va_end(words);
 }
@@ -43,10 +44,7 @@ void doctor_advise(struct doctor *doctor, const char *format, ...)
 void doctor_say_unknown(struct doctor *doctor, enum doctor_level level,
 			const char *name, const char *folder)
 {
-	doctor_say(doctor, level, name, "%s%s cannot be seen", doctor->root,
-		   folder);
-	doctor_advise(doctor,
-		      "run it where the engine runs, with /sys and /proc");
+	doctor_say(doctor, SAY_NOT_SEEN(level, name), doctor->root, folder);
 }
 
 enum doctor_level doctor_verbs_level(const struct doctor *doctor,

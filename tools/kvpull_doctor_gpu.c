@@ -197,21 +197,14 @@ static void import_take(struct doctor *doctor, const struct answer *answer,
 	struct doctor_gpu_import import;
 
 	if (poll(&ready, 1, ANSWER_MS) <= 0)
-		doctor_say(
-			doctor, DOCTOR_WARN, "gpu",
-			"GPU %d: a process that maps its memory is not done in %u s, and was ended",
-			index, ANSWER_MS / 1000);
+		doctor_say(doctor, SAY_GPU_IMPORT_HANGS, index,
+			   ANSWER_MS / 1000);
 	else if (read(from, &import, sizeof(import)) != sizeof(import))
-		doctor_say(
-			doctor, DOCTOR_WARN, "gpu",
-			"GPU %d: its driver ended a process that mapped its memory",
-			index);
+		doctor_say(doctor, SAY_GPU_IMPORT_ENDED, index);
 	else {
 		import.line[sizeof(import.line) - 1] = '\0';
 		doctor_gpu_import_say(doctor, &answer->gpu, &import);
-		return;
 	}
-	doctor_advise(doctor, "nvidia-smi; dmesg | grep Xid; reset the GPU");
 }
 
 static void import_try(struct doctor *doctor, const struct answer *answer,
@@ -256,14 +249,9 @@ static void answer_say(struct doctor *doctor, const struct answer *answer,
 static void silence_say(struct doctor *doctor, int32_t index, int has_ended)
 {
 	if (has_ended)
-		doctor_say(doctor, DOCTOR_WARN, "gpu",
-			   "GPU %d: its driver ended the process that asked it",
-			   index);
+		doctor_say(doctor, SAY_GPU_ENDED, index);
 	else
-		doctor_say(doctor, DOCTOR_WARN, "gpu",
-			   "GPU %d: its driver does not answer in %u s", index,
-			   ANSWER_MS / 1000);
-	doctor_advise(doctor, "nvidia-smi; dmesg | grep Xid; reset the GPU");
+		doctor_say(doctor, SAY_GPU_HANGS, index, ANSWER_MS / 1000);
 }
 
 static void answers_say(struct doctor *doctor, int from)
@@ -289,8 +277,7 @@ static void answers_say(struct doctor *doctor, int from)
 		(void)!write(from, "", 1);
 	} while (++index < answer.gpu.count && index < (int)DOCTOR_GPUS_MAX);
 	if (answer.gpu.count > (int)DOCTOR_GPUS_MAX)
-		doctor_say(doctor, DOCTOR_NOTE, "gpu",
-			   "%d GPUs: the first %u were tried", answer.gpu.count,
+		doctor_say(doctor, SAY_GPUS_LEFT_OUT, answer.gpu.count,
 			   DOCTOR_GPUS_MAX);
 }
 

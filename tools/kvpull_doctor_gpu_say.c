@@ -117,21 +117,16 @@ static void facts_say(struct doctor *doctor, const struct doctor_gpu *gpu)
 		(void)snprintf(version, sizeof(version), "CUDA %d.%d",
 			       gpu->version / 1000, gpu->version % 1000 / 10);
 	bytes_print(doctor_gpu_bar1_bytes(doctor, gpu->pci), bar1);
-	doctor_say(
-		doctor, DOCTOR_NOTE, "gpu",
-		"GPU %d: %s at %s, driver of %s, which says: VMM %s, descriptors %s; MIG %s, BAR1 %s",
-		gpu->index, name, gpu->pci[0] ? gpu->pci : "no PCI address",
-		version, word_of(gpu->has_vmm), word_of(gpu->has_descriptors),
-		word_of(doctor_gpu_is_mig(doctor, gpu)), bar1);
-	doctor_say(
-		doctor, DOCTOR_NOTE, "gpu",
-		"GPU %d and NICs, as its driver says: GPUDirect RDMA %s, of VMM %s, dmabuf %s, flush by the host %s, order of writes for %s",
-		gpu->index, word_of(gpu->has_rdma),
-		word_of(gpu->has_rdma_of_vmm), word_of(gpu->has_dmabuf),
-		word_of(gpu->flushes == DOCTOR_NOT_TOLD ?
-				DOCTOR_NOT_TOLD :
-				gpu->flushes & GPU_FLUSH_BY_HOST),
-		ordering_of(gpu->ordering));
+	doctor_say(doctor, SAY_GPU_FACTS, gpu->index, name,
+		   gpu->pci[0] ? gpu->pci : "no PCI address", version,
+		   word_of(gpu->has_vmm), word_of(gpu->has_descriptors),
+		   word_of(doctor_gpu_is_mig(doctor, gpu)), bar1);
+	doctor_say(doctor, SAY_GPU_AND_NICS, gpu->index, word_of(gpu->has_rdma),
+		   word_of(gpu->has_rdma_of_vmm), word_of(gpu->has_dmabuf),
+		   word_of(gpu->flushes == DOCTOR_NOT_TOLD ?
+				   DOCTOR_NOT_TOLD :
+				   gpu->flushes & GPU_FLUSH_BY_HOST),
+		   ordering_of(gpu->ordering));
 }
 
 /* Adds "1 (rank 0), 2" to a text that has room for all GPUs. */
@@ -160,19 +155,10 @@ static void peers_say(struct doctor *doctor, const struct doctor_gpu *gpu)
 			peer_add(others, other, DOCTOR_NOT_TOLD);
 	}
 	if (reached[0])
-		doctor_say(
-			doctor, DOCTOR_NOTE, "gpu",
-			"GPU %d reads memory of these GPUs, as its driver says: %s",
-			gpu->index, reached);
+		doctor_say(doctor, SAY_GPU_READS, gpu->index, reached);
 	if (!others[0])
 		return;
-	doctor_say(
-		doctor, DOCTOR_NOTE, "gpu",
-		"GPU %d reads no memory of these GPUs, as its driver says: %s",
-		gpu->index, others);
-	doctor_advise(
-		doctor,
-		"P and D on GPUs that reach each other: nvidia-smi topo -p2p r; or pulls by RDMA");
+	doctor_say(doctor, SAY_GPU_READS_NOT, gpu->index, others);
 }
 
 /* Instances of MIG and clients of MPS share less, and more, than processes do. */
@@ -181,23 +167,12 @@ static void sharing_say(struct doctor *doctor, const struct doctor_gpu *gpu)
 	char pipe[DOCTOR_PATH_BYTES_MAX];
 	const int has_pipe = mps_pipe(pipe);
 
-	if (doctor_gpu_is_mig(doctor, gpu) == 1) {
-		doctor_say(
-			doctor, DOCTOR_NOTE, "gpu",
-			"GPU %d is an instance of MIG: memory of other instances is not mapped",
-			gpu->index);
-		doctor_advise(doctor,
-			      "P and D in one instance, or pulls by RDMA");
-	}
+	if (doctor_gpu_is_mig(doctor, gpu) == 1)
+		doctor_say(doctor, SAY_GPU_IS_MIG, gpu->index);
 	if (gpu->has_mps != 1 && !has_pipe)
 		return;
-	doctor_say(
-		doctor, DOCTOR_WARN, "gpu",
-		"GPU %d is shared by MPS (%s): a fault of one process ends the others",
-		gpu->index, gpu->has_mps == 1 ? "its driver says so" : pipe);
-	doctor_advise(
-		doctor,
-		"P and D without MPS: echo quit | nvidia-cuda-mps-control; or engines that may end together");
+	doctor_say(doctor, SAY_GPU_HAS_MPS, gpu->index,
+		   gpu->has_mps == 1 ? "its driver says so" : pipe);
 }
 
 /* ---- JSON ---- */
@@ -266,10 +241,7 @@ void doctor_gpu_say(struct doctor *doctor, const struct doctor_gpu *gpu)
 	sharing_say(doctor, gpu);
 	if (!gpu->fault[0])
 		return;
-	doctor_say(doctor, DOCTOR_WARN, "gpu",
-		   "GPU %d: its driver does not answer all: %s", gpu->index,
-		   gpu->fault);
-	doctor_advise(doctor, "nvidia-smi; dmesg | grep Xid; reset the GPU");
+	doctor_say(doctor, SAY_GPU_ANSWERS_PARTLY, gpu->index, gpu->fault);
 }
 
 /* ---- memory that is handed out ---- */
@@ -285,7 +257,7 @@ static const struct {
 	  "stop what has the GPU's memory meanwhile: nvidia-smi" },
 	{ "for reads alone",
 	  "a newer driver; until then let in only consumers that may write into the cache" },
-	{ "is lost", "nvidia-smi; dmesg | grep Xid; reset the GPU" },
+	{ "is lost", DOCTOR_RESET_THE_GPU },
 };
 
 void doctor_gpu_refusal_say(struct doctor *doctor, const char *before,
@@ -293,7 +265,7 @@ void doctor_gpu_refusal_say(struct doctor *doctor, const char *before,
 {
 	size_t at;
 
-	doctor_say(doctor, DOCTOR_WARN, "gpu", "%s%s", before, line);
+	doctor_say(doctor, SAY_GPU_REFUSES, before, line);
 	for (at = 0; at < sizeof(causes) / sizeof(causes[0]); at++)
 		if (strstr(line, causes[at].sign)) {
 			doctor_advise(doctor, "%s", causes[at].advice);
@@ -317,13 +289,11 @@ void doctor_gpu_import_say(struct doctor *doctor, const struct doctor_gpu *gpu,
 		doctor_gpu_refusal_say(doctor, before, import->line);
 		return;
 	}
-	doctor_say(
-		doctor, DOCTOR_OK, "gpu",
-		"GPU %d: its memory can be shared with processes of this node: one mapped it for %s and copied %llu MiB at %.2f GB/s by %s, the median of %u",
-		gpu->index, is_read ? "reads" : "reads and stores",
-		(unsigned long long)(import->bytes >> 20), import->gbps,
-		import->gathers ? "the kernel" : "the driver's calls",
-		import->copies);
+	doctor_say(doctor, SAY_GPU_IS_SHARED, gpu->index,
+		   is_read ? "reads" : "reads and stores",
+		   (unsigned long long)(import->bytes >> 20), import->gbps,
+		   import->gathers ? "the kernel" : "the driver's calls",
+		   import->copies);
 	(void)json_object_set_new(row, "access",
 				  json_string(is_read ? "read" : "read-write"));
 	(void)json_object_set_new(row, "gbps", json_real(import->gbps));

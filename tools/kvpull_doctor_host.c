@@ -65,43 +65,23 @@ void doctor_kernel(struct doctor *doctor)
 	major = strtoul(name.release, &rest, 10);
 	if (*rest == '.')
 		minor = strtoul(rest + 1, NULL, 10);
-	if (major < 5 || (major == 5 && minor < 10)) {
-		doctor_say(doctor, DOCTOR_FAIL, "kernel",
-			   "Linux %s is older than 5.10", name.release);
-		doctor_advise(doctor, "run a newer kernel");
-	} else {
-		doctor_say(doctor, DOCTOR_OK, "kernel", "Linux %s, %s",
-			   name.release, name.machine);
-	}
-	if (seal_try()) {
-		doctor_say(doctor, DOCTOR_FAIL, "kernel",
-			   "memory cannot be sealed (%s)", strerror(errno));
-		doctor_advise(
-			doctor,
-			"allow memfd_create and fcntl(F_ADD_SEALS) in the sandbox");
-	}
+	if (major < 5 || (major == 5 && minor < 10))
+		doctor_say(doctor, SAY_KERNEL_IS_OLD, name.release);
+	else
+		doctor_say(doctor, SAY_KERNEL, name.release, name.machine);
+	if (seal_try())
+		doctor_say(doctor, SAY_KERNEL_SEALS_NOT, strerror(errno));
 	pidfd = syscall(SYS_pidfd_open, getpid(), 0);
-	if (pidfd < 0) {
-		doctor_say(
-			doctor, DOCTOR_WARN, "kernel",
-			"pidfd_open: %s: deaths are seen by closed sockets only",
-			strerror(errno));
-		doctor_advise(doctor, "allow pidfd_open in the sandbox");
-	} else {
+	if (pidfd < 0)
+		doctor_say(doctor, SAY_KERNEL_PIDFD_NOT, strerror(errno));
+	else
 		(void)close((int)pidfd);
-	}
-	if (!getrlimit(RLIMIT_NOFILE, &files) && files.rlim_cur < FILES_MIN) {
-		doctor_say(
-			doctor,
-			files.rlim_cur < FILES_OPEN_MIN ? DOCTOR_FAIL :
-							  DOCTOR_WARN,
-			"kernel",
-			"only %llu files may be open; a worker needs %u, and up to 4 for a peer",
-			(unsigned long long)files.rlim_cur, FILES_OPEN_MIN);
-		doctor_advise(
-			doctor,
-			"ulimit -n 4096; systemd: LimitNOFILE=65536; docker: --ulimit nofile=65536");
-	}
+	if (!getrlimit(RLIMIT_NOFILE, &files) && files.rlim_cur < FILES_MIN)
+		doctor_say(doctor,
+			   SAY_FILES_ARE_FEW(files.rlim_cur < FILES_OPEN_MIN ?
+						     DOCTOR_FAIL :
+						     DOCTOR_WARN),
+			   (unsigned long long)files.rlim_cur, FILES_OPEN_MIN);
 }
 
 /* ---- memory ---- */
@@ -118,28 +98,17 @@ void doctor_memory(struct doctor *doctor)
 	if (doctor_read(doctor, line, sizeof(line), "/proc/meminfo") >= 0 &&
 	    strncmp(line, head, strlen(head)) == 0)
 		kib = strtoull(line + strlen(head), NULL, 10);
-	if (!kib) {
+	if (!kib)
 		doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "memory",
 				   "/proc/meminfo");
-	} else if (kib * 1024 < need_bytes) {
-		doctor_say(
-			doctor, DOCTOR_FAIL, "memory",
-			"this machine has %.3f GiB; a worker needs %.3f GiB (--memory)",
-			gib(kib * 1024), gib(need_bytes));
-		doctor_advise(doctor, "a smaller KV cache");
-	} else if (left < need_bytes) {
-		doctor_say(
-			doctor, DOCTOR_WARN, "memory",
-			"%.3f GiB are free here; a worker needs %.3f GiB (--memory)",
-			gib(left), gib(need_bytes));
-		doctor_advise(
-			doctor,
-			"less KV cache, or a higher memory.max of the container");
-	} else {
-		doctor_say(doctor, DOCTOR_OK, "memory",
-			   "%.1f GiB free, of which a worker needs %.3f GiB",
-			   gib(left), gib(need_bytes));
-	}
+	else if (kib * 1024 < need_bytes)
+		doctor_say(doctor, SAY_MEMORY_IS_SMALL, gib(kib * 1024),
+			   gib(need_bytes));
+	else if (left < need_bytes)
+		doctor_say(doctor, SAY_MEMORY_IS_TAKEN, gib(left),
+			   gib(need_bytes));
+	else
+		doctor_say(doctor, SAY_MEMORY, gib(left), gib(need_bytes));
 }
 
 /* ---- the length of files ---- */
@@ -152,12 +121,8 @@ void doctor_file_size(struct doctor *doctor)
 	if (getrlimit(RLIMIT_FSIZE, &limit) ||
 	    limit.rlim_cur >= doctor->memory_bytes)
 		return;
-	doctor_say(
-		doctor, DOCTOR_FAIL, "file size",
-		"%.3f GiB, also of shared memory, of which a worker needs %.3f GiB (--memory)",
-		gib(limit.rlim_cur), gib(doctor->memory_bytes));
-	doctor_advise(doctor,
-		      "ulimit -f unlimited; a service: LimitFSIZE=infinity");
+	doctor_say(doctor, SAY_FILE_SIZE, gib(limit.rlim_cur),
+		   gib(doctor->memory_bytes));
 }
 
 /* ---- memlock ---- */
@@ -190,14 +155,12 @@ void doctor_memlock(struct doctor *doctor)
 	if (getrlimit(RLIMIT_MEMLOCK, &limit))
 		return;
 	if (is_free > 0) {
-		doctor_say(doctor, DOCTOR_OK, "memlock",
-			   "no limit for this user (CAP_IPC_LOCK)");
+		doctor_say(doctor, SAY_MEMLOCK_FREE);
 	} else if (limit.rlim_cur == RLIM_INFINITY) {
-		doctor_say(doctor, DOCTOR_OK, "memlock", "unlimited");
+		doctor_say(doctor, SAY_MEMLOCK_UNLIMITED);
 	} else if (limit.rlim_cur >= need_bytes) {
-		doctor_say(doctor, DOCTOR_OK, "memlock",
-			   "%.3f GiB, of which a worker needs %.3f GiB",
-			   gib(limit.rlim_cur), gib(need_bytes));
+		doctor_say(doctor, SAY_MEMLOCK_ENOUGH, gib(limit.rlim_cur),
+			   gib(need_bytes));
 	} else if (is_free < 0) {
 		doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "memlock",
 				   "/proc/self/uid_map");
@@ -208,10 +171,8 @@ void doctor_memlock(struct doctor *doctor)
 				doctor_verbs_level(doctor, DOCTOR_WARN) :
 				DOCTOR_NOTE;
 
-		doctor_say(
-			doctor, level, "memlock",
-			"%.3f GiB; between machines a worker needs %.3f GiB (--memory), on one node nothing",
-			gib(limit.rlim_cur), gib(need_bytes));
+		doctor_say(doctor, SAY_MEMLOCK_IS_LOW(level),
+			   gib(limit.rlim_cur), gib(need_bytes));
 		doctor_advise(
 			doctor,
 			"ulimit -l unlimited; systemd: LimitMEMLOCK=infinity; docker: --ulimit memlock=-1 (hard limit now: %s)",
@@ -243,27 +204,16 @@ void doctor_device_memory(struct doctor *doctor)
 		return;
 	}
 	if (!has_driver && !doctor_exists(doctor, "/sys/module/amdgpu")) {
-		doctor_say(doctor, DOCTOR_NOTE, "device memory",
-			   "no GPU driver: KV cache is host memory");
+		doctor_say(doctor, SAY_DEVICE_MEMORY_NONE);
 		return;
 	}
-	if (has_driver && strstr(driver, "Open Kernel Module")) {
-		doctor_say(doctor, DOCTOR_OK, "device memory",
-			   "the open GPU kernel modules export dmabuf");
-	} else if (has_peermem) {
-		doctor_say(doctor, DOCTOR_OK, "device memory",
-			   "nvidia_peermem is loaded");
-	} else {
-		doctor_say(
-			doctor, DOCTOR_WARN, "device memory",
-			"a GPU driver without dmabuf (open modules) and without peermem");
-		doctor_advise(
-			doctor,
-			"install the open GPU kernel modules, or modprobe nvidia_peermem");
-	}
-	doctor_say(
-		doctor, DOCTOR_NOTE, "device memory",
-		"kvpull pulls between GPUs of one node (key device), and has never run on one");
+	if (has_driver && strstr(driver, "Open Kernel Module"))
+		doctor_say(doctor, SAY_DEVICE_MEMORY_DMABUF);
+	else if (has_peermem)
+		doctor_say(doctor, SAY_DEVICE_MEMORY_PEERMEM);
+	else
+		doctor_say(doctor, SAY_DEVICE_MEMORY_CLOSED);
+	doctor_say(doctor, SAY_DEVICE_MEMORY_USE);
 }
 
 /* ---- io_uring, huge pages ---- */
@@ -277,13 +227,10 @@ void doctor_uring(struct doctor *doctor)
 	fd = syscall(SYS_io_uring_setup, 4, &params);
 	if (fd >= 0) {
 		(void)close((int)fd);
-		doctor_say(doctor, DOCTOR_OK, "io_uring", "works");
+		doctor_say(doctor, SAY_URING);
 		return;
 	}
-	doctor_say(
-		doctor, DOCTOR_NOTE, "io_uring",
-		"not allowed (%s): files and sockets are read by plain calls",
-		strerror(errno));
+	doctor_say(doctor, SAY_URING_NOT, strerror(errno));
 	doctor_advise(
 		doctor,
 		errno == ENOSYS ?
@@ -326,22 +273,12 @@ void doctor_huge_pages(struct doctor *doctor)
 	const long long pages =
 		doctor_number(doctor, 0, "/proc/sys/vm/nr_hugepages");
 
-	if (collapse_try() == 0) {
-		doctor_say(doctor, DOCTOR_OK, "huge pages",
-			   "granted for shared memory (MADV_COLLAPSE)");
-	} else {
-		doctor_say(
-			doctor, DOCTOR_NOTE, "huge pages",
-			"not granted for shared memory (%s): pulls cost more TLB misses",
-			strerror(errno));
-		doctor_advise(
-			doctor,
-			"Linux 6.1 or later, with memory that is not in pieces");
-	}
+	if (collapse_try() == 0)
+		doctor_say(doctor, SAY_HUGE_PAGES);
+	else
+		doctor_say(doctor, SAY_HUGE_PAGES_NOT, strerror(errno));
 	if (pages > 0)
-		doctor_say(doctor, DOCTOR_NOTE, "huge pages",
-			   "%lld reserved pages (vm.nr_hugepages) are not used",
-			   pages);
+		doctor_say(doctor, SAY_HUGE_PAGES_RESERVED, pages);
 }
 
 /* ---- NUMA ---- */
@@ -393,22 +330,15 @@ void doctor_numa(struct doctor *doctor)
 		return;
 	}
 	if (node_count < 2) {
-		doctor_say(doctor, DOCTOR_OK, "numa", "one node");
+		doctor_say(doctor, SAY_NUMA_ONE);
 		return;
 	}
 	mine = nodes_of_affinity(doctor);
 	if (mine && !(mine & (mine - 1))) {
-		doctor_say(doctor, DOCTOR_OK, "numa",
-			   "%u nodes, this process is bound to one of them",
-			   node_count);
+		doctor_say(doctor, SAY_NUMA_BOUND, node_count);
 		return;
 	}
-	doctor_say(
-		doctor, DOCTOR_WARN, "numa",
-		"%u nodes, and this process may run on several: copies may cross them",
-		node_count);
-	doctor_advise(doctor,
-		      "numactl --cpunodebind=N --membind=N for each worker");
+	doctor_say(doctor, SAY_NUMA_UNBOUND, node_count);
 }
 
 /* ---- memory of the engine's own ---- */
@@ -424,15 +354,8 @@ void doctor_foreign(struct doctor *doctor)
 		return;
 	}
 	if (scope == 0 || geteuid() == 0) {
-		doctor_say(doctor, DOCTOR_OK, "foreign memory",
-			   "of the same user can be read (process_vm_readv)");
+		doctor_say(doctor, SAY_FOREIGN);
 		return;
 	}
-	doctor_say(
-		doctor, DOCTOR_NOTE, "foreign memory",
-		"kernel.yama.ptrace_scope is %lld: an engine's own memory cannot be read",
-		scope);
-	doctor_advise(
-		doctor,
-		"let kvpull provide the memory (memory_alloc), or sysctl kernel.yama.ptrace_scope=0");
+	doctor_say(doctor, SAY_FOREIGN_NOT, scope);
 }

@@ -79,16 +79,15 @@ void doctor_cm_mode(struct doctor *doctor, const struct doctor_port *port)
 		return;
 	twin = twin_of(port, cm_is_v1);
 	if (twin < 0)
-		doctor_say(
-			doctor, doctor_verbs_level(doctor, DOCTOR_WARN),
-			"choice",
-			"%s connects by %s GIDs (default_roce_mode), and none has the address %s of GID %u",
-			port->device, kind, port->address, port->gid_index);
+		doctor_say(doctor,
+			   SAY_CM_HAS_NO_GID(
+				   doctor_verbs_level(doctor, DOCTOR_WARN)),
+			   port->device, kind, port->address, port->gid_index);
 	else
-		doctor_say(
-			doctor, cm_is_v1 ? DOCTOR_WARN : DOCTOR_NOTE, "choice",
-			"%s connects by %s GIDs (default_roce_mode): by GID %d, not %u",
-			port->device, kind, twin, port->gid_index);
+		doctor_say(doctor,
+			   SAY_CM_BY_OTHER_GID(cm_is_v1 ? DOCTOR_WARN :
+							  DOCTOR_NOTE),
+			   port->device, kind, twin, port->gid_index);
 	if (cm_is_v1)
 		doctor_advise(
 			doctor,
@@ -126,17 +125,8 @@ void doctor_fork(struct doctor *doctor)
 	if (doctor->route == KVPULL_ROUTE_PIN_SHM || !is_older(doctor, release))
 		return;
 	if (getenv("RDMAV_FORK_SAFE") || getenv("IBV_FORK_SAFE")) {
-		doctor_say(
-			doctor, DOCTOR_OK, "fork",
-			"Linux %.40s: RDMAV_FORK_SAFE keeps registered memory from children",
-			release);
+		doctor_say(doctor, SAY_FORK_SAFE, release);
 		return;
 	}
-	doctor_say(
-		doctor, DOCTOR_WARN, "fork",
-		"Linux %.40s may give pinned pages to a child at fork(): the device then misses what the engine writes into its own (foreign) memory",
-		release);
-	doctor_advise(
-		doctor,
-		"Linux 5.12; or RDMAV_FORK_SAFE=1 in the engine's environment; or memory that kvpull provides, and no fork() after open");
+	doctor_say(doctor, SAY_FORK_UNSAFE, release);
 }

@@ -293,9 +293,6 @@ void doctor_networks(struct doctor *doctor)
 	routes_read(doctor, &routes);
 	if (!others_print(doctor, &routes, all))
 		return;
-	doctor_say(
-		doctor, DOCTOR_NOTE, "networks",
-		"not set: peers are those of the own subnet, and %s is routed to more",
-		doctor->link_netdev);
+	doctor_say(doctor, SAY_NETWORKS, doctor->link_netdev);
 	doctor_advise(doctor, "on all hosts: networks=%s", all);
 }

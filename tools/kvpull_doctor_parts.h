@@ -13,6 +13,7 @@
 #include <jansson.h>
 
 #include "plugin/config/config.h"
+#include "tools/kvpull_doctor_texts.h"
 
 #define DOCTOR_FINDINGS_MAX 128u
 #define DOCTOR_TEXT_BYTES_MAX 320u
@@ -67,12 +68,11 @@ struct doctor {
 	json_t *peer_probe;
 };
 
-/* Add a finding; what to do about it may follow. */
-__attribute__((format(printf, 4, 5))) void doctor_say(struct doctor *doctor,
-						      enum doctor_level level,
-						      const char *name,
-						      const char *format, ...);
-/* Adds advice to the last finding. */
+/* Add a finding, a line of kvpull_doctor_texts.h, with the values of its text. */
+__attribute__((format(printf, 4, 6))) void
+doctor_say(struct doctor *doctor, enum doctor_level level, const char *name,
+	   const char *format, const char *advice, ...);
+/* Adds advice that depends on more to the last finding. */
 __attribute__((format(printf, 2, 3))) void
 doctor_advise(struct doctor *doctor, const char *format, ...);
 /* Says that the source of a finding, a folder, cannot be read. */

@@ -140,15 +140,9 @@ static void small_there_say(struct doctor *doctor, const struct addrinfo *to)
 	if (segment_bytes + TCP_OPTION_BYTES >=
 	    (int)doctor->link_mtu_bytes + ROCE_MORE_BYTES)
 		return;
-	doctor_say(
-		doctor, DOCTOR_WARN, "mtu",
-		"%s takes frames of %d bytes, this side sends MTU %u: the smaller one is gone by",
-		doctor->peer,
-		segment_bytes + TCP_OPTION_BYTES + TCP_HEADER_BYTES,
-		doctor->link_mtu_bytes);
-	doctor_advise(
-		doctor,
-		"give the network devices of both sides one MTU: ip link set DEV mtu 4200");
+	doctor_say(doctor, SAY_MTU_DIFFERS, doctor->peer,
+		   segment_bytes + TCP_OPTION_BYTES + TCP_HEADER_BYTES,
+		   doctor->link_mtu_bytes);
 }
 
 /* 1: it is said why nothing can be pulled. */
@@ -167,19 +161,12 @@ static int path_judge(struct doctor *doctor, const struct addrinfo *to)
 		fits_bytes /= 2;
 	/* A small question was answered a moment ago. */
 	if (fits_bytes < 1024) {
-		doctor_say(
-			doctor, DOCTOR_FAIL, "mtu",
-			"frames of MTU %u are lost on the way to %s or back, and so are those of 1024: no pull can end",
-			doctor->link_mtu_bytes, doctor->peer);
-		doctor_advise(
-			doctor,
-			"let every switch and tunnel between carry frames of 1500 bytes and more: ip link, ping -M do -s 1472");
+		doctor_say(doctor, SAY_MTU_NONE_ARRIVES, doctor->link_mtu_bytes,
+			   doctor->peer);
 		return 1;
 	}
-	doctor_say(
-		doctor, DOCTOR_FAIL, "mtu",
-		"frames of MTU %u are lost on the way to %s or back, those of %u arrive: no pull can end",
-		doctor->link_mtu_bytes, doctor->peer, fits_bytes);
+	doctor_say(doctor, SAY_MTU_LOST, doctor->link_mtu_bytes, doctor->peer,
+		   fits_bytes);
 	doctor_advise(
 		doctor,
 		"let every switch between carry %u bytes and more, or on both hosts: ip link set DEV mtu %u",

@@ -183,8 +183,7 @@ static void failure_say(struct doctor *doctor, char *output)
 
 	if (doctor_causes(doctor, output))
 		return;
-	doctor_say(doctor, DOCTOR_FAIL, "peer", "no pull from %s: %.200s",
-		   doctor->peer, complaint_of(output));
+	doctor_say(doctor, SAY_PEER_FAILED, doctor->peer, complaint_of(output));
 	if (is_here)
 		doctor_advise(
 			doctor,
@@ -210,17 +209,14 @@ static void speed_say(struct doctor *doctor, const json_t *report)
 	const double connect_ms = connect_ms_of(report);
 
 	if (doctor->link_is_soft || !(doctor->link_gbps > 0)) {
-		doctor_say(
-			doctor, DOCTOR_OK, "peer",
-			"%s: every byte right, %.2f GB/s, connected in %.0f ms; the link is software: its rate says nothing",
-			doctor->peer, gb_s, connect_ms);
+		doctor_say(doctor, SAY_PEER_BY_SOFTWARE, doctor->peer, gb_s,
+			   connect_ms);
 		return;
 	}
-	doctor_say(
-		doctor, percent < GOOD_PERCENT ? DOCTOR_WARN : DOCTOR_OK,
-		"peer",
-		"%s: every byte right, %.2f GB/s, %.0f %% of this link's %.0f Gb/s, connected in %.0f ms",
-		doctor->peer, gb_s, percent, doctor->link_gbps, connect_ms);
+	doctor_say(doctor,
+		   SAY_PEER_SPEED(percent < GOOD_PERCENT ? DOCTOR_WARN :
+							   DOCTOR_OK),
+		   doctor->peer, gb_s, percent, doctor->link_gbps, connect_ms);
 	if (percent < GOOD_PERCENT)
 		doctor_advise(
 			doctor,
@@ -261,13 +257,9 @@ static int full_judge(struct doctor *doctor, const struct ib_answer *shape)
 	if (shape->blocks_free / shape->group_count >= small_pull.blocks ||
 	    shape->blocks_free == shape->blocks_all)
 		return 0;
-	doctor_say(doctor, DOCTOR_FAIL, "peer",
-		   "no pull from %s: %llu of its %llu blocks are free",
-		   doctor->peer, (unsigned long long)shape->blocks_free,
+	doctor_say(doctor, SAY_PEER_IS_FULL, doctor->peer,
+		   (unsigned long long)shape->blocks_free,
 		   (unsigned long long)shape->blocks_all);
-	doctor_advise(
-		doctor,
-		"wait until others have pulled, or their leases have ended; or raise --blocks there");
 	return 1;
 }
 

@@ -226,22 +226,18 @@ static void consumer_say(struct doctor *doctor, struct probe *probe, int code)
 	const double gb_s = (double)bytes / (double)probe->took_ns;
 
 	if (code || probe->wrong_bytes) {
-		doctor_say(doctor, DOCTOR_FAIL, "probe",
-			   "a pull on this node failed: %s",
+		doctor_say(doctor, SAY_PROBE_FAILED,
 			   probe->wrong_bytes ? "wrong bytes" :
 			   probe->why[0]      ? probe->why :
 						probe->ops->error_text(code));
 		doctor_advise(
 			doctor,
 			strstr(probe->why, "raise ulimit -n") ?
-				"ulimit -n 4096; systemd: LimitNOFILE=65536; docker: --ulimit nofile=65536" :
+				DOCTOR_RAISE_THE_FILES :
 				"ib_pull --demo says more; OPERATION in kvpull(7) says what it needs");
 		return;
 	}
-	doctor_say(
-		doctor, DOCTOR_OK, "probe",
-		"%u MiB pulled from another process, every byte right, %.1f GB/s",
-		(unsigned int)(bytes >> 20), gb_s);
+	doctor_say(doctor, SAY_PROBE, (unsigned int)(bytes >> 20), gb_s);
 	json_decref(doctor->probe);
 	doctor->probe =
 		json_pack("{s:I, s:I, s:f}", "bytes", (json_int_t)bytes,
@@ -268,8 +264,7 @@ static void probe_run(struct doctor *doctor, struct probe *probe)
 	if (pipe(tickets))
 		return;
 	if (pipe(end) || (child = fork()) < 0) {
-		doctor_say(doctor, DOCTOR_FAIL, "probe",
-			   "no second process can be made");
+		doctor_say(doctor, SAY_PROBE_NO_PROCESS);
 		return;
 	}
 	if (child == 0) {
@@ -326,9 +321,7 @@ void doctor_probe(struct doctor *doctor)
 
 	probe.ops = engine_library();
 	if (!probe.ops) {
-		doctor_say(doctor, DOCTOR_FAIL, "probe",
-			   "libkvpull.so.1 cannot be loaded");
-		doctor_advise(doctor, "make install, or set LD_LIBRARY_PATH");
+		doctor_say(doctor, SAY_PROBE_NO_LIBRARY);
 		return;
 	}
 	/* A signal waits until the probe has cleaned up, PROBE_S at most. */
@@ -337,8 +330,7 @@ void doctor_probe(struct doctor *doctor)
 	/* A folder of the probe's own: it meets no engine's socket. */
 	if (!mkdtemp(folder)) {
 		(void)sigprocmask(SIG_SETMASK, &before, NULL);
-		doctor_say(doctor, DOCTOR_FAIL, "probe",
-			   "no folder can be made in /tmp");
+		doctor_say(doctor, SAY_PROBE_NO_FOLDER);
 		return;
 	}
 	(void)snprintf(

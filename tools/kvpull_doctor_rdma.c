@@ -172,10 +172,8 @@ static void mtu_judge(struct doctor *doctor, const struct doctor_port *port)
 {
 	if (!port->mtu_bytes || port->mtu_bytes == 4096)
 		return;
-	doctor_say(doctor, DOCTOR_WARN, "mtu",
-		   "%s: MTU %u, as %s has %lld; 4096 sends fewer packets",
-		   port->device, port->mtu_bytes, port->netdev,
-		   port->netdev_mtu_bytes);
+	doctor_say(doctor, SAY_MTU_IS_SMALL, port->device, port->mtu_bytes,
+		   port->netdev, port->netdev_mtu_bytes);
 	doctor_advise(
 		doctor,
 		"if the network carries it: ip link set %s mtu 4200, or 9000, on all hosts",
@@ -191,23 +189,16 @@ static void port_judge(struct doctor *doctor, const struct doctor_port *port)
 	char mtu[32] = "";
 
 	if (port->is_absent) {
-		doctor_say(doctor, DOCTOR_NOTE, "port",
-			   "%s is not in /dev/infiniband here: left out",
-			   port->device);
+		doctor_say(doctor, SAY_PORT_IS_ABSENT, port->device);
 		return;
 	}
 	if (port->is_iwarp) {
-		doctor_say(doctor, level, "port",
-			   "%s is iWARP, which kvpull does not use",
-			   port->device);
-		doctor_advise(
-			doctor,
-			"between machines kvpull needs RoCE v2 or InfiniBand: another card, or that mode of this one");
+		doctor_say(doctor, SAY_PORT_IS_IWARP(level), port->device);
 		return;
 	}
 	if (!port->is_active) {
-		doctor_say(doctor, level, "port", "%s port %u is not active",
-			   port->device, port->number);
+		doctor_say(doctor, SAY_PORT_IS_DOWN(level), port->device,
+			   port->number);
 		doctor_advise(
 			doctor,
 			port->is_infiniband ?
@@ -216,22 +207,16 @@ static void port_judge(struct doctor *doctor, const struct doctor_port *port)
 		return;
 	}
 	if (port->rank <= KVPULL_GID_V1) {
-		doctor_say(doctor, level, "port",
-			   "%s port %u has no GID that is used (%u in all)",
-			   port->device, port->number, port->gid_count);
-		doctor_advise(
-			doctor,
-			"give its network device an IP address, and RoCE v2");
+		doctor_say(doctor, SAY_PORT_HAS_NO_GID(level), port->device,
+			   port->number, port->gid_count);
 		return;
 	}
 	doctor->usable_ports++;
 	if (port->mtu_bytes)
 		(void)snprintf(mtu, sizeof(mtu), ", MTU %u", port->mtu_bytes);
-	doctor_say(doctor, DOCTOR_OK, "port",
-		   "%s port %u active, %s%s, GIDs %u, best %u: %s %s",
-		   port->device, port->number, port->rate, mtu, port->gid_count,
-		   port->gid_index, kvpull_gid_rank_name(port->rank),
-		   port->address);
+	doctor_say(doctor, SAY_PORT, port->device, port->number, port->rate,
+		   mtu, port->gid_count, port->gid_index,
+		   kvpull_gid_rank_name(port->rank), port->address);
 	mtu_judge(doctor, port);
 }
 
@@ -284,10 +269,7 @@ static int unknown_find(const struct doctor *doctor, char name[64])
 /* A name that nothing has is a mistake, whichever route is taken. */
 static void unknown_name_say(struct doctor *doctor, const char *name)
 {
-	doctor_say(doctor, DOCTOR_FAIL, "rdma", "no device is named %s", name);
-	doctor_advise(
-		doctor,
-		"--device and verbs_device: one of those that `rdma link` lists");
+	doctor_say(doctor, SAY_RDMA_NO_SUCH, name);
 }
 
 static void none_judge(struct doctor *doctor)
@@ -306,11 +288,8 @@ static void none_judge(struct doctor *doctor)
 		unknown_name_say(doctor, name);
 		return;
 	}
-	doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_NOTE), "rdma",
-		   "no RDMA device: peers on this node only");
-	doctor_advise(
-		doctor,
-		"between machines: an RDMA card, or for tests soft-RoCE: rdma link add rxe0 type rxe netdev DEV");
+	doctor_say(doctor,
+		   SAY_RDMA_NONE(doctor_verbs_level(doctor, DOCTOR_NOTE)));
 }
 
 void doctor_devices(struct doctor *doctor)

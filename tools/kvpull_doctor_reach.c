@@ -66,8 +66,8 @@ static int address_call(const struct addrinfo *to, uint64_t until_ns)
 
 static void nobody_say(struct doctor *doctor, int why)
 {
-	doctor_say(doctor, DOCTOR_FAIL, "peer", "no pull from %s: port %s: %s",
-		   doctor->peer, doctor->port, strerror(why));
+	doctor_say(doctor, SAY_PEER_NOBODY, doctor->peer, doctor->port,
+		   strerror(why));
 	if (why == ECONNREFUSED)
 		doctor_advise(doctor, "nobody serves there: ib_pull --port %s",
 			      doctor->port);
@@ -130,12 +130,7 @@ static int peer_ask(struct doctor *doctor, const struct addrinfo *to,
 	(void)close(control);
 	if (!code)
 		return 0;
-	doctor_say(doctor, DOCTOR_FAIL, "peer",
-		   "no pull from %s: what listens at port %s is no ib_pull",
-		   doctor->peer, doctor->port);
-	doctor_advise(
-		doctor,
-		"another program has that port, or ib_pull is stopped: ss -ltnp there");
+	doctor_say(doctor, SAY_PEER_IS_OTHER, doctor->peer, doctor->port);
 	return 1;
 }
 
@@ -147,14 +142,10 @@ int doctor_reach(struct doctor *doctor, struct ib_answer *answer)
 	int is_said;
 
 	if (code) {
-		doctor_say(doctor, DOCTOR_FAIL, "peer",
-			   "no pull from %s: no address of %s: %s",
-			   doctor->peer, doctor->peer,
+		doctor_say(doctor, SAY_PEER_NO_ADDRESS, doctor->peer,
+			   doctor->peer,
 			   code == EAI_SYSTEM ? strerror(errno) :
 						gai_strerror(code));
-		doctor_advise(
-			doctor,
-			"give a host's name or address; getent hosts NAME says what is known");
 		return 1;
 	}
 	is_said = peer_ask(doctor, to, answer);

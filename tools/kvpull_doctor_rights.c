@@ -33,12 +33,12 @@ static int libraries(struct doctor *doctor, struct kvpull_fabric *fabric)
 					.level = KVPULL_LOG_WARN };
 
 	if (!kvpull_fabric_load(fabric, &log, KVPULL_LOG_WARN)) {
-		doctor_say(doctor, DOCTOR_OK, "libraries",
-			   "libibverbs and librdmacm");
+		doctor_say(doctor, SAY_LIBRARIES);
 		return 0;
 	}
-	doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_WARN), "libraries",
-		   "%s", why);
+	doctor_say(doctor,
+		   SAY_LIBRARIES_NOT(doctor_verbs_level(doctor, DOCTOR_WARN)),
+		   why);
 	doctor_advise(
 		doctor,
 		strstr(why, "too old") ?
@@ -87,13 +87,11 @@ static void providers(struct doctor *doctor, const struct kvpull_fabric *fabric)
 	if (doctor->root[0] ? !lack || !doctor_sees(doctor, "/etc") :
 			      is_listed(fabric, device))
 		return;
-	doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_WARN), "providers",
-		   "libibverbs does not list %s: %s", device,
+	doctor_say(doctor,
+		   SAY_PROVIDERS_NOT(doctor_verbs_level(doctor, DOCTOR_WARN)),
+		   device,
 		   lack ? lack :
 			  "its provider is missing or of another version");
-	doctor_advise(
-		doctor,
-		"apt-get install ibverbs-providers, of the version of libibverbs1; in a container likewise");
 }
 
 /* ---- rights ---- */
@@ -175,9 +173,10 @@ static int character_devices(struct doctor *doctor)
 		if (access(path, R_OK | W_OK) == 0)
 			continue;
 		why = errno;
-		doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_WARN),
-			   "rights", "/dev/infiniband/%s: %s", names[i],
-			   strerror(why));
+		doctor_say(
+			doctor,
+			SAY_RIGHTS_NOT(doctor_verbs_level(doctor, DOCTOR_WARN)),
+			names[i], strerror(why));
 		doctor_advise(
 			doctor,
 			why == ENOENT ?
@@ -185,8 +184,7 @@ static int character_devices(struct doctor *doctor)
 				"add the user to the group of that file");
 		return -1;
 	}
-	doctor_say(doctor, DOCTOR_OK, "rights",
-		   "/dev/infiniband can be opened");
+	doctor_say(doctor, SAY_RIGHTS);
 	return 0;
 }
 

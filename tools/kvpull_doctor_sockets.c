@@ -41,8 +41,7 @@ void doctor_config(struct doctor *doctor)
 		json_decref(object);
 		if (!json) {
 			doctor->is_misconfigured = 1;
-			doctor_say(doctor, DOCTOR_FAIL, "configuration",
-				   "--socket-dir must be text in UTF-8");
+			doctor_say(doctor, SAY_CONFIG_NOT_UTF8);
 			return;
 		}
 	}
@@ -50,10 +49,7 @@ void doctor_config(struct doctor *doctor)
 	free(json);
 	if (code) {
 		doctor->is_misconfigured = 1;
-		doctor_say(doctor, DOCTOR_FAIL, "configuration", "%s",
-			   detail.message);
-		doctor_advise(doctor,
-			      "no worker opens with that: correct or unset it");
+		doctor_say(doctor, SAY_CONFIG_REFUSED, detail.message);
 		return;
 	}
 	doctor->socket_dir = config.socket_dir;
@@ -93,15 +89,13 @@ static void owners_judge(struct doctor *doctor, const struct stat *info)
 	const char *folder = doctor->socket_dir;
 
 	if (info->st_mode & S_IWOTH) {
-		doctor_say(doctor, DOCTOR_NOTE, "sockets",
-			   "%s is for several users (mode %o): uids says whose",
-			   folder, (unsigned int)info->st_mode & 07777);
+		doctor_say(doctor, SAY_SOCKETS_OF_MANY, folder,
+			   (unsigned int)info->st_mode & 07777);
 		return;
 	}
 	if (info->st_mode & S_IWGRP) {
-		doctor_say(doctor, DOCTOR_WARN, "sockets",
-			   "%s: its group may replace sockets in it (mode %o)",
-			   folder, (unsigned int)info->st_mode & 07777);
+		doctor_say(doctor, SAY_SOCKETS_OF_GROUP, folder,
+			   (unsigned int)info->st_mode & 07777);
 		doctor_advise(doctor, "chmod 700 %s", folder);
 	}
 }
@@ -117,18 +111,11 @@ static void missing_judge(struct doctor *doctor)
 		parent[strlen(parent) - 1] = '\0';
 	strrchr(parent, '/')[1] = '\0';
 	if (faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS)) {
-		doctor_say(doctor, DOCTOR_FAIL, "sockets",
-			   "%s is missing, and no worker can make it: %s: %s",
-			   folder, parent, strerror(errno));
-		doctor_advise(
-			doctor,
-			"make it, mode 700, for the engine's user; or name another: socket_dir");
+		doctor_say(doctor, SAY_SOCKETS_NO_PARENT, folder, parent,
+			   strerror(errno));
 		return;
 	}
-	doctor_say(doctor, DOCTOR_NOTE, "sockets",
-		   "%s: the first worker makes it", folder);
-	doctor_advise(doctor,
-		      "in containers: share one folder, and set socket_dir");
+	doctor_say(doctor, SAY_SOCKETS_TO_MAKE, folder);
 }
 
 static void keep_line(void *context, uint32_t level, const char *message)
@@ -171,27 +158,19 @@ void doctor_sockets(struct doctor *doctor)
 		return;
 	}
 	if (folder_take(folder, why)) {
-		doctor_say(doctor, DOCTOR_FAIL, "sockets",
-			   "no worker takes it: %s%s", why,
+		doctor_say(doctor, SAY_SOCKETS_REFUSED, why,
 			   S_ISLNK(info.st_mode) ? " (a symbolic link)" : "");
-		doctor_advise(
-			doctor,
-			"name a folder of mode 700, or of 1777 for several users: socket_dir");
 		return;
 	}
 	if (*why)
-		doctor_say(doctor, DOCTOR_WARN, "sockets", "%s", why);
+		doctor_say(doctor, SAY_SOCKETS_DOUBT, why);
 	if (socket_try(folder)) {
-		doctor_say(doctor, DOCTOR_FAIL, "sockets",
-			   "no socket can be made in %s: %s", folder,
+		doctor_say(doctor, SAY_SOCKETS_NO_SOCKET, folder,
 			   strerror(errno));
-		doctor_advise(
-			doctor,
-			"name a folder that this user can write: socket_dir");
 		return;
 	}
 	owners_judge(doctor, &info);
-	doctor_say(doctor, DOCTOR_OK, "sockets", "%s", folder);
+	doctor_say(doctor, SAY_SOCKETS, folder);
 }
 
 /* ---- users of other user namespaces ---- */
@@ -213,21 +192,13 @@ void doctor_users(struct doctor *doctor)
 		}
 		kvpull_users_parse(&users, uid_map, overflow_uid);
 	}
-	if (kvpull_users_lack_key(&users)) {
-		doctor_say(
-			doctor, DOCTOR_WARN, "users",
-			"no process of user %u pulls or is pulled from: %u %s",
-			users.unknown, users.unknown,
-			kvpull_users_doubt(&users, users.unknown));
-		doctor_advise(
-			doctor,
-			"one key_file for all engines; or run this one as a user that no other namespace's looks like");
-	} else if (users.has_unknown) {
-		doctor_say(
-			doctor, DOCTOR_NOTE, "users",
-			"this user namespace does not map all users: the others look like %u, and need %u in uids and a key_file",
-			users.unknown, users.unknown);
-	}
+	if (kvpull_users_lack_key(&users))
+		doctor_say(doctor, SAY_USERS_LACK_KEY, users.unknown,
+			   users.unknown,
+			   kvpull_users_doubt(&users, users.unknown));
+	else if (users.has_unknown)
+		doctor_say(doctor, SAY_USERS_UNKNOWN, users.unknown,
+			   users.unknown);
 }
 
 /* ---- the status file ---- */
@@ -257,20 +228,16 @@ void doctor_status(struct doctor *doctor)
 	if (lstat(config.socket_dir, &info))
 		return;
 	if (config.status == KVPULL_STATUS_OFF) {
-		doctor_say(doctor, DOCTOR_NOTE, "status",
-			   "off: kvpull_top sees no worker");
+		doctor_say(doctor, SAY_STATUS_OFF);
 		return;
 	}
 	if (kvpull_status_open(&status, &params) || !status.path[0]) {
-		doctor_say(doctor, DOCTOR_WARN, "status", "%s", why);
-		doctor_advise(
-			doctor,
-			"a tmpfs with room (--shm-size, an emptyDir of medium Memory) at /dev/shm, or socket_dir in one");
+		doctor_say(doctor, SAY_STATUS_NOT, why);
 	} else {
 		(void)unlink(status.path);
 		*strrchr(status.path, '/') = '\0';
-		doctor_say(doctor, DOCTOR_OK, "status", "%.1f MiB a worker, %s",
-			   (double)status.bytes / (1 << 20), status.path);
+		doctor_say(doctor, SAY_STATUS, (double)status.bytes / (1 << 20),
+			   status.path);
 	}
 	kvpull_status_close(&status);
 }
@@ -299,7 +266,7 @@ static void calibrate(struct doctor *doctor, struct kvpull_folder *folder,
 	int code = doctor_calibrate(&choices);
 
 	if (code) {
-		doctor_say(doctor, DOCTOR_FAIL, "calibration", "%s",
+		doctor_say(doctor, SAY_CALIBRATION_NOT,
 			   code == KVPULL_EAGAIN ?
 				   "this machine is too busy" :
 				   "there are no 256 MiB of memory for it");
@@ -311,12 +278,8 @@ static void calibrate(struct doctor *doctor, struct kvpull_folder *folder,
 		return;
 	}
 	if (kvpull_folder_make(folder, log) ||
-	    kvpull_copy_choice_save(folder, &choices, log)) {
-		doctor_say(doctor, DOCTOR_FAIL, "calibration",
-			   "measured, but not remembered: %s", lines->wrong);
-		doctor_advise(doctor,
-			      "run it as the user of the engines or as root");
-	}
+	    kvpull_copy_choice_save(folder, &choices, log))
+		doctor_say(doctor, SAY_CALIBRATION_LOST, lines->wrong);
 }
 
 void doctor_copy(struct doctor *doctor)
@@ -338,10 +301,11 @@ void doctor_copy(struct doctor *doctor)
 	lines = (struct copy_lines){ 0 };
 	if (kvpull_copy_choose(config.copy_routine, is_open ? &folder : NULL,
 			       &choices, &log))
-		doctor_say(doctor, DOCTOR_FAIL, "copy", "%s", lines.wrong);
+		doctor_say(doctor, SAY_COPY_NOT, lines.wrong);
 	else
-		doctor_say(doctor, lines.wrong[0] ? DOCTOR_WARN : DOCTOR_OK,
-			   "copy", "%s", lines.chosen);
+		doctor_say(doctor,
+			   SAY_COPY(lines.wrong[0] ? DOCTOR_WARN : DOCTOR_OK),
+			   lines.chosen);
 	if (lines.wrong[0])
 		doctor_advise(doctor, "%s", lines.wrong);
 	kvpull_folder_close(&folder);

@@ -136,7 +136,7 @@ while read -r word words; do
 done <"$work/lines"
 grep -oE 'findings? `[a-z]+`((,| and) `[a-z]+`)*' $cluster | grep -oE '`[a-z]+`' | tr -d '`' | sort -u |
 	while read -r finding; do
-		grep -qE "(^|[ (,])\"$finding\"," tools/kvpull_doctor*.c || miss "$cluster: no finding $finding"
+		grep -qE "(^|[ (,])\"$finding\"," tools/kvpull_doctor_texts.h || miss "$cluster: no finding $finding"
 	done
 
 for link in $(grep -ohE '\]\([^):]*\)' tools/pages/*.md | tr -d '])('); do
