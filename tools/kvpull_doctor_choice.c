@@ -199,10 +199,8 @@ static void choice_judge(struct doctor *doctor, const struct doctor_port *best)
 /* A device of the kernel's own making has nothing behind it. */
 static void link_remember(struct doctor *doctor, const struct doctor_port *port)
 {
-	char path[DOCTOR_PATH_BYTES_MAX];
-
-	(void)snprintf(path, sizeof(path), CLASS "/%s/device", port->device);
-	doctor->link_is_soft = (uint32_t)!doctor_exists(doctor, path);
+	doctor->link_is_soft =
+		!doctor_exists(doctor, CLASS "/%s/device", port->device);
 	doctor->link_gbps = port->gbps;
 	doctor->link_mtu_bytes = port->mtu_bytes;
 	memcpy(doctor->link_address, port->address, sizeof(port->address));

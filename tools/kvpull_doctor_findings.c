@@ -55,77 +55,101 @@ enum doctor_level doctor_verbs_level(const struct doctor *doctor,
 	return doctor->route == KVPULL_ROUTE_PIN_SHM ? DOCTOR_NOTE : otherwise;
 }
 
-/* Its first bytes. Return: how many there are, or -1 and an empty text. */
-static int read_path(const char *path, char *text, size_t text_bytes)
+static void line_keep(void *context, uint32_t level, const char *message)
 {
-	const int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t got;
+	(void)level;
+	(void)snprintf(context, DOCTOR_TEXT_BYTES_MAX, "%s", message);
+}
 
-	text[0] = '\0';
-	if (fd < 0)
-		return -1;
-	got = read(fd, text, text_bytes - 1);
-	(void)close(fd);
-	if (got < 0)
-		return -1;
-	text[got] = '\0';
+struct kvpull_log doctor_log(char line[DOCTOR_TEXT_BYTES_MAX])
+{
+	return (struct kvpull_log){ .write = line_keep,
+				    .context = line,
+				    .level = KVPULL_LOG_WARN };
+}
+
+/* ---- below root ---- */
+
+struct path {
+	char text[2 * DOCTOR_PATH_BYTES_MAX];
+};
+
+static struct path path_of(const struct doctor *doctor, const char *format,
+			   va_list words)
+{
+	char name[DOCTOR_PATH_BYTES_MAX];
+	struct path path;
+
+	(void)vsnprintf(name, sizeof(name), format, words);
+	(void)snprintf(path.text, sizeof(path.text), "%s%s", doctor->root,
+		       name);
+	return path;
+}
+
+/* Its first bytes. Return: how many there are, or -1 and an empty text. */
+static int path_read(struct path path, char *text, size_t text_bytes)
+{
+	const int fd = open(path.text, O_RDONLY | O_CLOEXEC);
+	ssize_t got = -1;
+
+	if (fd >= 0) {
+		got = read(fd, text, text_bytes - 1);
+		(void)close(fd);
+	}
+	text[got < 0 ? 0 : got] = '\0';
 	return (int)got;
 }
 
 int doctor_read_all(const struct doctor *doctor, char *text, size_t text_bytes,
 		    const char *format, ...)
 {
-	char name[DOCTOR_PATH_BYTES_MAX];
-	char path[2 * DOCTOR_PATH_BYTES_MAX];
 	va_list words;
+	int got;
 
 	va_start(words, format);
-	(void)vsnprintf(name, sizeof(name), format, words);
+	got = path_read(path_of(doctor, format, words), text, text_bytes);
 	va_end(words);
-	(void)snprintf(path, sizeof(path), "%s%s", doctor->root, name);
-	return read_path(path, text, text_bytes);
+	return got;
 }
 
 int doctor_read(const struct doctor *doctor, char *line, size_t line_bytes,
 		const char *format, ...)
 {
-	char name[DOCTOR_PATH_BYTES_MAX];
 	va_list words;
+	int got;
 
 	va_start(words, format);
-	(void)vsnprintf(name, sizeof(name), format, words);
+	got = path_read(path_of(doctor, format, words), line, line_bytes);
 	va_end(words);
-	if (doctor_read_all(doctor, line, line_bytes, "%s", name) < 0)
-		return -1;
 	line[strcspn(line, "\n")] = '\0';
-	return (int)strlen(line);
+	return got < 0 ? -1 : (int)strlen(line);
 }
 
 long long doctor_number(const struct doctor *doctor, long long otherwise,
 			const char *format, ...)
 {
-	char name[DOCTOR_PATH_BYTES_MAX];
-	char line[64];
+	char text[64];
 	char *end;
 	long long number;
 	va_list words;
 
 	va_start(words, format);
-	(void)vsnprintf(name, sizeof(name), format, words);
+	(void)path_read(path_of(doctor, format, words), text, sizeof(text));
 	va_end(words);
-	if (doctor_read(doctor, line, sizeof(line), "%s", name) < 1)
-		return otherwise;
 	errno = 0;
-	number = strtoll(line, &end, 10);
-	return errno || end == line ? otherwise : number;
+	number = strtoll(text, &end, 10);
+	return errno || end == text ? otherwise : number;
 }
 
-int doctor_exists(const struct doctor *doctor, const char *path)
+int doctor_exists(const struct doctor *doctor, const char *format, ...)
 {
-	char whole[2 * DOCTOR_PATH_BYTES_MAX];
+	struct path path;
+	va_list words;
 
-	(void)snprintf(whole, sizeof(whole), "%s%s", doctor->root, path);
-	return access(whole, F_OK) == 0;
+	va_start(words, format);
+	path = path_of(doctor, format, words);
+	va_end(words);
+	return access(path.text, F_OK) == 0;
 }
 
 int doctor_matches(const struct doctor *doctor, const char *pattern)
@@ -152,18 +176,46 @@ int doctor_item_next(const char **list, char *item, size_t item_bytes)
 	return bytes != 0;
 }
 
+int doctor_entry(const struct doctor *doctor, const char *folder,
+		 const char *prefix, uint32_t index,
+		 char name[DOCTOR_NAME_BYTES])
+{
+	char path[2 * DOCTOR_PATH_BYTES_MAX];
+	struct dirent **entries = NULL;
+	int code = -1;
+	int count;
+	int at;
+
+	(void)snprintf(path, sizeof(path), "%s%s", doctor->root, folder);
+	count = scandir(path, &entries, NULL, versionsort);
+	for (at = 0; at < count; at++) {
+		const char *found = entries[at]->d_name;
+
+		if (found[0] != '.' &&
+		    !strncmp(found, prefix, strlen(prefix)) && !index--) {
+			(void)snprintf(name, DOCTOR_NAME_BYTES, "%s", found);
+			code = 0;
+		}
+		free(entries[at]);
+	}
+	free(entries);
+	return code;
+}
+
 int doctor_sees(const struct doctor *doctor, const char *folder)
 {
-	char whole[2 * DOCTOR_PATH_BYTES_MAX];
-	const struct dirent *entry;
-	int found = 0;
-	DIR *list;
+	char name[DOCTOR_NAME_BYTES];
 
-	(void)snprintf(whole, sizeof(whole), "%s%s", doctor->root, folder);
-	list = opendir(whole);
-	while (list && !found && (entry = readdir(list)) != NULL)
-		found = entry->d_name[0] != '.';
-	if (list)
-		(void)closedir(list);
-	return found;
+	return !doctor_entry(doctor, folder, "", 0, name);
+}
+
+int doctor_is_older(const char *release, unsigned long major,
+		    unsigned long minor)
+{
+	char *rest;
+	const unsigned long its_major = strtoul(release, &rest, 10);
+	const unsigned long its_minor =
+		*rest == '.' ? strtoul(rest + 1, NULL, 10) : 0;
+
+	return its_major < major || (its_major == major && its_minor < minor);
 }

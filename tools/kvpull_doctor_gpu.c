@@ -125,7 +125,7 @@ static void memory_give(struct taker *taker, int fd)
 /* Return: 0; -1: the parent has ended. */
 static int gpu_answer(struct taker *taker, int to, struct answer *answer)
 {
-	const struct kvpull_log log = doctor_gpu_log(answer->line);
+	const struct kvpull_log log = doctor_log(answer->line);
 	char go_on;
 	int fd = -1;
 	int code;
@@ -145,7 +145,7 @@ __attribute__((noreturn)) static void taker_run(int to)
 {
 	static struct taker taker;
 	struct answer answer = { 0 };
-	const struct kvpull_log log = doctor_gpu_log(answer.line);
+	const struct kvpull_log log = doctor_log(answer.line);
 	int32_t index = 0;
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -10,19 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static void line_keep(void *context, uint32_t level, const char *line)
-{
-	(void)level;
-	(void)snprintf(context, DOCTOR_TEXT_BYTES_MAX, "%s", line);
-}
-
-struct kvpull_log doctor_gpu_log(char *line)
-{
-	return (struct kvpull_log){ .write = line_keep,
-				    .context = line,
-				    .level = KVPULL_LOG_WARN };
-}
-
 /* @function is a pointer to a pointer to a function, which ISO C cannot name. */
 static int look_up(gpu_proc_address_fn address_of, const char *name,
 		   int version, void *function, const struct kvpull_log *log)

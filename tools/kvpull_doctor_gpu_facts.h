@@ -62,8 +62,6 @@ struct doctor_gpu_import {
 
 /* ---- a child's ---- */
 
-/* A log of the warnings that are kept in @line, of DOCTOR_TEXT_BYTES_MAX. */
-struct kvpull_log doctor_gpu_log(char *line);
 /* Starts the driver. 0, or the library's error and its line. */
 int doctor_gpu_calls_load(struct doctor_gpu_calls *calls,
 			  const struct kvpull_log *log);

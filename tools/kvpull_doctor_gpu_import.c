@@ -142,7 +142,7 @@ void doctor_gpu_import(const struct doctor_gpu *gpu, int fd, uint64_t bytes,
 		       struct doctor_gpu_import *import)
 {
 	static struct trial trial;
-	const struct kvpull_log log = doctor_gpu_log(import->line);
+	const struct kvpull_log log = doctor_log(import->line);
 
 	import->code = trial_make(&trial, &log, gpu, fd, bytes);
 	import->bytes = (uint64_t)trial.row_count * DOCTOR_GPU_ROW_BYTES;

@@ -55,17 +55,11 @@ void doctor_kernel(struct doctor *doctor)
 {
 	struct utsname name;
 	struct rlimit files;
-	char *rest;
-	unsigned long major;
-	unsigned long minor = 0;
 	long pidfd;
 
 	if (uname(&name))
 		return;
-	major = strtoul(name.release, &rest, 10);
-	if (*rest == '.')
-		minor = strtoul(rest + 1, NULL, 10);
-	if (major < 5 || (major == 5 && minor < 10))
+	if (doctor_is_older(name.release, 5, 10))
 		doctor_say(doctor, SAY_KERNEL_IS_OLD, name.release);
 	else
 		doctor_say(doctor, SAY_KERNEL, name.release, name.machine);
@@ -295,17 +289,14 @@ static uint64_t nodes_of_affinity(const struct doctor *doctor)
 	for (cpu = 0; cpu < CPU_SETSIZE; cpu++) {
 		if (!CPU_ISSET(cpu, &set))
 			continue;
-		for (node = 0; node < NODES_MAX; node++) {
-			char path[DOCTOR_PATH_BYTES_MAX];
-
-			(void)snprintf(path, sizeof(path),
-				       "/sys/devices/system/cpu/cpu%zu/node%u",
-				       cpu, node);
-			if (doctor_exists(doctor, path)) {
+		for (node = 0; node < NODES_MAX; node++)
+			if (doctor_exists(
+				    doctor,
+				    "/sys/devices/system/cpu/cpu%zu/node%u",
+				    cpu, node)) {
 				nodes |= UINT64_C(1) << node;
 				break;
 			}
-		}
 	}
 	return nodes;
 }
@@ -316,13 +307,9 @@ void doctor_numa(struct doctor *doctor)
 	uint32_t node;
 	uint64_t mine;
 
-	for (node = 0; node < NODES_MAX; node++) {
-		char path[DOCTOR_PATH_BYTES_MAX];
-
-		(void)snprintf(path, sizeof(path),
-			       "/sys/devices/system/node/node%u", node);
-		node_count += (uint32_t)doctor_exists(doctor, path);
-	}
+	for (node = 0; node < NODES_MAX; node++)
+		node_count += (uint32_t)doctor_exists(
+			doctor, "/sys/devices/system/node/node%u", node);
 	/* A kernel that knows of no nodes still lists its processors. */
 	if (!node_count && !doctor_sees(doctor, "/sys/devices/system/cpu")) {
 		doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "numa",

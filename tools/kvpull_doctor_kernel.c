@@ -101,28 +101,15 @@ void doctor_cm_mode(struct doctor *doctor, const struct doctor_port *port)
 
 /* ---- fork() ---- */
 
-/* 1: the kernel of this machine is older than that; 0: it is not, or unknown. */
-static int is_older(const struct doctor *doctor, char release[64])
-{
-	unsigned long major;
-	unsigned long minor = 0;
-	char *rest;
-
-	if (doctor_read(doctor, release, 64, "/proc/sys/kernel/osrelease") < 1)
-		return 0;
-	major = strtoul(release, &rest, 10);
-	if (*rest == '.')
-		minor = strtoul(rest + 1, NULL, 10);
-	return major < FORK_MAJOR ||
-	       (major == FORK_MAJOR && minor < FORK_MINOR);
-}
-
 /* kvpull's own KV memory is shared: there a fork() copies nothing. */
 void doctor_fork(struct doctor *doctor)
 {
 	char release[64];
 
-	if (doctor->route == KVPULL_ROUTE_PIN_SHM || !is_older(doctor, release))
+	if (doctor->route == KVPULL_ROUTE_PIN_SHM ||
+	    doctor_read(doctor, release, sizeof(release),
+			"/proc/sys/kernel/osrelease") < 1 ||
+	    !doctor_is_older(release, FORK_MAJOR, FORK_MINOR))
 		return;
 	if (getenv("RDMAV_FORK_SAFE") || getenv("IBV_FORK_SAFE")) {
 		doctor_say(doctor, SAY_FORK_SAFE, release);

@@ -18,6 +18,7 @@
 #define DOCTOR_FINDINGS_MAX 128u
 #define DOCTOR_TEXT_BYTES_MAX 320u
 #define DOCTOR_PATH_BYTES_MAX 512u
+#define DOCTOR_NAME_BYTES 256u         /* of an entry of a folder */
 #define DOCTOR_NETWORKS_BYTES_MAX 256u /* as the key has it */
 
 struct ib_answer;
@@ -82,6 +83,9 @@ void doctor_say_unknown(struct doctor *doctor, enum doctor_level level,
 enum doctor_level doctor_verbs_level(const struct doctor *doctor,
 				     enum doctor_level otherwise);
 
+/* A log of the library's warnings, the last of which is kept in line. */
+struct kvpull_log doctor_log(char line[DOCTOR_TEXT_BYTES_MAX]);
+
 /*
  * The first line of a file below root, without its newline. Return: its
  * length, or -1 and an empty line.
@@ -103,7 +107,18 @@ doctor_number(const struct doctor *doctor, long long otherwise,
  */
 int doctor_sees(const struct doctor *doctor, const char *folder);
 /* 1 if there is such a file or folder below root. */
-int doctor_exists(const struct doctor *doctor, const char *path);
+__attribute__((format(printf, 2, 3))) int
+doctor_exists(const struct doctor *doctor, const char *format, ...);
+/*
+ * Entry @index of a folder below root, of those whose names begin with @prefix,
+ * uverbs2 before uverbs10. 0, or -1: it has no more.
+ */
+int doctor_entry(const struct doctor *doctor, const char *folder,
+		 const char *prefix, uint32_t index,
+		 char name[DOCTOR_NAME_BYTES]);
+/* 1 if a kernel's release is older than that version. */
+int doctor_is_older(const char *release, unsigned long major,
+		    unsigned long minor);
 /* Likewise, one that a pattern of the shell's names. */
 int doctor_matches(const struct doctor *doctor, const char *pattern);
 /*
@@ -137,6 +152,8 @@ void doctor_gpus(struct doctor *doctor);
 void doctor_peer(struct doctor *doctor);
 /* Connects a socket until then. 0, or -1 and errno. */
 int doctor_connect(int control, const struct addrinfo *to, uint64_t until_ns);
+/* 1: there is something to read, or its end; 0: there was not until then. */
+int doctor_await(int from, uint64_t until_ns);
 /* 1: it is said why no ib_pull answers there; 0: its numbers. */
 int doctor_reach(struct doctor *doctor, struct ib_answer *answer);
 /* 1: what a failed pull printed has a known cause, which is said. */

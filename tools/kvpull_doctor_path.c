@@ -11,7 +11,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -80,17 +79,13 @@ static int path_connect(const struct doctor *doctor, const struct addrinfo *to,
 /* All answers, until then. Return: 0, or -1: some are missing. */
 static int answers_take(int control, uint64_t until_ns)
 {
-	struct pollfd waits = { .fd = control, .events = POLLIN };
 	size_t left = ASKS * sizeof(struct ib_answer);
 	char bytes[4096];
 
 	while (left) {
-		const uint64_t now_ns = kvpull_clock_ns();
 		ssize_t got;
 
-		if (now_ns >= until_ns ||
-		    poll(&waits, 1,
-			 (int)((until_ns - now_ns) / KVPULL_NS_PER_MS) + 1) < 1)
+		if (!doctor_await(control, until_ns))
 			return -1;
 		got = recv(control, bytes,
 			   left < sizeof(bytes) ? left : sizeof(bytes), 0);

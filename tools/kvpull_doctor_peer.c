@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,16 +90,12 @@ static void pull_exec(const struct doctor *doctor, const struct pull *pull,
 /* Reads what the child prints until its end, or until the time is up: 1. */
 static int output_read(int from, char *output, uint64_t until_ns)
 {
-	struct pollfd waits = { .fd = from, .events = POLLIN };
 	size_t used = strlen(output);
 
 	while (used < OUTPUT_BYTES_MAX - 1) {
-		const uint64_t now_ns = kvpull_clock_ns();
 		ssize_t got;
 
-		if (now_ns >= until_ns ||
-		    poll(&waits, 1,
-			 (int)((until_ns - now_ns) / KVPULL_NS_PER_MS) + 1) < 1)
+		if (!doctor_await(from, until_ns))
 			return 1;
 		got = read(from, output + used, OUTPUT_BYTES_MAX - 1 - used);
 		if (got <= 0)

@@ -37,21 +37,14 @@ struct probe {
 	uint64_t wrong_bytes;
 };
 
-static void keep_line(void *context, uint32_t level, const char *message)
-{
-	struct probe *probe = context;
-
-	if (level <= KVPULL_LOG_WARN)
-		(void)snprintf(probe->why, sizeof(probe->why), "%s", message);
-}
-
 static int probe_open(struct probe *probe, const char *name)
 {
+	const struct kvpull_log log = doctor_log(probe->why);
 	const struct kvpull_host host = {
 		.struct_size = sizeof(host),
-		.context = probe,
-		.log = keep_line,
-		.log_level = KVPULL_LOG_WARN,
+		.context = log.context,
+		.log = log.write,
+		.log_level = log.level,
 	};
 	const struct engine_params params = {
 		.ops = probe->ops,

@@ -7,7 +7,6 @@
 #include "tools/kvpull_doctor_port.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -220,24 +219,16 @@ static void port_judge(struct doctor *doctor, const struct doctor_port *port)
 	mtu_judge(doctor, port);
 }
 
-static int is_name(const struct dirent *entry)
-{
-	return entry->d_name[0] != '.';
-}
-
 static void device_read(struct doctor *doctor, const char *name,
 			struct doctor_port *ports, uint32_t *port_count)
 {
 	const uint32_t absent = (uint32_t)doctor_is_absent(doctor, name);
-	char path[DOCTOR_PATH_BYTES_MAX];
 	uint32_t number;
 
 	for (number = 1; *port_count < PORTS_MAX; number++) {
 		struct doctor_port *port = &ports[*port_count];
 
-		(void)snprintf(path, sizeof(path), CLASS "/%s/ports/%u", name,
-			       number);
-		if (!doctor_exists(doctor, path))
+		if (!doctor_exists(doctor, CLASS "/%s/ports/%u", name, number))
 			return;
 		*port = (struct doctor_port){ .number = number,
 					      .is_absent = absent };
@@ -295,25 +286,16 @@ static void none_judge(struct doctor *doctor)
 void doctor_devices(struct doctor *doctor)
 {
 	static struct doctor_port ports[PORTS_MAX];
-	char path[DOCTOR_PATH_BYTES_MAX + sizeof(CLASS)];
-	struct dirent **names = NULL;
 	uint32_t port_count = 0;
-	char name[64];
-	int name_count;
-	int i;
+	char name[DOCTOR_NAME_BYTES];
+	uint32_t index;
 
-	(void)snprintf(path, sizeof(path), "%s" CLASS, doctor->root);
-	name_count = scandir(path, &names, is_name, versionsort);
-	if (name_count <= 0) {
-		free(names);
+	for (index = 0; !doctor_entry(doctor, CLASS, "", index, name); index++)
+		device_read(doctor, name, ports, &port_count);
+	if (!index) {
 		none_judge(doctor);
 		return;
 	}
-	for (i = 0; i < name_count; i++) {
-		device_read(doctor, names[i]->d_name, ports, &port_count);
-		free(names[i]);
-	}
-	free(names);
 	if (unknown_find(doctor, name)) {
 		unknown_name_say(doctor, name);
 		return;

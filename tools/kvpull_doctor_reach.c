@@ -17,7 +17,7 @@
 #include "tools/ib_pull_parts.h"
 
 #define CONNECT_S 2 /* for all addresses of a host together */
-#define ANSWER_MS 2000
+#define ANSWER_NS (2 * KVPULL_NS_PER_S)
 #define WAIT_MS 20 /* between two looks at the clock */
 
 /*
@@ -47,6 +47,16 @@ int doctor_connect(int control, const struct addrinfo *to, uint64_t until_ns)
 	}
 	errno = why;
 	return why || fcntl(control, F_SETFL, flags) ? -1 : 0;
+}
+
+int doctor_await(int from, uint64_t until_ns)
+{
+	struct pollfd waits = { .fd = from, .events = POLLIN };
+	const uint64_t now_ns = kvpull_clock_ns();
+
+	return now_ns < until_ns &&
+	       poll(&waits, 1,
+		    (int)((until_ns - now_ns) / KVPULL_NS_PER_MS) + 1) > 0;
 }
 
 /* Connected, or -1 and errno. */
@@ -107,11 +117,10 @@ static int is_numbers(const struct ib_answer *answer)
 static int numbers_ask(int control, struct ib_answer *answer)
 {
 	const struct ib_ask what = { .kind = IB_ASK_STATS };
-	struct pollfd waits = { .fd = control, .events = POLLIN };
 
 	if (send(control, &what, sizeof(what), MSG_NOSIGNAL) !=
 		    (ssize_t)sizeof(what) ||
-	    poll(&waits, 1, ANSWER_MS) < 1 ||
+	    !doctor_await(control, kvpull_clock_ns() + ANSWER_NS) ||
 	    recv(control, answer, sizeof(*answer), MSG_DONTWAIT) !=
 		    (ssize_t)sizeof(*answer))
 		return -1;

@@ -5,10 +5,8 @@
  */
 #include "tools/kvpull_doctor_port.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,19 +16,11 @@
 
 /* ---- libraries ---- */
 
-static void line_keep(void *context, uint32_t level, const char *message)
-{
-	(void)level;
-	(void)snprintf(context, DOCTOR_TEXT_BYTES_MAX, "%s", message);
-}
-
 /* Loads them as the library does: 0, or it is said what is missing. */
 static int libraries(struct doctor *doctor, struct kvpull_fabric *fabric)
 {
 	char why[DOCTOR_TEXT_BYTES_MAX] = "";
-	const struct kvpull_log log = { .write = line_keep,
-					.context = why,
-					.level = KVPULL_LOG_WARN };
+	const struct kvpull_log log = doctor_log(why);
 
 	if (!kvpull_fabric_load(fabric, &log, KVPULL_LOG_WARN)) {
 		doctor_say(doctor, SAY_LIBRARIES);
@@ -96,61 +86,24 @@ static void providers(struct doctor *doctor, const struct kvpull_fabric *fabric)
 
 /* ---- rights ---- */
 
-static int is_name(const struct dirent *entry)
-{
-	return entry->d_name[0] != '.';
-}
-
 /*
  * Finds a device's ib_uverbs node, "uverbs3"; 0, or -1: the kernel does not
  * say.
  */
 static int node_find(const struct doctor *doctor, const char *device,
-		     char node[64])
+		     char node[DOCTOR_NAME_BYTES])
 {
-	char path[2 * DOCTOR_PATH_BYTES_MAX];
 	char owner[64];
-	struct dirent **names = NULL;
-	int count;
-	int found = -1;
+	uint32_t index;
 
-	(void)snprintf(path, sizeof(path), "%s" NODES, doctor->root);
-	count = scandir(path, &names, is_name, versionsort);
-	while (count > 0) {
-		struct dirent *name = names[--count];
-
+	for (index = 0; !doctor_entry(doctor, NODES, "", index, node);
+	     index++) {
 		(void)doctor_read(doctor, owner, sizeof(owner),
-				  NODES "/%s/ibdev", name->d_name);
-		if (strcmp(owner, device) == 0) {
-			(void)snprintf(node, 64, "%.63s", name->d_name);
-			found = 0;
-		}
-		free(name);
+				  NODES "/%s/ibdev", node);
+		if (strcmp(owner, device) == 0)
+			return 0;
 	}
-	free(names);
-	return found;
-}
-
-static int is_uverbs(const struct dirent *entry)
-{
-	return strncmp(entry->d_name, "uverbs", 6) == 0;
-}
-
-/* Any one, where the kernel does not say whose it is. */
-static void node_any(const struct doctor *doctor, char node[64])
-{
-	char path[2 * DOCTOR_PATH_BYTES_MAX];
-	struct dirent **names = NULL;
-	int count;
-
-	(void)snprintf(node, 64, "uverbs0");
-	(void)snprintf(path, sizeof(path), "%s/dev/infiniband", doctor->root);
-	count = scandir(path, &names, is_uverbs, versionsort);
-	if (count > 0)
-		(void)snprintf(node, 64, "%.63s", names[0]->d_name);
-	while (count > 0)
-		free(names[--count]);
-	free(names);
+	return -1;
 }
 
 /* 0, or it is said what cannot be opened. */
@@ -158,13 +111,15 @@ static int character_devices(struct doctor *doctor)
 {
 	const char *device =
 		json_string_value(json_object_get(doctor->chosen, "device"));
-	char node[64];
+	char node[DOCTOR_NAME_BYTES];
 	const char *const names[] = { "rdma_cm", node };
 	char path[2 * DOCTOR_PATH_BYTES_MAX];
 	uint32_t i;
 
-	if (!device || node_find(doctor, device, node))
-		node_any(doctor, node);
+	/* Any one, where the kernel does not say whose it is. */
+	if ((!device || node_find(doctor, device, node)) &&
+	    doctor_entry(doctor, "/dev/infiniband", "uverbs", 0, node))
+		(void)snprintf(node, sizeof(node), "uverbs0");
 	for (i = 0; i < 2; i++) {
 		int why;
 
@@ -190,13 +145,10 @@ static int character_devices(struct doctor *doctor)
 
 int doctor_is_absent(const struct doctor *doctor, const char *device)
 {
-	char path[DOCTOR_PATH_BYTES_MAX];
-	char node[64];
+	char node[DOCTOR_NAME_BYTES];
 
-	if (node_find(doctor, device, node))
-		return 0;
-	(void)snprintf(path, sizeof(path), "/dev/infiniband/%s", node);
-	return !doctor_exists(doctor, path);
+	return !node_find(doctor, device, node) &&
+	       !doctor_exists(doctor, "/dev/infiniband/%s", node);
 }
 
 void doctor_rights(struct doctor *doctor)

@@ -118,22 +118,10 @@ static void missing_judge(struct doctor *doctor)
 	doctor_say(doctor, SAY_SOCKETS_TO_MAKE, folder);
 }
 
-static void keep_line(void *context, uint32_t level, const char *message)
-{
-	char *why = context;
-
-	(void)level;
-	(void)snprintf(why, DOCTOR_TEXT_BYTES_MAX, "%s", message);
-}
-
 /* 0, or why the library does not take the folder. */
 static int folder_take(const char *path, char *why)
 {
-	const struct kvpull_log log = {
-		.write = keep_line,
-		.context = why,
-		.level = KVPULL_LOG_WARN,
-	};
+	const struct kvpull_log log = doctor_log(why);
 	struct kvpull_folder folder = {
 		.path = path,
 		.users = kvpull_config_users(&config),
@@ -207,11 +195,7 @@ void doctor_users(struct doctor *doctor)
 void doctor_status(struct doctor *doctor)
 {
 	char why[DOCTOR_TEXT_BYTES_MAX] = "";
-	const struct kvpull_log log = {
-		.write = keep_line,
-		.context = why,
-		.level = KVPULL_LOG_WARN,
-	};
+	const struct kvpull_log log = doctor_log(why);
 	const struct kvpull_status_params params = {
 		.log = &log,
 		.config = &config,
