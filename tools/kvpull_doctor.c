@@ -133,24 +133,26 @@ static const struct cli_option rows[] = {
 	{ .name = "root", .argument = "FOLDER", .kind = CLI_TEXT, AT(root),
 	  .help = "read /sys, /proc and /dev below it" },
 };
+
+static const struct cli_row usage[] = {
+	{ "[options]", "what this machine offers, what is in the way" },
+	{ NULL, NULL },
+};
+
+static const struct cli_row exits[] = {
+	{ "0", "what is needed works, warnings or not" },
+	{ "1", "something that is needed does not, or the output could not be written" },
+	{ "2", "wrong options" },
+	{ NULL, NULL },
+};
 /* clang-format on */
 
 static const struct cli cli = {
 	.name = "kvpull_doctor",
-	.usage =
-		(const struct cli_row[]){
-			{ "[options]",
-			  "what this machine offers, what is in the way" },
-			{ NULL, NULL } },
+	.usage = usage,
 	.options = rows,
 	.option_count = sizeof(rows) / sizeof(rows[0]),
-	.exits =
-		(const struct cli_row[]){
-			{ "0", "what is needed works, warnings or not" },
-			{ "1",
-			  "something that is needed does not, or the output could not be written" },
-			{ "2", "wrong options" },
-			{ NULL, NULL } },
+	.exits = exits,
 };
 
 int main(int count, char **words)
@@ -204,10 +206,5 @@ int main(int count, char **words)
 		print_json(&doctor);
 	else
 		print_page(&doctor);
-	json_decref(doctor.ports);
-	json_decref(doctor.gpus);
-	json_decref(doctor.chosen);
-	json_decref(doctor.probe);
-	json_decref(doctor.peer_probe);
 	return output_end(count_of(&doctor, DOCTOR_FAIL) ? 1 : 0);
 }

@@ -28,47 +28,23 @@ struct cause {
 };
 
 /* The first row whose sign is in the output counts: causes before effects. */
+/* clang-format off */
 static const struct cause causes[] = {
-	{ .sign = "is in none of its networks",
-	  .advice = "there and here:",
-	  .proposes = 1 },
-	{ .sign = "it speaks another version",
-	  .advice = "install one version of kvpull on both hosts" },
-	{ .sign = "it is no kvpull",
-	  .text = "another program has the RDMA port that the ticket names",
-	  .advice = "start ib_pull there again" },
-	{ .sign = "not made with our key",
-	  .advice =
-		  "key_file: the same 32 bytes on both hosts, or on neither" },
-	{ .sign = "made with a key_file, which this side lacks",
-	  .advice = "key_file: a copy of the peer's, mode 600, here as well" },
-	{ .sign = " refused us: ",
-	  .advice = "make equal on both hosts what that line names" },
-	{ .sign = "the handshake took too long",
-	  .text = NO_ANSWER,
-	  .advice = LET_UDP_THROUGH },
-	{ .sign = "RDMA_CM_EVENT_UNREACHABLE",
-	  .text = NO_ANSWER,
-	  .advice = LET_UDP_THROUGH },
-	{ .sign = "RDMA_CM_EVENT_ADDR_ERROR",
-	  .text = NO_WAY,
-	  .advice = MAKE_A_WAY },
-	{ .sign = "RDMA_CM_EVENT_ROUTE_ERROR",
-	  .text = NO_WAY,
-	  .advice = MAKE_A_WAY },
-	{ .sign = "RDMA_CM_EVENT_REJECTED",
-	  .text = "nobody listens at the RDMA port that the ticket names",
-	  .advice =
-		  "start ib_pull there again; a port that firewalls know: verbs_listen_port" },
-	{ .sign = "waiting for the bytes: E",
-	  .text = "connected, messages arrive there, and READs of whole blocks are lost",
-	  .advice =
-		  "one MTU on both hosts and on every switch between, for UDP port 4791 as well; a lossless class (PFC) on all of them, or none" },
-	{ .sign = "memlock must hold all of it",
-	  .text = "memory cannot be registered here: memlock is too small",
-	  .advice =
-		  "here: ulimit -l unlimited; systemd: LimitMEMLOCK=infinity; docker: --ulimit memlock=-1" },
+	{ .sign = "is in none of its networks", .advice = "there and here:", .proposes = 1 },
+	{ .sign = "it speaks another version", .advice = "install one version of kvpull on both hosts" },
+	{ .sign = "it is no kvpull", .text = "another program has the RDMA port that the ticket names", .advice = "start ib_pull there again" },
+	{ .sign = "not made with our key", .advice = "key_file: the same 32 bytes on both hosts, or on neither" },
+	{ .sign = "made with a key_file, which this side lacks", .advice = "key_file: a copy of the peer's, mode 600, here as well" },
+	{ .sign = " refused us: ", .advice = "make equal on both hosts what that line names" },
+	{ .sign = "the handshake took too long", .text = NO_ANSWER, .advice = LET_UDP_THROUGH },
+	{ .sign = "RDMA_CM_EVENT_UNREACHABLE", .text = NO_ANSWER, .advice = LET_UDP_THROUGH },
+	{ .sign = "RDMA_CM_EVENT_ADDR_ERROR", .text = NO_WAY, .advice = MAKE_A_WAY },
+	{ .sign = "RDMA_CM_EVENT_ROUTE_ERROR", .text = NO_WAY, .advice = MAKE_A_WAY },
+	{ .sign = "RDMA_CM_EVENT_REJECTED", .text = "nobody listens at the RDMA port that the ticket names", .advice = "start ib_pull there again; a port that firewalls know: verbs_listen_port" },
+	{ .sign = "waiting for the bytes: E", .text = "connected, messages arrive there, and READs of whole blocks are lost", .advice = "one MTU on both hosts and on every switch between, for UDP port 4791 as well; a lossless class (PFC) on all of them, or none" },
+	{ .sign = "memlock must hold all of it", .text = "memory cannot be registered here: memlock is too small", .advice = "here: ulimit -l unlimited; systemd: LimitMEMLOCK=infinity; docker: --ulimit memlock=-1" },
 };
+/* clang-format on */
 
 /* The line of the output with this word in it, without its newline. */
 static int line_find(const char *output, const char *word,

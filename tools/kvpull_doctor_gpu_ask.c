@@ -161,28 +161,17 @@ static void peers_ask(const struct question *question)
 			peer_ask(question, other);
 }
 
+/* All but the index: each number is DOCTOR_NOT_TOLD, whose bytes are ones. */
 static void nothing_is_told(struct doctor_gpu *gpu)
 {
 	const int32_t index = gpu->index;
-	uint32_t other;
 
-	*gpu = (struct doctor_gpu){
-		.index = index,
-		.count = 1, /* the first one is asked of all the same */
-		.version = DOCTOR_NOT_TOLD,
-		.has_vmm = DOCTOR_NOT_TOLD,
-		.has_descriptors = DOCTOR_NOT_TOLD,
-		.has_dmabuf = DOCTOR_NOT_TOLD,
-		.has_rdma = DOCTOR_NOT_TOLD,
-		.has_rdma_of_vmm = DOCTOR_NOT_TOLD,
-		.flushes = DOCTOR_NOT_TOLD,
-		.ordering = DOCTOR_NOT_TOLD,
-		.has_mps = DOCTOR_NOT_TOLD,
-	};
-	for (other = 0; other < DOCTOR_GPUS_MAX; other++) {
-		gpu->reads[other] = DOCTOR_NOT_TOLD;
-		gpu->ranks[other] = DOCTOR_NOT_TOLD;
-	}
+	memset(gpu, DOCTOR_NOT_TOLD, sizeof(*gpu));
+	memset(gpu->uuid, 0, sizeof(gpu->uuid));
+	gpu->pci[0] = gpu->fault[0] = '\0';
+	gpu->has_uuid = 0;
+	gpu->index = index;
+	gpu->count = 1; /* the first one is asked of all the same */
 }
 
 void doctor_gpu_ask(const struct doctor_gpu_calls *calls,
