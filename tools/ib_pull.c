@@ -128,30 +128,30 @@ static const struct cli_option rows[] = {
 	OF(FLAG, "verify", 0, verify, NULL, "compare every byte"),
 	OF(FLAG, "verbose", 0, verbose, NULL, "log lines of the life cycle"),
 };
+
+static const struct cli_row usage[] = {
+	{ "[options]", "serve" },
+	{ "[options] FOLDER", "pull from who serves there (a path)" },
+	{ "[options] HOST", "the same, on another machine, by RDMA" },
+	{ NULL, NULL },
+};
+
+static const struct cli_row exits[] = {
+	{ "0", "all was right, or a producer was ended by a signal" },
+	{ "1", "something was wrong" },
+	{ "2", "wrong options" },
+	{ "128 + n", "ended by signal n: what was done so far is told" },
+	{ NULL, NULL },
+};
 /* clang-format on */
 
 static const struct cli cli = {
 	.name = "ib_pull",
-	.usage =
-		(const struct cli_row[]){
-			{ "[options]", "serve" },
-			{ "[options] FOLDER",
-			  "pull from who serves there (a path)" },
-			{ "[options] HOST",
-			  "the same, on another machine, by RDMA" },
-			{ NULL, NULL } },
+	.usage = usage,
 	.options = rows,
 	.option_count = sizeof(rows) / sizeof(rows[0]),
 	.operand = &(const struct cli_option){ .argument = "FOLDER" },
-	.exits =
-		(const struct cli_row[]){
-			{ "0",
-			  "all was right, or a producer was ended by a signal" },
-			{ "1", "something was wrong" },
-			{ "2", "wrong options" },
-			{ "128 + n",
-			  "ended by signal n: what was done so far is told" },
-			{ NULL, NULL } },
+	.exits = exits,
 };
 
 static int shape_check(const struct ib_options *options)
@@ -190,9 +190,6 @@ static int pull_once(const struct ib_options *options)
 			ib_html_add(options, &result);
 	}
 	free(result.latencies);
-	free(result.phases);
-	free(result.releases);
-	free(result.late);
 	return failed;
 }
 

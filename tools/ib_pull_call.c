@@ -16,13 +16,6 @@
 #define FULL_NS 200000
 #define FULL_LONG_NS 10000000
 
-static void nap(long ns)
-{
-	const struct timespec pause = { .tv_nsec = ns };
-
-	(void)nanosleep(&pause, NULL);
-}
-
 int ib_call_ask(struct ib_call *call, const struct ib_ask *what,
 		struct ib_answer *answer)
 {
@@ -126,7 +119,7 @@ int ib_call_again(struct ib_call *call)
 		return 0;
 	}
 	kvpull_fd_close(&call->control);
-	nap(AGAIN_NS);
+	ib_nap(AGAIN_NS);
 	return likeness == UNLIKE_US;
 }
 
@@ -143,7 +136,7 @@ void ib_call_full(struct ib_call *call)
 		fprintf(stderr,
 			"the producer has no room: waiting until its holds end\n");
 	}
-	nap(is_long ? FULL_LONG_NS : FULL_NS);
+	ib_nap(is_long ? FULL_LONG_NS : FULL_NS);
 }
 
 int ib_ask_stats(const struct ib_options *options, struct ib_answer *answer)

@@ -30,7 +30,6 @@ struct request {
 	const uint64_t *hashes; /* of its prompt's chunks */
 	uint32_t chunk_count;   /* that may be shared */
 	uint32_t is_right;      /* it was loaded */
-	uint8_t digest[KVPULL_DIGEST_BYTES];
 };
 
 struct consumer {

@@ -240,7 +240,6 @@ static void no_host_say(const struct ib_options *options, int code)
 
 int ib_control_connect(const struct ib_options *options)
 {
-	const struct timespec pause = { .tv_nsec = 10000000 };
 	struct addrinfo *hosts;
 	uint64_t until_ns;
 	int control;
@@ -258,7 +257,7 @@ int ib_control_connect(const struct ib_options *options)
 		if (control >= 0 || engine_now_ns() >= until_ns ||
 		    *options->stop)
 			break;
-		(void)nanosleep(&pause, NULL);
+		ib_nap(10000000);
 	}
 	hosts_free(hosts);
 	if (control < 0 && !*options->stop)

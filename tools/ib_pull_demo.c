@@ -30,26 +30,28 @@ struct demo {
 		*results; /* [consumers + 1], shown while they pull; or NULL */
 };
 
-static pid_t child_start(void)
+pid_t ib_child_start(int serves)
 {
+	const struct sigaction passed = { .sa_handler = SIG_IGN };
 	const pid_t pid = fork();
 
-	if (pid == 0)
-		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	return pid;
+	if (pid)
+		return pid;
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (serves) {
+		(void)sigaction(SIGINT, &passed, NULL);
+		(void)sigaction(SIGHUP, &passed, NULL);
+	}
+	return 0;
 }
 
 static pid_t producer_start(const struct ib_options *options)
 {
 	struct ib_options own = *options;
-	const struct sigaction passed = { .sa_handler = SIG_IGN };
-	const pid_t pid = child_start();
+	const pid_t pid = ib_child_start(1);
 
 	if (pid)
 		return pid;
-	/* A Ctrl-C is everybody's: it is there until the consumers are done. */
-	(void)sigaction(SIGINT, &passed, NULL);
-	(void)sigaction(SIGHUP, &passed, NULL);
 	own.name = "producer";
 	own.quiet = 1;
 	_exit(ib_serve(&own));
@@ -61,7 +63,7 @@ static pid_t consumer_start(const struct ib_options *options, uint32_t index,
 	static const char *const names[] = { "consumer-0", "consumer-1",
 					     "consumer-2", "consumer-x" };
 	struct ib_options own = *options;
-	const pid_t pid = child_start();
+	const pid_t pid = ib_child_start(0);
 
 	if (pid)
 		return pid;
@@ -100,7 +102,6 @@ static void progress_show(const struct ib_options *options,
 static pid_t last_wait(const struct demo *demo, const pid_t *pids,
 		       uint32_t count, int *status)
 {
-	const struct timespec pause = { .tv_nsec = PROGRESS_NS };
 	const int is_shown = demo->results && isatty(STDERR_FILENO);
 	pid_t got;
 	uint32_t index;
@@ -113,7 +114,7 @@ static pid_t last_wait(const struct demo *demo, const pid_t *pids,
 			(void)kill(pids[index], SIGTERM);
 		if (is_shown) {
 			progress_show(demo->options, demo->results);
-			(void)nanosleep(&pause, NULL);
+			ib_nap(PROGRESS_NS);
 		}
 	}
 	if (is_shown)
@@ -153,7 +154,6 @@ static int wait_all(const struct demo *demo, const pid_t *pids, uint32_t count,
 /* Until every hold ended; then it is what a pool without a leak looks like. */
 static int settle(const struct ib_options *options, struct ib_answer *answer)
 {
-	const struct timespec pause = { .tv_nsec = 5000000 };
 	const uint64_t until_ns = engine_now_ns() + SETTLE_NS +
 				  options->lease_ms * UINT64_C(1000000);
 
@@ -163,7 +163,7 @@ static int settle(const struct ib_options *options, struct ib_answer *answer)
 		if (!answer->holds_live &&
 		    answer->blocks_free == answer->blocks_all)
 			return 0;
-		(void)nanosleep(&pause, NULL);
+		ib_nap(5000000);
 	} while (engine_now_ns() < until_ns && !*options->stop);
 	return 1;
 }

@@ -26,6 +26,14 @@ uint64_t engine_now_ns(void)
 	return kvpull_clock_ns();
 }
 
+uint64_t engine_random(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return *state;
+}
+
 void *engine_library_symbol(const char *name)
 {
 	char path[PATH_MAX + 32];
@@ -285,14 +293,10 @@ static void pool_fill(struct engine *engine, uint32_t contiguous)
 	for (index = 0; index < engine->free_count; index++)
 		engine->free_blocks[index] = index;
 	for (index = engine->free_count; index > 1 && !contiguous; index--) {
-		uint32_t other;
-		uint32_t held;
+		const uint32_t other =
+			(uint32_t)(engine_random(&random) % index);
+		const uint32_t held = engine->free_blocks[other];
 
-		random ^= random << 13;
-		random ^= random >> 7;
-		random ^= random << 17;
-		other = (uint32_t)(random % index);
-		held = engine->free_blocks[other];
 		engine->free_blocks[other] = engine->free_blocks[index - 1];
 		engine->free_blocks[index - 1] = held;
 	}
@@ -310,7 +314,6 @@ int engine_open(struct engine *engine, const struct engine_params *params)
 	engine->gpu = params->gpu;
 	engine->foreign = params->foreign;
 	engine->device = params->device;
-	engine->part = params->part;
 	engine->carrier = params->carrier;
 	engine->memory_bytes = engine_layer_bytes(engine) * shape->layer_count;
 	engine->bytes_capacity = STEP_BYTES;
@@ -462,7 +465,6 @@ static void report_take(struct engine *engine, uint32_t rank,
 		return;
 	}
 	report->ranks |= bit;
-	report->rank_count++;
 	report->event.key = record->key;
 	if (record->kind != KVPULL_POLL_LOADED || !report->event.kind)
 		report->event.kind = record->kind;
@@ -566,6 +568,17 @@ uint64_t engine_count(const struct engine *engine, uint32_t rank,
 		if (!strcmp(all[count - 1].name, name))
 			return all[count - 1].value;
 	return 0;
+}
+
+uint32_t engine_peers(const struct engine *engine, uint32_t rank,
+		      struct kvpull_peer_info *peers, uint32_t capacity)
+{
+	const int count = engine->ops->worker->peers(
+		engine->workers[rank], peers, capacity, sizeof(*peers));
+
+	return count < 0                  ? 0 :
+	       (uint32_t)count < capacity ? (uint32_t)count :
+					    capacity;
 }
 
 int engine_poll(struct engine *engine)

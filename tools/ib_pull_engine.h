@@ -118,7 +118,7 @@ struct engine_event {
 struct engine_report {
 	uint64_t key;
 	uint32_t kind;
-	uint32_t rank_count;
+	uint32_t reserved;
 	uint64_t ranks; /* that reported */
 	struct engine_event event;
 };
@@ -147,7 +147,6 @@ struct engine {
 	uint32_t event_first, event_count;
 	uint64_t double_reports; /* must stay 0 */
 	uint64_t next_key;
-	enum engine_part part;
 	const struct engine_carrier *carrier;
 	struct kvpull_error_detail detail; /* why it did not open */
 	/* A rank that was started again knows no pull below. */
@@ -223,6 +222,9 @@ uint64_t engine_count(const struct engine *engine, uint32_t rank,
 /* Descriptors that the engine sleeps on, one a rank. Returns how many. */
 uint32_t engine_waits(const struct engine *engine,
 		      struct pollfd waits[ENGINE_RANKS_MAX]);
+/* A rank's peers; returns how many of them are in the table. */
+uint32_t engine_peers(const struct engine *engine, uint32_t rank,
+		      struct kvpull_peer_info *peers, uint32_t capacity);
 /* Take the next event; 0 = none. */
 int engine_event(struct engine *engine, struct engine_event *event);
 
@@ -246,5 +248,7 @@ uint64_t engine_block_wrong(const struct engine *engine, uint32_t group,
 			    uint32_t id, uint64_t seed);
 
 uint64_t engine_now_ns(void);
+/* The next of a row of numbers (xorshift) that *state, never 0, begins. */
+uint64_t engine_random(uint64_t *state);
 
 #endif /* KVPULL_TOOLS_IB_PULL_ENGINE_H */

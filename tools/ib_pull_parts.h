@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "tools/ib_pull_engine.h"
 
 #define IB_TICKET_BYTES_MAX 131072u
@@ -124,7 +125,7 @@ struct ib_result {
 	uint32_t release_count;
 	uint32_t reserved;
 	char routes[64];     /* of peers, "shm+verbs"; "": none */
-	uint64_t *latencies; /* ns; not shared */
+	uint64_t *latencies; /* ns; not shared; to be freed, with these: */
 	uint64_t *phases;    /* [ENGINE_PHASES][request_count] of the same */
 	uint64_t *releases;  /* the same: end of a pull to that of its hold */
 	uint64_t *late;      /* of a trace's requests; the same */
@@ -142,6 +143,19 @@ int ib_serve(const struct ib_options *options);
 /* Pull; 0, or 1 if something was wrong. */
 int ib_pull(const struct ib_options *options, struct ib_result *result);
 int ib_demo(const struct ib_options *options);
+/*
+ * fork(): the child ends with us. It leaves a Ctrl-C, which is everybody's, to
+ * those that it serves.
+ */
+pid_t ib_child_start(int serves);
+/* A pause that a signal may end. */
+static inline void ib_nap(uint64_t ns)
+{
+	const struct timespec nap = kvpull_clock_timespec(ns);
+
+	(void)nanosleep(&nap, NULL);
+}
+
 /* Ours, and all of its processes ended. */
 void ib_folder_remove(const char *path);
 /* A worker's configuration, or a pool's, to be freed; NULL: said. */

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -594,18 +593,12 @@ static void print(const struct pool *pool, const struct outcome *outcome,
 
 static pid_t child_start(const struct pool *pool, uint32_t index, int is_owner)
 {
-	const struct sigaction passed = { .sa_handler = SIG_IGN };
-	const pid_t pid = fork();
+	const pid_t pid = ib_child_start(is_owner);
 
-	if (pid)
-		return pid;
-	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (!is_owner)
-		_exit(reader_run(pool, index));
-	/* A Ctrl-C is everybody's: it is there until the readers are done. */
-	(void)sigaction(SIGINT, &passed, NULL);
-	(void)sigaction(SIGHUP, &passed, NULL);
-	_exit(owner_run(pool, index));
+	if (!pid)
+		_exit(is_owner ? owner_run(pool, index) :
+				 reader_run(pool, index));
+	return pid;
 }
 
 /* Return: how many did not end with 0. A signal goes on to who is waited for. */

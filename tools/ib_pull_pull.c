@@ -192,13 +192,12 @@ static int idle_ms(const struct consumer *consumer)
 static void idle(struct consumer *consumer)
 {
 	const struct ib_options *options = consumer->options;
-	const struct timespec nap = { .tv_nsec = 200000 };
 	uint32_t left;
 	struct pollfd waits[ENGINE_RANKS_MAX] = { 0 };
 
 	if (options->host && !options->thread) {
 		if (!consumer->loading && !consumer->times.asked_ns)
-			(void)nanosleep(&nap, NULL);
+			ib_nap(200000);
 		for (left = SPIN_POLLS;
 		     left && consumer->loading && !consumer->engine.event_count;
 		     left--)
@@ -253,13 +252,12 @@ static uint64_t left_of(const struct consumer *consumer, uint32_t rank)
  */
 static void settle(struct consumer *consumer)
 {
-	const struct timespec nap = { .tv_nsec = 100000 };
 	const uint64_t until_ns = engine_now_ns() + SETTLE_NS;
 
 	while (consumer->times.ended_ns && left_of(consumer, 0) &&
 	       engine_now_ns() < until_ns) {
 		(void)step(consumer);
-		(void)nanosleep(&nap, NULL);
+		ib_nap(100000);
 	}
 }
 
@@ -383,23 +381,20 @@ static int room_check(const struct consumer *consumer)
 static int consumer_open(struct consumer *consumer)
 {
 	const struct ib_options *options = consumer->options;
+	struct ib_result *result = consumer->result;
+	const uint32_t count = options->request_count;
 
 	consumer->is_watched = !options->quiet && isatty(STDERR_FILENO);
 	consumer->request_max = options->depth + IB_SIBLINGS_MAX;
 	consumer->requests =
 		calloc(consumer->request_max, sizeof(*consumer->requests));
-	consumer->result->latencies =
-		calloc(options->request_count, sizeof(uint64_t));
-	consumer->result->phases = calloc(options->request_count,
-					  ENGINE_PHASES * sizeof(uint64_t));
-	consumer->result->releases =
-		calloc(options->request_count, sizeof(uint64_t));
-	consumer->result->late =
-		calloc(options->request_count, sizeof(uint64_t));
-	if (!consumer->requests || !consumer->result->latencies ||
-	    !consumer->result->phases || !consumer->result->releases ||
-	    !consumer->result->late)
+	result->latencies =
+		calloc(count, (3 + ENGINE_PHASES) * sizeof(uint64_t));
+	if (!consumer->requests || !result->latencies)
 		return no_memory_say(consumer);
+	result->releases = result->latencies + count;
+	result->late = result->releases + count;
+	result->phases = result->late + count;
 	if (ib_call_open(&consumer->call, options) || room_check(consumer) ||
 	    ib_engine_open(options, &consumer->engine) ||
 	    ib_prefix_open(&consumer->prefix, &consumer->engine,

@@ -98,11 +98,8 @@ static uint32_t told_count(const struct release *release, int is_said)
 	struct kvpull_peer_info peers[PEERS_MAX];
 	const struct engine *engine = &release->engine;
 	uint32_t told = 0;
-	int count = engine->ops->worker->peers(engine->workers[0], peers,
-					       PEERS_MAX, sizeof(*peers));
+	uint32_t count = engine_peers(engine, 0, peers, PEERS_MAX);
 
-	if (count > (int)PEERS_MAX)
-		count = PEERS_MAX;
 	while (count-- > 0) {
 		if (!peers[count].state_error)
 			told++;

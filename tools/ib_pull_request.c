@@ -12,14 +12,6 @@
 
 #include "tools/ib_pull_consumer.h"
 
-static uint64_t next_random(struct consumer *consumer)
-{
-	consumer->random ^= consumer->random << 13;
-	consumer->random ^= consumer->random >> 7;
-	consumer->random ^= consumer->random << 17;
-	return consumer->random;
-}
-
 /*
  * Chunks of whole blocks may be shared; the one with the prompt's last token is
  * not: an engine computes that.
@@ -111,7 +103,8 @@ int ib_request_admit(struct consumer *consumer, uint32_t blocks,
 	consumer->trace.next += arrival != NULL;
 	ib_times_answer(&consumer->times, &answer, consumer->result,
 			consumer->options->request_count);
-	if (next_random(consumer) % 100 < consumer->options->reject_percent) {
+	if (engine_random(&consumer->random) % 100 <
+	    consumer->options->reject_percent) {
 		consumer->result->rejected++;
 		return engine->ops->scheduler->request_rejected(
 			       engine->scheduler,
@@ -182,15 +175,16 @@ static void leave_some(struct consumer *consumer, struct request *request)
 	const uint32_t percent = consumer->options->abort_percent;
 	const uint64_t wait_ns = 2 * consumer->load_took_ns + 1;
 
-	if (!request->is_left && next_random(consumer) % 100 >= percent)
+	if (!request->is_left &&
+	    engine_random(&consumer->random) % 100 >= percent)
 		return;
-	if (request->is_left || next_random(consumer) % 2) {
+	if (request->is_left || engine_random(&consumer->random) % 2) {
 		leave(consumer, request);
 		return;
 	}
 	request->is_left = 1;
-	request->until_ns =
-		consumer->times.load_ns + next_random(consumer) % wait_ns;
+	request->until_ns = consumer->times.load_ns +
+			    engine_random(&consumer->random) % wait_ns;
 	consumer->leaving++;
 }
 
@@ -338,10 +332,10 @@ static void copy_same(struct consumer *consumer, uint64_t bytes)
 		return;
 	begun_ns = engine_now_ns();
 	for (done = 0; done + piece <= bytes; done += piece) {
-		const uint64_t from =
-			next_random(consumer) % (room / piece) * piece;
-		const uint64_t to =
-			next_random(consumer) % (room / piece) * piece;
+		const uint64_t from = engine_random(&consumer->random) %
+				      (room / piece) * piece;
+		const uint64_t to = engine_random(&consumer->random) %
+				    (room / piece) * piece;
 
 		memcpy(consumer->copy_to + to, consumer->copy_from + from,
 		       piece);

@@ -62,15 +62,12 @@ void ib_times_look(struct ib_times *times, struct engine *engine,
 {
 	struct kvpull_peer_info peers[PEERS_MAX];
 	uint64_t took_ns;
-	int count;
-	int at = 0;
+	uint32_t count;
+	uint32_t at = 0;
 
 	if (!times->asked_ns)
 		return;
-	count = engine->ops->worker->peers(engine->workers[0], peers, PEERS_MAX,
-					   sizeof(*peers));
-	if (count > PEERS_MAX)
-		count = PEERS_MAX;
+	count = engine_peers(engine, 0, peers, PEERS_MAX);
 	while (at < count && (peers[at].state_error ||
 			      peers[at].incarnation == times->incarnation))
 		at++;
@@ -93,12 +90,8 @@ void ib_times_routes(const struct engine *engine, struct ib_result *result)
 	uint32_t rank;
 
 	for (rank = 0; rank < engine->rank_count; rank++) {
-		int count =
-			engine->ops->worker->peers(engine->workers[rank], peers,
-						   PEERS_MAX, sizeof(*peers));
+		uint32_t count = engine_peers(engine, rank, peers, PEERS_MAX);
 
-		if (count > PEERS_MAX)
-			count = PEERS_MAX;
 		while (count-- > 0)
 			if (!peers[count].state_error)
 				route_add(result, &peers[count]);

@@ -66,17 +66,29 @@ static const char *grow(void **table, uint64_t *room, uint64_t count,
 	return NULL;
 }
 
-/* In its range, or `missing` where it is; -1: neither. */
-static int64_t count_of(const json_t *object, const char *key, int64_t missing,
-			int64_t least, int64_t most)
+/* A count in its range, or `missing` where it is; 0, or -1: neither. */
+static int count_take(const json_t *object, const char *key, int64_t missing,
+		      int64_t least, int64_t most, uint32_t *to)
 {
 	const json_t *value = json_object_get(object, key);
-	const int64_t count = json_integer_value(value);
+	const int64_t count = value ? json_integer_value(value) : missing;
 
-	if (!value)
-		return missing;
-	return json_is_integer(value) && count >= least && count <= most ?
-		       count :
+	if ((value && !json_is_integer(value)) || count < least || count > most)
+		return -1;
+	*to = (uint32_t)count;
+	return 0;
+}
+
+/* 0, or -1: it is no time. */
+static int time_take(const json_t *object, const char *key, double units_a_s,
+		     struct ib_arrival *arrival)
+{
+	const json_t *at = json_object_get(object, key);
+
+	arrival->at_s = json_number_value(at) / units_a_s;
+	return json_is_number(at) && arrival->at_s >= 0 &&
+			       arrival->at_s <= ARRIVAL_S_MAX ?
+		       0 :
 		       -1;
 }
 
@@ -112,51 +124,34 @@ static const char *hashes_take(struct reader *reader, const json_t *hashes,
 static const char *mooncake_of(struct reader *reader, const json_t *object,
 			       struct ib_arrival *arrival)
 {
-	const json_t *at = json_object_get(object, "timestamp");
-	const int64_t prompt =
-		count_of(object, "input_length", -1, 1, TOKENS_MAX);
-	const int64_t output =
-		count_of(object, "output_length", 0, 0, TOKENS_MAX);
-
-	arrival->at_s = json_number_value(at) / 1e3;
-	if (!json_is_number(at) || arrival->at_s < 0 ||
-	    arrival->at_s > ARRIVAL_S_MAX)
+	if (time_take(object, "timestamp", 1e3, arrival))
 		return "timestamp must be milliseconds, 0 or more";
-	if (prompt < 0)
+	if (count_take(object, "input_length", -1, 1, TOKENS_MAX,
+		       &arrival->prompt_tokens))
 		return "input_length must be 1 or more";
-	if (output < 0)
+	if (count_take(object, "output_length", 0, 0, TOKENS_MAX,
+		       &arrival->output_tokens))
 		return "output_length must be 0 or more";
-	arrival->prompt_tokens = (uint32_t)prompt;
-	arrival->output_tokens = (uint32_t)output;
 	return hashes_take(reader, json_object_get(object, "hash_ids"),
 			   arrival);
 }
 
 static const char *ours_of(const json_t *object, struct ib_arrival *arrival)
 {
-	const json_t *at = json_object_get(object, "arrival_s");
 	const json_t *leaves = json_object_get(object, "abort");
-	const int64_t prompt =
-		count_of(object, "prompt_tokens", -1, 1, TOKENS_MAX);
-	const int64_t output =
-		count_of(object, "output_tokens", 0, 0, TOKENS_MAX);
-	const int64_t siblings = count_of(object, "n", 1, 1, IB_SIBLINGS_MAX);
 
-	arrival->at_s = json_number_value(at);
-	if (!json_is_number(at) || arrival->at_s < 0 ||
-	    arrival->at_s > ARRIVAL_S_MAX)
+	if (time_take(object, "arrival_s", 1, arrival))
 		return "arrival_s must be seconds, 0 or more";
-	if (prompt < 0)
+	if (count_take(object, "prompt_tokens", -1, 1, TOKENS_MAX,
+		       &arrival->prompt_tokens))
 		return "prompt_tokens must be 1 or more";
-	if (output < 0)
+	if (count_take(object, "output_tokens", 0, 0, TOKENS_MAX,
+		       &arrival->output_tokens))
 		return "output_tokens must be 0 or more";
-	if (siblings < 0)
+	if (count_take(object, "n", 1, 1, IB_SIBLINGS_MAX, &arrival->siblings))
 		return "n must be 1 .. 64";
 	if (leaves && !json_is_boolean(leaves))
 		return "abort must be true or false";
-	arrival->prompt_tokens = (uint32_t)prompt;
-	arrival->output_tokens = (uint32_t)output;
-	arrival->siblings = (uint32_t)siblings;
 	arrival->abort = json_is_true(leaves);
 	return NULL;
 }
