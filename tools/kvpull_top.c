@@ -49,28 +49,29 @@ static const struct cli_option rows[] = {
 	{ .name = "interval", .letter = 'i', .argument = "MS", .kind = CLI_TIME, AT(interval_ms),
 	  .unit = "ms", .least = 100, .most = 60000, .help = "between screens (1s)" },
 };
+
+static const struct cli_row usage[] = {
+	{ "[options]", "workers and pools here, from their status files" },
+	{ "[options] VIEW", "holds, consumers, peers, pulls, pools or findings" },
+	{ NULL, NULL },
+};
+
+static const struct cli_row exits[] = {
+	{ "0", "printed, or the screen was left" },
+	{ "1", "something failed, or a folder of --folder cannot be read" },
+	{ "2", "wrong options" },
+	{ NULL, NULL },
+};
 /* clang-format on */
 
 static const struct cli top_cli = {
 	.name = "kvpull_top",
-	.usage =
-		(const struct cli_row[]){
-			{ "[options]",
-			  "workers and pools here, from their status files" },
-			{ "[options] VIEW",
-			  "holds, consumers, peers, pulls, pools or findings" },
-			{ NULL, NULL } },
+	.usage = usage,
 	.options = rows,
 	.option_count = sizeof(rows) / sizeof(rows[0]),
 	.operand = &(const struct cli_option){ .argument = "VIEW",
 					       .words = views },
-	.exits =
-		(const struct cli_row[]){
-			{ "0", "printed, or the screen was left" },
-			{ "1",
-			  "something failed, or a folder of --folder cannot be read" },
-			{ "2", "wrong options" },
-			{ NULL, NULL } },
+	.exits = exits,
 };
 
 static int folder_add(struct top_options *options, const char *path)
@@ -152,10 +153,9 @@ static int options_take(struct top_options *options, int argc, char **argv)
 	const int code = cli_parse(&top_cli, argc, argv, options);
 	int view;
 
-	if (code != CLI_GO || optind == argc) {
-		folders_default(options);
+	folders_default(options);
+	if (code != CLI_GO || optind == argc)
 		return code;
-	}
 	view = cli_word(views, argv[optind]);
 	if (view < 0)
 		return cli_wrong_word(&top_cli, "a view", argv[optind], views);
@@ -163,7 +163,6 @@ static int options_take(struct top_options *options, int argc, char **argv)
 		return cli_wrong(&top_cli, "%s: one view is enough",
 				 argv[optind + 1]);
 	options->view = views[view];
-	folders_default(options);
 	return CLI_GO;
 }
 

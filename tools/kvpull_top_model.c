@@ -16,16 +16,13 @@
 const struct kvpull_status_hold_now *
 top_holds_now(const struct top_worker *worker)
 {
-	uint32_t count;
-
-	return top_rows(worker, KVPULL_STATUS_HOLDS_NOW, &count);
+	return top_rows(worker, KVPULL_STATUS_HOLDS_NOW, NULL);
 }
 
 static uint32_t hold_state(const struct top_worker *worker, uint32_t slot)
 {
-	uint32_t count;
 	const _Atomic uint64_t *held =
-		top_rows(worker, KVPULL_STATUS_HELD, &count);
+		top_rows(worker, KVPULL_STATUS_HELD, NULL);
 
 	if (kvpull_status_get(&held[slot / 64]) >> slot % 64 & 1)
 		return KVPULL_SHOWN_HELD;
@@ -277,19 +274,21 @@ uint64_t top_quantile(const uint64_t *buckets, uint64_t times, uint32_t percent)
 	return 0;
 }
 
+const enum kvpull_status_part top_event_parts[2] = {
+	KVPULL_STATUS_ENGINE_EVENTS, KVPULL_STATUS_PROGRESS_EVENTS
+};
+
 /* Errors of the last minute, as far as the events reach back. */
 uint64_t top_errors(const struct top_worker *worker)
 {
-	static const enum kvpull_status_part parts[] = {
-		KVPULL_STATUS_ENGINE_EVENTS, KVPULL_STATUS_PROGRESS_EVENTS
-	};
 	struct kvpull_status_note note;
 	uint64_t errors = 0;
 	uint32_t part;
 	uint64_t at;
 
 	for (part = 0; part < 2; part++)
-		for (at = 0; top_event(worker, parts[part], at, &note); at++)
+		for (at = 0;
+		     top_event(worker, top_event_parts[part], at, &note); at++)
 			errors += top_ago(worker, note.at_ns) < TOP_MINUTE_NS &&
 				  (note.what == KVPULL_DID_FAILED ||
 				   note.what == KVPULL_DID_DOWN ||
@@ -348,9 +347,14 @@ static void name_worker(struct top_finding *finding,
 	finding->pid = worker->header.pid;
 }
 
-static void name_consumer(struct top_finding *finding,
-			  const struct top_consumer *consumer)
+/* A finding that names a consumer, and what it keeps. */
+static struct top_finding *finding_of(struct top *top, const char *what,
+				      const struct top_worker *at,
+				      const struct top_consumer *consumer,
+				      uint64_t since_ns)
 {
+	struct top_finding *finding = finding_add(top, what, at, since_ns);
+
 	if (consumer->row) {
 		top_text(finding->engine, sizeof(finding->engine),
 			 consumer->row->engine_id, KVPULL_STATUS_NAME_BYTES);
@@ -358,6 +362,7 @@ static void name_consumer(struct top_finding *finding,
 	}
 	finding->holds = consumer->holds;
 	finding->blocks = consumer->blocks;
+	return finding;
 }
 
 /*
@@ -479,9 +484,8 @@ static void find_silent(struct top *top, const struct top_worker *worker,
 	if (!consumer->row || !consumer->holds ||
 	    consumer->heard_ns <= worker->header.lease_ns / 2)
 		return;
-	finding = finding_add(top, "consumer-silent", worker,
-			      consumer->heard_ns + worker->gone_ns);
-	name_consumer(finding, consumer);
+	finding = finding_of(top, "consumer-silent", worker, consumer,
+			     consumer->heard_ns + worker->gone_ns);
 	finding_say(finding,
 		    "says nothing for %.1f s and keeps %" PRIu64
 		    " holds, %" PRIu64 " blocks of %s",
@@ -501,9 +505,8 @@ static void find_expired(struct top *top, const struct top_worker *worker,
 
 	if (!last_ns || top_ago(worker, last_ns) > TOP_MINUTE_NS)
 		return;
-	finding = finding_add(top, "holds-expire", worker,
-			      top_ago(worker, last_ns) + worker->gone_ns);
-	name_consumer(finding, consumer);
+	finding = finding_of(top, "holds-expire", worker, consumer,
+			     top_ago(worker, last_ns) + worker->gone_ns);
 	finding->holds = kvpull_status_get(
 		consumer->row ? &consumer->words->expired : &engine->expired);
 	finding->blocks = kvpull_status_get(
@@ -533,9 +536,8 @@ static void find_full(struct top *top, const struct top_worker *worker,
 	for (at = 0; at < count; at++)
 		if (consumers[at].holds > most->holds)
 			most = &consumers[at];
-	finding = finding_add(top, "table-full", worker,
-			      most->oldest_ns + worker->gone_ns);
-	name_consumer(finding, most);
+	finding = finding_of(top, "table-full", worker, most,
+			     most->oldest_ns + worker->gone_ns);
 	finding_say(finding,
 		    "claimed %" PRIu64 " holds, %" PRIu64
 		    " blocks of %s, the oldest for %.1f s: %" PRIu64
@@ -554,8 +556,8 @@ static void find_kept(struct top *top, const struct top_worker *worker,
 	    consumer->oldest_ns <= worker->header.lease_ns ||
 	    consumer->heard_ns > worker->header.lease_ns / 2)
 		return;
-	finding = finding_add(top, "holds-kept", worker, consumer->oldest_ns);
-	name_consumer(finding, consumer);
+	finding = finding_of(top, "holds-kept", worker, consumer,
+			     consumer->oldest_ns);
 	finding_say(
 		finding,
 		"keeps %" PRIu64 " holds, %" PRIu64

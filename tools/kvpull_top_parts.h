@@ -143,7 +143,7 @@ void top_look(struct top *top, const struct top *before,
 /* _read.c */
 void top_read(struct top *top, const struct top_options *options);
 void top_free(struct top *top);
-/* Rows of a part that lie in the snapshot. */
+/* Rows of a part that lie in the snapshot; count: NULL, or how many. */
 const void *top_rows(const struct top_worker *worker,
 		     enum kvpull_status_part part, uint32_t *count);
 const struct kvpull_status_thread *top_thread(const struct top_worker *worker,
@@ -182,6 +182,8 @@ const char *top_role(const struct top_worker *worker);
 /* Number of owners that the pool's handle gave up. */
 uint32_t top_given_up(const struct top_worker *worker);
 uint64_t top_failures(const struct top_worker *worker, int code);
+/* Both threads' parts of that kind. */
+extern const enum kvpull_status_part top_event_parts[2];
 /* Since that thread's last run. */
 uint64_t top_ran(const struct top_worker *worker, enum kvpull_status_part part);
 /* buckets: [KVPULL_STATUS_BUCKETS], out. Return: how many times in all. */

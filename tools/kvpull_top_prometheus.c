@@ -269,10 +269,8 @@ static int file_replace(const struct top *top, const char *path)
 int top_prometheus_file(const struct top_options *options)
 {
 	static struct top top;
-	const struct timespec interval = {
-		.tv_sec = (time_t)(options->interval_ms / 1000),
-		.tv_nsec = (long)(options->interval_ms % 1000) * 1000000,
-	};
+	const struct timespec interval =
+		kvpull_clock_timespec(options->interval_ms * KVPULL_NS_PER_MS);
 	int failed;
 
 	do {

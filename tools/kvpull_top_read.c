@@ -373,24 +373,21 @@ const void *top_rows(const struct top_worker *worker,
 
 	if (part == KVPULL_STATUS_HOLDS)
 		rows = (worker->held_bytes - place->offset) / place->row_bytes;
-	*count = (uint32_t)rows;
+	if (count)
+		*count = (uint32_t)rows;
 	return worker->bytes + place->offset;
 }
 
 const struct kvpull_status_thread *top_thread(const struct top_worker *worker,
 					      enum kvpull_status_part part)
 {
-	uint32_t count;
-
-	return top_rows(worker, part, &count);
+	return top_rows(worker, part, NULL);
 }
 
 const struct kvpull_status_pool *top_pool(const struct top_worker *worker)
 {
-	uint32_t count;
-
 	return worker->header.kind == KVPULL_STATUS_OF_POOL ?
-		       top_rows(worker, KVPULL_STATUS_POOL, &count) :
+		       top_rows(worker, KVPULL_STATUS_POOL, NULL) :
 		       NULL;
 }
 

@@ -98,7 +98,6 @@ static void date_put(struct top_cell *cell, const char *word,
 #define TEXT(array) bytes_put(cell++, array, sizeof(array))
 #define WORD(text) text_put(cell++, 0, "%s", text)
 #define HEX(value) text_put(cell++, 0, "%016" PRIx64, (uint64_t)(value))
-#define NOTHING(word) nothing_put(cell++, word)
 #define COUNTER(name) NUMBER(top_counter_named(worker, name))
 
 #define COLUMN(name, head, width, priority, metric, help, cell)                \
@@ -511,9 +510,7 @@ static void events_each(struct top_row *row)
 	uint64_t at;
 
 	for (part = 0; part < 2; part++) {
-		const enum kvpull_status_part events =
-			part ? KVPULL_STATUS_PROGRESS_EVENTS :
-			       KVPULL_STATUS_ENGINE_EVENTS;
+		const enum kvpull_status_part events = top_event_parts[part];
 		const char *thread = part ? "progress" : "engine";
 
 		for (count = 0; top_event(worker, events, count, &one);)

@@ -131,10 +131,8 @@ static int key_take(struct top_view *view, const struct top *top, char key)
 static int keys_take(struct top_view *view, const struct top *top,
 		     uint32_t interval_ms, const sigset_t *signals)
 {
-	const struct timespec interval = {
-		.tv_sec = (time_t)(interval_ms / 1000),
-		.tv_nsec = (long)(interval_ms % 1000) * 1000000,
-	};
+	const struct timespec interval =
+		kvpull_clock_timespec(interval_ms * KVPULL_NS_PER_MS);
 	struct pollfd ready = { .fd = STDIN_FILENO, .events = POLLIN };
 	char text[64];
 	ssize_t got;

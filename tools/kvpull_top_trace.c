@@ -235,9 +235,6 @@ static void worker_name(const struct writer *writer)
 static void worker_trace(struct writer *writer, const struct top_worker *worker,
 			 uint32_t index)
 {
-	static const enum kvpull_status_part parts[] = {
-		KVPULL_STATUS_ENGINE_EVENTS, KVPULL_STATUS_PROGRESS_EVENTS
-	};
 	struct kvpull_status_note note;
 	uint32_t part;
 	uint64_t at;
@@ -249,7 +246,8 @@ static void worker_trace(struct writer *writer, const struct top_worker *worker,
 	worker_name(writer);
 	/* Each thread's in turn: a span begins and ends in one of them. */
 	for (part = 0; part < 2; part++)
-		for (at = 0; top_event(worker, parts[part], at, &note); at++)
+		for (at = 0;
+		     top_event(worker, top_event_parts[part], at, &note); at++)
 			if (note.what >= KVPULL_DID_CLAIM_TICKET &&
 			    note.what <= KVPULL_DID_FAILED)
 				consumer_event(writer, &note);
