@@ -33,49 +33,40 @@ static uint64_t *words_take(const struct engine *engine)
 	return words;
 }
 
-static uint32_t group_layers(const struct engine *engine)
-{
-	return engine->shape.layer_count / engine->shape.group_count;
-}
+enum work {
+	FILL,
+	COMPARE
+};
 
 /*
  * Words of a block are numbered over all ranks, head by head, so that another
- * split of the same heads holds the same bytes.
+ * split of the same heads holds the same bytes. Return: bytes that are wrong.
  */
-static void rank_fill(struct engine *engine, uint32_t rank, uint32_t layer,
-		      uint32_t id, uint64_t seed)
+static uint64_t rank_work(const struct engine *engine, uint32_t rank,
+			  uint32_t layer, uint32_t id, uint64_t seed,
+			  enum work work)
 {
 	const uint64_t words = engine_rank_block_bytes(engine) / 8;
 	uint8_t *const at = block_at(engine, rank, layer, id);
 	uint64_t *const taken = words_take(engine);
 	/* Blocks are multiples of 64 bytes in page-aligned memory. */
-	uint64_t *const to = taken ? taken : (uint64_t *)(void *)at;
-	const uint64_t place = engine_tp_rank(engine, rank);
-	uint64_t word;
-
-	for (word = 0; word < words; word++)
-		to[word] = pattern(seed + layer, place * words + word);
-	if (taken)
-		engine->gpu->put((uint64_t)(uintptr_t)at, taken, words * 8);
-	free(taken);
-}
-
-static uint64_t rank_wrong(const struct engine *engine, uint32_t rank,
-			   uint32_t layer, uint32_t id, uint64_t seed)
-{
-	const uint64_t words = engine_rank_block_bytes(engine) / 8;
-	uint8_t *const at = block_at(engine, rank, layer, id);
-	uint64_t *const taken = words_take(engine);
-	const uint64_t *const from = taken ? taken : (uint64_t *)(void *)at;
-	const uint64_t place = engine_tp_rank(engine, rank);
+	uint64_t *const block = taken ? taken : (uint64_t *)(void *)at;
+	const uint64_t place = engine_tp_rank(engine, rank) * words;
 	uint64_t wrong = 0;
 	uint64_t word;
 
-	if (taken)
+	if (taken && work == COMPARE)
 		engine->gpu->get((uint64_t)(uintptr_t)at, taken, words * 8);
-	for (word = 0; word < words; word++)
-		if (from[word] != pattern(seed + layer, place * words + word))
+	for (word = 0; word < words; word++) {
+		const uint64_t right = pattern(seed + layer, place + word);
+
+		if (work == FILL)
+			block[word] = right;
+		else if (block[word] != right)
 			wrong += 8;
+	}
+	if (taken && work == FILL)
+		engine->gpu->put((uint64_t)(uintptr_t)at, taken, words * 8);
 	free(taken);
 	return wrong;
 }
@@ -85,54 +76,50 @@ static int has_layer(const struct engine *engine, uint32_t rank, uint32_t layer)
 {
 	const uint32_t stage = engine_pp_rank(engine, rank);
 
-	return layer >= engine_stage_first(engine, stage) &&
+	return engine->memory[rank] &&
+	       layer >= engine_stage_first(engine, stage) &&
 	       layer < engine_stage_first(engine, stage + 1);
+}
+
+static uint64_t ranks_work(const struct engine *engine, uint32_t group,
+			   uint32_t id, uint64_t seed, enum work work)
+{
+	const uint32_t layers =
+		engine->shape.layer_count / engine->shape.group_count;
+	uint64_t wrong = 0;
+	uint32_t layer;
+	uint32_t rank;
+
+	for (rank = 0; rank < engine->rank_count; rank++)
+		for (layer = group * layers; layer < (group + 1) * layers;
+		     layer++)
+			if (has_layer(engine, rank, layer))
+				wrong += rank_work(engine, rank, layer, id,
+						   seed, work);
+	return wrong;
 }
 
 void engine_block_fill(struct engine *engine, uint32_t group, uint32_t id,
 		       uint64_t seed)
 {
 	const struct engine_carrier *carrier = engine->carrier;
-	const uint32_t first = group * group_layers(engine);
-	uint32_t layer;
 	uint32_t rank;
 
-	for (rank = 0; rank < engine->rank_count; rank++) {
-		if (carrier) {
-			carrier->fill(carrier->context, rank, group, id, seed);
-			continue;
-		}
-		if (!engine->memory[rank])
-			continue;
-		for (layer = first; layer < first + group_layers(engine);
-		     layer++)
-			if (has_layer(engine, rank, layer))
-				rank_fill(engine, rank, layer, id, seed);
-	}
+	for (rank = 0; carrier && rank < engine->rank_count; rank++)
+		carrier->fill(carrier->context, rank, group, id, seed);
+	if (!carrier)
+		(void)ranks_work(engine, group, id, seed, FILL);
 }
 
 uint64_t engine_block_wrong(const struct engine *engine, uint32_t group,
 			    uint32_t id, uint64_t seed)
 {
 	const struct engine_carrier *carrier = engine->carrier;
-	const uint32_t first = group * group_layers(engine);
 	uint64_t wrong = 0;
-	uint32_t layer;
 	uint32_t rank;
 
-	for (rank = 0; rank < engine->rank_count; rank++) {
-		if (carrier) {
-			wrong += carrier->wrong(carrier->context, rank, group,
-						id, seed);
-			continue;
-		}
-		if (!engine->memory[rank])
-			continue;
-		for (layer = first; layer < first + group_layers(engine);
-		     layer++)
-			if (has_layer(engine, rank, layer))
-				wrong += rank_wrong(engine, rank, layer, id,
-						    seed);
-	}
-	return wrong;
+	for (rank = 0; carrier && rank < engine->rank_count; rank++)
+		wrong +=
+			carrier->wrong(carrier->context, rank, group, id, seed);
+	return carrier ? wrong : ranks_work(engine, group, id, seed, COMPARE);
 }

@@ -3,6 +3,7 @@
  * The control socket: a SEQPACKET socket in the socket folder on one machine,
  * TCP between machines. It stands for the router: nothing else goes over it.
  */
+#include "base/fd.h"
 #include "tools/ib_pull_parts.h"
 
 #include <errno.h>
@@ -79,6 +80,18 @@ static int address_connect(const struct addrinfo *at, uint64_t limit_ns)
 	return -1;
 }
 
+/* name: of the address, in a line that says why nothing can listen there. */
+static int listener_begin(int listener, const void *address,
+			  socklen_t address_bytes, const char *name)
+{
+	if (listener >= 0 && !bind(listener, address, address_bytes) &&
+	    !listen(listener, LISTEN_BACKLOG))
+		return listener;
+	fprintf(stderr, "%s: %s\n", name, strerror(errno));
+	kvpull_fd_close(&listener);
+	return -1;
+}
+
 int ib_control_listen(const struct ib_options *options)
 {
 	struct sockaddr_un address;
@@ -93,22 +106,14 @@ int ib_control_listen(const struct ib_options *options)
 	if (listener >= 0 || errno == ETIMEDOUT) {
 		fprintf(stderr, "%s: an ib_pull serves there already\n",
 			options->dir);
-		if (listener >= 0)
-			(void)close(listener);
+		kvpull_fd_close(&listener);
 		return -1;
 	}
 	/* A killed process left its socket: nothing listens there. */
 	if (errno == ECONNREFUSED)
 		(void)unlink(address.sun_path);
-	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (listener >= 0 &&
-	    !bind(listener, (struct sockaddr *)&address, sizeof(address)) &&
-	    !listen(listener, LISTEN_BACKLOG))
-		return listener;
-	fprintf(stderr, "%s: %s\n", address.sun_path, strerror(errno));
-	if (listener >= 0)
-		(void)close(listener);
-	return -1;
+	return listener_begin(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0),
+			      &address, sizeof(address), address.sun_path);
 }
 
 int ib_control_listen_port(const struct ib_options *options)
@@ -121,20 +126,16 @@ int ib_control_listen_port(const struct ib_options *options)
 	const int one = 1;
 	const int zero = 0;
 	const int listener = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	char name[16];
 
-	if (listener >= 0 &&
-	    !setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one,
-			sizeof(one)) &&
-	    !setsockopt(listener, IPPROTO_IPV6, IPV6_V6ONLY, &zero,
-			sizeof(zero)) &&
-	    !bind(listener, (const struct sockaddr *)&address,
-		  sizeof(address)) &&
-	    !listen(listener, LISTEN_BACKLOG))
-		return listener;
-	fprintf(stderr, "port %u: %s\n", options->port, strerror(errno));
-	if (listener >= 0)
-		(void)close(listener);
-	return -1;
+	(void)snprintf(name, sizeof(name), "port %u", options->port);
+	if (listener >= 0) {
+		(void)setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one,
+				 sizeof(one));
+		(void)setsockopt(listener, IPPROTO_IPV6, IPV6_V6ONLY, &zero,
+				 sizeof(zero));
+	}
+	return listener_begin(listener, &address, sizeof(address), name);
 }
 
 /* Each address once, in turn. */

@@ -328,8 +328,6 @@ int ib_demo(const struct ib_options *options)
 	struct ib_result *results;
 	int failed;
 
-	if (own.consumers > CONSUMERS_MAX - 1)
-		own.consumers = CONSUMERS_MAX - 1;
 	own.verify = 1;
 	results =
 		mmap(NULL, (own.consumers + 1) * sizeof(*results),

@@ -40,8 +40,6 @@ void ib_html_add(const struct ib_options *options,
 	struct run *run = &runs[run_count];
 	size_t at;
 
-	if (run_count == RUNS_MAX)
-		return;
 	run_count++;
 	*run = (struct run){
 		.bytes = ib_request_bytes(options),

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
+#include "tools/json.h"
 
 #define HOLD_MAX_MS 480000u /* the library's own */
 
@@ -41,11 +41,9 @@ char *ib_config_make(const struct ib_options *options)
 
 	/* Keep the library's own ratio of hold_max to the lease. */
 	if (options->lease_ms > HOLD_MAX_MS)
-		(void)json_object_set_new(config, "hold_max_ms",
-					  json_integer(16 * options->lease_ms));
+		set(config, "hold_max_ms", 16 * options->lease_ms);
 	if (options->gid_index)
-		(void)json_object_set_new(config, "verbs_gid_index",
-					  json_integer(options->gid_index - 1));
+		set(config, "verbs_gid_index", options->gid_index - 1);
 	if (!options->device ||
 	    !json_object_set_new(config, "verbs_device",
 				 json_string(options->device)))

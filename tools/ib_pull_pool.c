@@ -585,9 +585,8 @@ static void print(const struct pool *pool, const struct outcome *outcome,
 			   (json_int_t)outcome->bytes_checked, "bytes_wrong",
 			   (json_int_t)outcome->bytes_wrong);
 	for (row = 0; row < outcome->count; row++)
-		(void)json_object_set_new(
-			object, outcome->counters[row].name,
-			json_integer((json_int_t)outcome->counters[row].value));
+		set(object, outcome->counters[row].name,
+		    outcome->counters[row].value);
 	(void)json_show(object, 0);
 }
 
