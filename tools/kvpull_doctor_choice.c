@@ -12,7 +12,6 @@
 #include "plugin/config/config.h"
 #include "verbs/address.h"
 
-#define CLASS "/sys/class/infiniband"
 #define GID_ANY 65535u /* as the key has it */
 
 /* ---- what is asked for ---- */
@@ -161,19 +160,13 @@ static const char *why_better(const struct doctor_port *one,
 static void infiniband_judge(struct doctor *doctor,
 			     const struct doctor_port *best)
 {
-	char path[DOCTOR_PATH_BYTES_MAX];
-
 	if (doctor->config && doctor->config->verbs_address[0])
 		return;
-	(void)snprintf(path, sizeof(path), CLASS "/%s/device/net/*",
-		       best->device);
-	if (doctor_matches(doctor, path)) {
+	if (doctor_matches(doctor, CLASS "/%s/device/net/*", best->device))
 		doctor_say(doctor, SAY_IB_BY_IP, best->device);
-		return;
-	}
-	doctor_say(doctor,
-		   SAY_IB_HAS_NO_IP(doctor_verbs_level(doctor, DOCTOR_WARN)),
-		   best->device);
+	else
+		doctor_say(doctor, SAY_IB_HAS_NO_IP(doctor_verbs_level(doctor)),
+			   best->device);
 }
 
 static void choice_judge(struct doctor *doctor, const struct doctor_port *best)
@@ -208,25 +201,28 @@ static void link_remember(struct doctor *doctor, const struct doctor_port *port)
 }
 
 /* The ports of this host, for who has asked for another. */
-static void ports_print(const struct doctor_port *ports, uint32_t port_count,
+static void ports_print(const struct doctor_ports *ports,
 			char text[DOCTOR_TEXT_BYTES_MAX])
 {
 	size_t used = 0;
 	uint32_t at;
 
 	text[0] = '\0';
-	for (at = 0; at < port_count && used < DOCTOR_TEXT_BYTES_MAX; at++)
+	for (at = 0; at < ports->count && used < DOCTOR_TEXT_BYTES_MAX; at++) {
+		const struct doctor_port *port = &ports->list[at];
+
 		used += (size_t)snprintf(
 			text + used, DOCTOR_TEXT_BYTES_MAX - used,
 			"%s%s port %u GID %u %s%s", used ? ", " : "",
-			ports[at].device, ports[at].number, ports[at].gid_index,
-			ports[at].address[0] ? ports[at].address : "no address",
-			ports[at].is_active ? "" : " (not active)");
+			port->device, port->number, port->gid_index,
+			port->address[0] ? port->address : "no address",
+			port->is_active ? "" : " (not active)");
+	}
 }
 
 /* A value that nothing has is a mistake, whichever route is taken. */
 static void miss_say(struct doctor *doctor, const struct wanted *wanted,
-		     const struct doctor_port *ports, uint32_t port_count)
+		     const struct doctor_ports *ports)
 {
 	char there[DOCTOR_TEXT_BYTES_MAX];
 	char gid[32] = "any";
@@ -236,7 +232,7 @@ static void miss_say(struct doctor *doctor, const struct wanted *wanted,
 		(void)snprintf(gid, sizeof(gid), "%u", wanted->gid_index);
 	if (wanted->port)
 		(void)snprintf(port, sizeof(port), "%u", wanted->port);
-	ports_print(ports, port_count, there);
+	ports_print(ports, there);
 	doctor_say(doctor, SAY_CHOICE_IS_NOT_THERE,
 		   wanted->devices[0] ? wanted->devices : "any", port, gid,
 		   wanted->addresses[0] ? wanted->addresses : "any");
@@ -244,15 +240,13 @@ static void miss_say(struct doctor *doctor, const struct wanted *wanted,
 }
 
 static void none_say(struct doctor *doctor, const struct wanted *wanted,
-		     const struct doctor_port *ports, uint32_t port_count)
+		     const struct doctor_ports *ports)
 {
-	if (is_narrow(wanted)) {
-		miss_say(doctor, wanted, ports, port_count);
-		return;
-	}
-	doctor_say(doctor,
-		   SAY_CHOICE_NONE(doctor_verbs_level(doctor, DOCTOR_WARN)),
-		   wanted->devices[0] ? " of " : "", wanted->devices);
+	if (is_narrow(wanted))
+		miss_say(doctor, wanted, ports);
+	else
+		doctor_say(doctor, SAY_CHOICE_NONE(doctor_verbs_level(doctor)),
+			   wanted->devices[0] ? " of " : "", wanted->devices);
 }
 
 static void best_say(struct doctor *doctor, const struct doctor_port *best,
@@ -269,16 +263,15 @@ static void best_say(struct doctor *doctor, const struct doctor_port *best,
 				   best->address, "why", why);
 }
 
-static int is_among(const char *address, const struct doctor_port *ports,
-		    uint32_t port_count)
+static int is_among(const char *address, const struct doctor_ports *ports)
 {
 	const struct wanted wanted = { .devices = "",
 				       .addresses = address,
 				       .gid_index = GID_ANY };
 	uint32_t at;
 
-	for (at = 0; at < port_count; at++) {
-		struct doctor_port port = ports[at];
+	for (at = 0; at < ports->count; at++) {
+		struct doctor_port port = ports->list[at];
 
 		if (port_fits(&port, &wanted))
 			return 1;
@@ -288,21 +281,17 @@ static int is_among(const char *address, const struct doctor_port *ports,
 
 /* A wrong address is named, though others are right. */
 static void addresses_judge(struct doctor *doctor, const struct wanted *wanted,
-			    const struct doctor_port *ports,
-			    uint32_t port_count)
+			    const struct doctor_ports *ports)
 {
 	const char *list = wanted->addresses;
 	char address[INET6_ADDRSTRLEN];
 
-	while (doctor_item_next(&list, address, sizeof(address))) {
-		if (is_among(address, ports, port_count))
-			continue;
-		doctor_say(doctor, SAY_ADDRESS_IS_NOT_THERE, address);
-	}
+	while (doctor_item_next(&list, address, sizeof(address)))
+		if (!is_among(address, ports))
+			doctor_say(doctor, SAY_ADDRESS_IS_NOT_THERE, address);
 }
 
-void doctor_choose(struct doctor *doctor, struct doctor_port *ports,
-		   uint32_t port_count)
+void doctor_choose(struct doctor *doctor, struct doctor_ports *ports)
 {
 	const struct doctor_port *best = NULL;
 	const struct doctor_port *next = NULL;
@@ -310,18 +299,20 @@ void doctor_choose(struct doctor *doctor, struct doctor_port *ports,
 	const int is_asked = wanted.devices[0] || is_narrow(&wanted);
 	uint32_t i;
 
-	for (i = 0; i < port_count; i++) {
-		if (!port_fits(&ports[i], &wanted))
+	for (i = 0; i < ports->count; i++) {
+		struct doctor_port *port = &ports->list[i];
+
+		if (!port_fits(port, &wanted))
 			continue;
-		if (!best || is_better(&ports[i], best)) {
+		if (!best || is_better(port, best)) {
 			next = best;
-			best = &ports[i];
-		} else if (!next || is_better(&ports[i], next)) {
-			next = &ports[i];
+			best = port;
+		} else if (!next || is_better(port, next)) {
+			next = port;
 		}
 	}
 	if (!best) {
-		none_say(doctor, &wanted, ports, port_count);
+		none_say(doctor, &wanted, ports);
 		return;
 	}
 	best_say(doctor, best,
@@ -336,5 +327,5 @@ void doctor_choose(struct doctor *doctor, struct doctor_port *ports,
 	choice_judge(doctor, best);
 	doctor_cm_mode(doctor, best);
 	doctor_fork(doctor);
-	addresses_judge(doctor, &wanted, ports, port_count);
+	addresses_judge(doctor, &wanted, ports);
 }

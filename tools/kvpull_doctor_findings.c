@@ -47,12 +47,11 @@ void doctor_say_unknown(struct doctor *doctor, enum doctor_level level,
 	doctor_say(doctor, SAY_NOT_SEEN(level, name), doctor->root, folder);
 }
 
-enum doctor_level doctor_verbs_level(const struct doctor *doctor,
-				     enum doctor_level otherwise)
+enum doctor_level doctor_verbs_level(const struct doctor *doctor)
 {
-	if (doctor->route == KVPULL_ROUTE_PIN_VERBS)
-		return DOCTOR_FAIL;
-	return doctor->route == KVPULL_ROUTE_PIN_SHM ? DOCTOR_NOTE : otherwise;
+	return doctor->route == KVPULL_ROUTE_PIN_VERBS ? DOCTOR_FAIL :
+	       doctor->route == KVPULL_ROUTE_PIN_SHM   ? DOCTOR_NOTE :
+							 DOCTOR_WARN;
 }
 
 static void line_keep(void *context, uint32_t level, const char *message)
@@ -152,14 +151,17 @@ int doctor_exists(const struct doctor *doctor, const char *format, ...)
 	return access(path.text, F_OK) == 0;
 }
 
-int doctor_matches(const struct doctor *doctor, const char *pattern)
+int doctor_matches(const struct doctor *doctor, const char *format, ...)
 {
-	char path[2 * DOCTOR_PATH_BYTES_MAX];
+	struct path path;
+	va_list words;
 	glob_t found;
 	int code;
 
-	(void)snprintf(path, sizeof(path), "%s%s", doctor->root, pattern);
-	code = glob(path, 0, NULL, &found);
+	va_start(words, format);
+	path = path_of(doctor, format, words);
+	va_end(words);
+	code = glob(path.text, 0, NULL, &found);
 	if (!code)
 		globfree(&found);
 	return !code;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/device_name.h"
+#include "tools/json.h"
 
 /* Regions of a PCI device that are no ROM, in the file `resource`. */
 #define PCI_REGIONS 6u
@@ -219,17 +220,14 @@ static void row_add(struct doctor *doctor, const struct doctor_gpu *gpu)
 		answer_of(gpu->has_dmabuf), "rdma", answer_of(gpu->has_rdma),
 		"rdma_of_vmm", answer_of(gpu->has_rdma_of_vmm), "flushes",
 		number_of(gpu->flushes), "ordering", number_of(gpu->ordering));
-	(void)json_object_set_new(row, "mig",
-				  answer_of(doctor_gpu_is_mig(doctor, gpu)));
-	(void)json_object_set_new(row, "mps", answer_of(gpu->has_mps));
-	(void)json_object_set_new(row, "mps_pipe",
-				  json_boolean(mps_pipe(pipe)));
-	(void)json_object_set_new(row, "bar1_bytes",
-				  bar1 ? json_integer((json_int_t)bar1) :
-					 json_null());
-	(void)json_object_set_new(row, "peers", peers_of(gpu));
-	(void)json_object_set_new(row, "access", json_null());
-	(void)json_object_set_new(row, "gbps", json_null());
+	set_value(row, "mig", answer_of(doctor_gpu_is_mig(doctor, gpu)));
+	set_value(row, "mps", answer_of(gpu->has_mps));
+	set_value(row, "mps_pipe", json_boolean(mps_pipe(pipe)));
+	set_value(row, "bar1_bytes",
+		  bar1 ? json_integer((json_int_t)bar1) : json_null());
+	set_value(row, "peers", peers_of(gpu));
+	set_value(row, "access", json_null());
+	set_value(row, "gbps", json_null());
 	(void)json_array_append_new(doctor->gpus, row);
 }
 
@@ -294,9 +292,8 @@ void doctor_gpu_import_say(struct doctor *doctor, const struct doctor_gpu *gpu,
 		   (unsigned long long)(import->bytes >> 20), import->gbps,
 		   import->gathers ? "the kernel" : "the driver's calls",
 		   import->copies);
-	(void)json_object_set_new(row, "access",
-				  json_string(is_read ? "read" : "read-write"));
-	(void)json_object_set_new(row, "gbps", json_real(import->gbps));
+	set_value(row, "access", json_string(is_read ? "read" : "read-write"));
+	set_real(row, "gbps", import->gbps);
 	if (!is_read)
 		doctor_gpu_refusal_say(doctor, "", import->line);
 }

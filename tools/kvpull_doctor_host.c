@@ -162,7 +162,7 @@ void doctor_memlock(struct doctor *doctor)
 		const enum doctor_level level =
 			doctor->usable_ports || doctor->route ==
 							KVPULL_ROUTE_PIN_VERBS ?
-				doctor_verbs_level(doctor, DOCTOR_WARN) :
+				doctor_verbs_level(doctor) :
 				DOCTOR_NOTE;
 
 		doctor_say(doctor, SAY_MEMLOCK_IS_LOW(level),
@@ -186,15 +186,14 @@ void doctor_device_memory(struct doctor *doctor)
 	const int has_peermem =
 		doctor_exists(doctor, "/sys/module/nvidia_peermem") ||
 		doctor_exists(doctor, "/sys/module/nv_peer_mem");
+	const char *unseen = !doctor_sees(doctor, "/sys/module") ?
+				     "/sys/module" :
+			     !doctor_sees(doctor, "/proc") ? "/proc" :
+							     NULL;
 
-	if (!has_driver && !doctor_sees(doctor, "/sys/module")) {
+	if (!has_driver && unseen) {
 		doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "device memory",
-				   "/sys/module");
-		return;
-	}
-	if (!has_driver && !doctor_sees(doctor, "/proc")) {
-		doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "device memory",
-				   "/proc");
+				   unseen);
 		return;
 	}
 	if (!has_driver && !doctor_exists(doctor, "/sys/module/amdgpu")) {
@@ -316,16 +315,13 @@ void doctor_numa(struct doctor *doctor)
 				   "/sys/devices/system");
 		return;
 	}
-	if (node_count < 2) {
-		doctor_say(doctor, SAY_NUMA_ONE);
-		return;
-	}
 	mine = nodes_of_affinity(doctor);
-	if (mine && !(mine & (mine - 1))) {
+	if (node_count < 2)
+		doctor_say(doctor, SAY_NUMA_ONE);
+	else if (mine && !(mine & (mine - 1)))
 		doctor_say(doctor, SAY_NUMA_BOUND, node_count);
-		return;
-	}
-	doctor_say(doctor, SAY_NUMA_UNBOUND, node_count);
+	else
+		doctor_say(doctor, SAY_NUMA_UNBOUND, node_count);
 }
 
 /* ---- memory of the engine's own ---- */
@@ -335,14 +331,11 @@ void doctor_foreign(struct doctor *doctor)
 	const long long scope =
 		doctor_number(doctor, 0, "/proc/sys/kernel/yama/ptrace_scope");
 
-	if (geteuid() != 0 && !doctor_sees(doctor, "/proc/sys/kernel")) {
+	if (geteuid() != 0 && !doctor_sees(doctor, "/proc/sys/kernel"))
 		doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "foreign memory",
 				   "/proc/sys/kernel");
-		return;
-	}
-	if (scope == 0 || geteuid() == 0) {
+	else if (scope == 0 || geteuid() == 0)
 		doctor_say(doctor, SAY_FOREIGN);
-		return;
-	}
-	doctor_say(doctor, SAY_FOREIGN_NOT, scope);
+	else
+		doctor_say(doctor, SAY_FOREIGN_NOT, scope);
 }

@@ -80,8 +80,7 @@ void doctor_cm_mode(struct doctor *doctor, const struct doctor_port *port)
 	twin = twin_of(port, cm_is_v1);
 	if (twin < 0)
 		doctor_say(doctor,
-			   SAY_CM_HAS_NO_GID(
-				   doctor_verbs_level(doctor, DOCTOR_WARN)),
+			   SAY_CM_HAS_NO_GID(doctor_verbs_level(doctor)),
 			   port->device, kind, port->address, port->gid_index);
 	else
 		doctor_say(doctor,
@@ -111,9 +110,8 @@ void doctor_fork(struct doctor *doctor)
 			"/proc/sys/kernel/osrelease") < 1 ||
 	    !doctor_is_older(release, FORK_MAJOR, FORK_MINOR))
 		return;
-	if (getenv("RDMAV_FORK_SAFE") || getenv("IBV_FORK_SAFE")) {
+	if (getenv("RDMAV_FORK_SAFE") || getenv("IBV_FORK_SAFE"))
 		doctor_say(doctor, SAY_FORK_SAFE, release);
-		return;
-	}
-	doctor_say(doctor, SAY_FORK_UNSAFE, release);
+	else
+		doctor_say(doctor, SAY_FORK_UNSAFE, release);
 }

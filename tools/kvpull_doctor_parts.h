@@ -80,8 +80,7 @@ doctor_advise(struct doctor *doctor, const char *format, ...);
 void doctor_say_unknown(struct doctor *doctor, enum doctor_level level,
 			const char *name, const char *folder);
 /* Absence of RDMA is a failure only for who wants it. */
-enum doctor_level doctor_verbs_level(const struct doctor *doctor,
-				     enum doctor_level otherwise);
+enum doctor_level doctor_verbs_level(const struct doctor *doctor);
 
 /* A log of the library's warnings, the last of which is kept in line. */
 struct kvpull_log doctor_log(char line[DOCTOR_TEXT_BYTES_MAX]);
@@ -120,7 +119,8 @@ int doctor_entry(const struct doctor *doctor, const char *folder,
 int doctor_is_older(const char *release, unsigned long major,
 		    unsigned long minor);
 /* Likewise, one that a pattern of the shell's names. */
-int doctor_matches(const struct doctor *doctor, const char *pattern);
+__attribute__((format(printf, 2, 3))) int
+doctor_matches(const struct doctor *doctor, const char *format, ...);
 /*
  * The next item of a key's list "a,b;c", of whichever rail and local rank. 1, or
  * 0: there is none. One that is too long is cut: it names nothing.

@@ -8,6 +8,9 @@
 #include "tools/kvpull_doctor_parts.h"
 #include "verbs/gid.h"
 
+#define CLASS "/sys/class/infiniband"
+#define DOCTOR_PORTS_MAX 32u
+
 struct doctor_port {
 	char device[64];
 	char netdev[64];
@@ -29,9 +32,13 @@ struct doctor_port {
 	const json_t *gids; /* of doctor->ports: index, kind, address */
 };
 
+struct doctor_ports {
+	struct doctor_port list[DOCTOR_PORTS_MAX];
+	uint32_t count;
+};
+
 /* Says which port a worker would open, by its configuration, and why. */
-void doctor_choose(struct doctor *doctor, struct doctor_port *ports,
-		   uint32_t port_count);
+void doctor_choose(struct doctor *doctor, struct doctor_ports *ports);
 /* 1: connections of the port go by GIDs of RoCE v1, as the kernel is set. */
 int doctor_cm_is_v1(const struct doctor *doctor,
 		    const struct doctor_port *port);

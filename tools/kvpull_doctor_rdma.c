@@ -17,8 +17,6 @@
 #include "plugin/config/config.h"
 #include "verbs/place.h"
 
-#define CLASS "/sys/class/infiniband"
-#define PORTS_MAX 32u
 #define GIDS_MAX 1024u
 /*
  * RoCE's headers take at most this many bytes; the kernel computes with the
@@ -220,13 +218,13 @@ static void port_judge(struct doctor *doctor, const struct doctor_port *port)
 }
 
 static void device_read(struct doctor *doctor, const char *name,
-			struct doctor_port *ports, uint32_t *port_count)
+			struct doctor_ports *ports)
 {
 	const uint32_t absent = (uint32_t)doctor_is_absent(doctor, name);
 	uint32_t number;
 
-	for (number = 1; *port_count < PORTS_MAX; number++) {
-		struct doctor_port *port = &ports[*port_count];
+	for (number = 1; ports->count < DOCTOR_PORTS_MAX; number++) {
+		struct doctor_port *port = &ports->list[ports->count];
 
 		if (!doctor_exists(doctor, CLASS "/%s/ports/%u", name, number))
 			return;
@@ -236,70 +234,54 @@ static void device_read(struct doctor *doctor, const char *name,
 			       name);
 		port_read(doctor, port);
 		port_judge(doctor, port);
-		(*port_count)++;
+		ports->count++;
 	}
 }
 
-/* Finds a device that is asked for, of any rail, and is not there. */
+/*
+ * Finds a device that is asked for, of any rail, and is not there: a mistake,
+ * whichever route is taken.
+ */
 static int unknown_find(const struct doctor *doctor, char name[64])
 {
 	const char *list = doctor->config ? doctor->config->verbs_device : "";
 
 	if (doctor->device[0])
 		list = doctor->device;
-	while (doctor_item_next(&list, name, 64)) {
-		char path[DOCTOR_PATH_BYTES_MAX];
-
-		(void)snprintf(path, sizeof(path), CLASS "/%s", name);
-		if (!doctor_matches(doctor, path))
+	while (doctor_item_next(&list, name, 64))
+		if (!doctor_matches(doctor, CLASS "/%s", name))
 			return 1;
-	}
 	return 0;
-}
-
-/* A name that nothing has is a mistake, whichever route is taken. */
-static void unknown_name_say(struct doctor *doctor, const char *name)
-{
-	doctor_say(doctor, SAY_RDMA_NO_SUCH, name);
 }
 
 static void none_judge(struct doctor *doctor)
 {
+	const int is_wanted = doctor->route == KVPULL_ROUTE_PIN_VERBS;
 	char name[64];
 
-	if (!doctor_sees(doctor, "/sys/class")) {
+	if (!doctor_sees(doctor, "/sys/class"))
 		doctor_say_unknown(doctor,
-				   doctor->route == KVPULL_ROUTE_PIN_VERBS ?
-					   DOCTOR_FAIL :
-					   DOCTOR_UNKNOWN,
+				   is_wanted ? DOCTOR_FAIL : DOCTOR_UNKNOWN,
 				   "rdma", "/sys/class");
-		return;
-	}
-	if (unknown_find(doctor, name)) {
-		unknown_name_say(doctor, name);
-		return;
-	}
-	doctor_say(doctor,
-		   SAY_RDMA_NONE(doctor_verbs_level(doctor, DOCTOR_NOTE)));
+	else if (unknown_find(doctor, name))
+		doctor_say(doctor, SAY_RDMA_NO_SUCH, name);
+	else
+		doctor_say(doctor, SAY_RDMA_NONE(is_wanted ? DOCTOR_FAIL :
+							     DOCTOR_NOTE));
 }
 
 void doctor_devices(struct doctor *doctor)
 {
-	static struct doctor_port ports[PORTS_MAX];
-	uint32_t port_count = 0;
+	static struct doctor_ports ports;
 	char name[DOCTOR_NAME_BYTES];
 	uint32_t index;
 
 	for (index = 0; !doctor_entry(doctor, CLASS, "", index, name); index++)
-		device_read(doctor, name, ports, &port_count);
-	if (!index) {
+		device_read(doctor, name, &ports);
+	if (!index || unknown_find(doctor, name)) {
 		none_judge(doctor);
 		return;
 	}
-	if (unknown_find(doctor, name)) {
-		unknown_name_say(doctor, name);
-		return;
-	}
-	doctor_choose(doctor, ports, port_count);
+	doctor_choose(doctor, &ports);
 	doctor_rights(doctor);
 }

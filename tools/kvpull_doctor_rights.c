@@ -26,9 +26,7 @@ static int libraries(struct doctor *doctor, struct kvpull_fabric *fabric)
 		doctor_say(doctor, SAY_LIBRARIES);
 		return 0;
 	}
-	doctor_say(doctor,
-		   SAY_LIBRARIES_NOT(doctor_verbs_level(doctor, DOCTOR_WARN)),
-		   why);
+	doctor_say(doctor, SAY_LIBRARIES_NOT(doctor_verbs_level(doctor)), why);
 	doctor_advise(
 		doctor,
 		strstr(why, "too old") ?
@@ -77,11 +75,9 @@ static void providers(struct doctor *doctor, const struct kvpull_fabric *fabric)
 	if (doctor->root[0] ? !lack || !doctor_sees(doctor, "/etc") :
 			      is_listed(fabric, device))
 		return;
-	doctor_say(doctor,
-		   SAY_PROVIDERS_NOT(doctor_verbs_level(doctor, DOCTOR_WARN)),
-		   device,
-		   lack ? lack :
-			  "its provider is missing or of another version");
+	doctor_say(
+		doctor, SAY_PROVIDERS_NOT(doctor_verbs_level(doctor)), device,
+		lack ? lack : "its provider is missing or of another version");
 }
 
 /* ---- rights ---- */
@@ -128,10 +124,8 @@ static int character_devices(struct doctor *doctor)
 		if (access(path, R_OK | W_OK) == 0)
 			continue;
 		why = errno;
-		doctor_say(
-			doctor,
-			SAY_RIGHTS_NOT(doctor_verbs_level(doctor, DOCTOR_WARN)),
-			names[i], strerror(why));
+		doctor_say(doctor, SAY_RIGHTS_NOT(doctor_verbs_level(doctor)),
+			   names[i], strerror(why));
 		doctor_advise(
 			doctor,
 			why == ENOENT ?

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "plugin/config/config.h"
 #include "plugin/status/status.h"
 #include "shm/copy_choice.h"
@@ -62,8 +63,8 @@ void doctor_config(struct doctor *doctor)
 static int socket_try(const char *folder)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	const int at = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	int at = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	int code = -1;
 	int why = errno;
 
@@ -76,10 +77,8 @@ static int socket_try(const char *folder)
 	}
 	if (!code)
 		(void)unlink(address.sun_path);
-	if (at >= 0)
-		(void)close(at);
-	if (fd >= 0)
-		(void)close(fd);
+	kvpull_fd_close(&at);
+	kvpull_fd_close(&fd);
 	errno = why;
 	return code;
 }
@@ -87,15 +86,12 @@ static int socket_try(const char *folder)
 static void owners_judge(struct doctor *doctor, const struct stat *info)
 {
 	const char *folder = doctor->socket_dir;
+	const unsigned int mode = (unsigned int)info->st_mode & 07777;
 
-	if (info->st_mode & S_IWOTH) {
-		doctor_say(doctor, SAY_SOCKETS_OF_MANY, folder,
-			   (unsigned int)info->st_mode & 07777);
-		return;
-	}
-	if (info->st_mode & S_IWGRP) {
-		doctor_say(doctor, SAY_SOCKETS_OF_GROUP, folder,
-			   (unsigned int)info->st_mode & 07777);
+	if (mode & S_IWOTH) {
+		doctor_say(doctor, SAY_SOCKETS_OF_MANY, folder, mode);
+	} else if (mode & S_IWGRP) {
+		doctor_say(doctor, SAY_SOCKETS_OF_GROUP, folder, mode);
 		doctor_advise(doctor, "chmod 700 %s", folder);
 	}
 }
@@ -110,12 +106,11 @@ static void missing_judge(struct doctor *doctor)
 	while (strlen(parent) > 1 && parent[strlen(parent) - 1] == '/')
 		parent[strlen(parent) - 1] = '\0';
 	strrchr(parent, '/')[1] = '\0';
-	if (faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS)) {
+	if (faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS))
 		doctor_say(doctor, SAY_SOCKETS_NO_PARENT, folder, parent,
 			   strerror(errno));
-		return;
-	}
-	doctor_say(doctor, SAY_SOCKETS_TO_MAKE, folder);
+	else
+		doctor_say(doctor, SAY_SOCKETS_TO_MAKE, folder);
 }
 
 /* 0, or why the library does not take the folder. */
@@ -139,9 +134,8 @@ void doctor_sockets(struct doctor *doctor)
 	const char *folder = doctor->socket_dir;
 	char why[DOCTOR_TEXT_BYTES_MAX] = "";
 	struct stat info = { 0 };
-	const int missing = lstat(folder, &info) && errno == ENOENT;
 
-	if (missing) {
+	if (lstat(folder, &info) && errno == ENOENT) {
 		missing_judge(doctor);
 		return;
 	}
