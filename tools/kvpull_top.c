@@ -15,6 +15,7 @@
 #include "tools/cli/options.h"
 #include "tools/kvpull_top_parts.h"
 
+/* As enum top_shown, from TOP_HOLDS on. */
 static const char *const views[] = { "holds", "consumers", "peers", "pulls",
 				     "pools", "findings",  NULL };
 
@@ -162,7 +163,7 @@ static int options_take(struct top_options *options, int argc, char **argv)
 	if (optind + 1 < argc)
 		return cli_wrong(&top_cli, "%s: one view is enough",
 				 argv[optind + 1]);
-	options->view = views[view];
+	options->shown = (enum top_shown)(TOP_HOLDS + view);
 	return CLI_GO;
 }
 
@@ -177,7 +178,7 @@ static uint32_t columns_of(void)
 static void tables_print(const struct top *top,
 			 const struct top_options *options)
 {
-	struct top_view view = { .name = options->view,
+	struct top_view view = { .shown = options->shown,
 				 .columns = columns_of() };
 
 	top_screen(top, &view, stdout);

@@ -122,6 +122,17 @@ enum top_mode {
 	TOP_TRACE
 };
 
+/* In the order of the words of the command line and of the keys. */
+enum top_shown {
+	TOP_OVERVIEW,
+	TOP_HOLDS,
+	TOP_CONSUMERS,
+	TOP_PEERS,
+	TOP_PULLS,
+	TOP_POOLS,
+	TOP_FINDINGS
+};
+
 struct top_options {
 	const char *folders[TOP_FOLDERS_MAX];
 	uint32_t folder_count;
@@ -129,8 +140,8 @@ struct top_options {
 	enum top_mode mode;
 	const char *path;  /* of a trace, or of metrics */
 	const char *after; /* a pid or a file */
-	const char *view;  /* NULL: the overview */
-	int64_t uid;       /* whose files; -1: ours and the folder's owner's */
+	enum top_shown shown;
+	int64_t uid; /* whose files; -1: ours and the folder's owner's */
 	uint32_t interval_ms;
 	uint32_t once;
 	uint32_t all; /* also who closed, or is gone for long */
@@ -299,7 +310,7 @@ const char *top_age(uint64_t ns, char text[16]);
 
 /* _screen.c */
 struct top_view {
-	const char *name;      /* as top_options' view */
+	enum top_shown shown;
 	const char *sort_head; /* a column's; NULL: as they come */
 	uint32_t is_reversed;
 	uint32_t is_help;

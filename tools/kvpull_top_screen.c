@@ -41,31 +41,18 @@ static const char *const help[] = {
 	"are. kvpull_top(1) has each finding, and --json each number.",
 };
 
-static const struct {
-	const char *name;
-	const struct top_table *tables[TABLES_MAX];
-} views[] = {
-	{ NULL,
-	  { &top_workers_table, &top_ages_table, &top_consumers_table,
-	    &top_pools_table, &top_readers_table, &top_peers_table,
-	    &top_gpus_table } },
-	{ "holds", { &top_holds_table } },
-	{ "consumers", { &top_consumers_table } },
-	{ "peers", { &top_peers_table } },
-	{ "pulls", { &top_pulls_table } },
-	{ "pools", { &top_pools_table, &top_readers_table } },
-	{ "findings", { NULL } },
+static const struct top_table *const views[][TABLES_MAX] = {
+	[TOP_OVERVIEW] = { &top_workers_table, &top_ages_table,
+			   &top_consumers_table, &top_pools_table,
+			   &top_readers_table, &top_peers_table,
+			   &top_gpus_table },
+	[TOP_HOLDS] = { &top_holds_table },
+	[TOP_CONSUMERS] = { &top_consumers_table },
+	[TOP_PEERS] = { &top_peers_table },
+	[TOP_PULLS] = { &top_pulls_table },
+	[TOP_POOLS] = { &top_pools_table, &top_readers_table },
+	[TOP_FINDINGS] = { NULL },
 };
-
-static const struct top_table *const *tables_of(const struct top_view *view)
-{
-	uint32_t at;
-
-	for (at = 1; at < sizeof(views) / sizeof(views[0]); at++)
-		if (view->name && !strcmp(view->name, views[at].name))
-			return views[at].tables;
-	return views[0].tables;
-}
 
 struct line {
 	enum top_mark mark;
@@ -384,7 +371,7 @@ static void table_add(struct page *page, const struct top *top,
 	uint32_t at;
 
 	top_each(table, top, row_collect, &sheet);
-	if (sheet.count || view->name) {
+	if (sheet.count || view->shown != TOP_OVERVIEW) {
 		if (page->count)
 			line_add(page, TOP_PLAIN, "");
 		if (sheet.count)
@@ -520,7 +507,7 @@ static void keys_put(const struct top_view *view, uint32_t shown,
 static void body_add(struct page *body, const struct top *top,
 		     const struct top_view *view)
 {
-	const struct top_table *const *tables = tables_of(view);
+	const struct top_table *const *tables = views[view->shown];
 	uint32_t at;
 
 	for (at = 0; view->is_help && at < sizeof(help) / sizeof(help[0]); at++)
@@ -554,13 +541,13 @@ void top_screen(const struct top *top, struct top_view *view, FILE *out)
 	uint32_t at;
 
 	title_add(&head, top);
-	if (tables_of(view)[0] && !view->is_help)
+	if (views[view->shown][0] && !view->is_help)
 		findings_add(&head, top,
 			     view->lines ? view->lines / 2 : UINT32_MAX);
 	unread_add(&head, top);
 	body_add(&body, top, view);
 	/* The heads of an only table stay where they are. */
-	if (tables_of(view)[0] && !tables_of(view)[1] && !view->is_help)
+	if (views[view->shown][0] && !views[view->shown][1] && !view->is_help)
 		head_take(&head, &body);
 	/* The keys have the last line. */
 	room = !view->lines                 ? body.count :
@@ -599,12 +586,12 @@ void top_after(const struct top *top, uint32_t columns, FILE *out)
 const char *top_sort_next(const struct top *top, const struct top_view *view,
 			  int step)
 {
-	const struct top_table *table = tables_of(view)[0];
+	const struct top_table *table = views[view->shown][0];
 	const char *last = NULL;
 	int is_next = !view->sort_head;
 	uint32_t at;
 
-	if (!view->name && top->pool_count == top->worker_count)
+	if (view->shown == TOP_OVERVIEW && top->pool_count == top->worker_count)
 		table = &top_pools_table;
 	for (at = 0; table && at < table->column_count; at++) {
 		const struct top_column *column = &table->columns[at];

@@ -82,28 +82,17 @@ static void filter_type(struct top_view *view, char key)
 	}
 }
 
-static void view_show(struct top_view *view, const char *name)
-{
-	view->name = name;
-	view->scroll = 0;
-	view->sort_head = NULL;
-}
-
 /* Return: 1 to end. */
 static int key_take(struct top_view *view, const struct top *top, char key)
 {
-	static const struct {
-		char key;
-		const char *name;
-	} views[] = { { 'o', NULL },        { 'h', "holds" },
-		      { 'c', "consumers" }, { 'p', "peers" },
-		      { 'u', "pulls" },     { 'l', "pools" },
-		      { 'f', "findings" } };
-	uint32_t at;
+	static const char views[] = "ohcpulf"; /* as enum top_shown */
+	const char *at = key ? strchr(views, key) : NULL;
 
-	for (at = 0; at < sizeof(views) / sizeof(views[0]); at++)
-		if (key == views[at].key)
-			view_show(view, views[at].name);
+	if (at) {
+		view->shown = (enum top_shown)(at - views);
+		view->scroll = 0;
+		view->sort_head = NULL;
+	}
 	view->is_help = key == '?' && !view->is_help;
 	switch (key) {
 	case 'q':
@@ -158,7 +147,7 @@ static int keys_take(struct top_view *view, const struct top *top,
 static void loop(const struct top_options *options, const sigset_t *signals)
 {
 	static struct top tops[2];
-	struct top_view view = { .name = options->view,
+	struct top_view view = { .shown = options->shown,
 				 .is_coloured = isatty(STDOUT_FILENO) };
 	struct winsize size = { .ws_row = 24, .ws_col = 80 };
 	uint32_t at = 1;

@@ -177,7 +177,9 @@ UNIT_TEST(long_text_is_broken_between_words)
 
 UNIT_TEST_OF(claimant_is_whole_at_80_columns, struct world, world, up, down)
 {
-	struct top_view view = { .name = "holds", .columns = 80, .lines = 24 };
+	struct top_view view = { .shown = TOP_HOLDS,
+				 .columns = 80,
+				 .lines = 24 };
 
 	open_as(world, &world->p, "prefill", 1);
 	consumer_joins(world, LONG_ID);
@@ -195,7 +197,9 @@ UNIT_TEST_OF(claimant_is_whole_at_80_columns, struct world, world, up, down)
 
 UNIT_TEST_OF(keys_stand_below_and_lines_scroll, struct world, world, up, down)
 {
-	struct top_view view = { .name = "holds", .columns = 80, .lines = 12 };
+	struct top_view view = { .shown = TOP_HOLDS,
+				 .columns = 80,
+				 .lines = 12 };
 	uint32_t slot;
 
 	open_as(world, &world->p, "prefill", 1);
@@ -217,7 +221,9 @@ UNIT_TEST_OF(keys_stand_below_and_lines_scroll, struct world, world, up, down)
 
 UNIT_TEST_OF(rows_are_filtered_and_sorted, struct world, world, up, down)
 {
-	struct top_view view = { .name = "holds", .columns = 80, .lines = 24 };
+	struct top_view view = { .shown = TOP_HOLDS,
+				 .columns = 80,
+				 .lines = 24 };
 	const char *screen;
 	uint32_t slot;
 
@@ -392,7 +398,7 @@ UNIT_TEST_OF(gpu_of_a_worker_has_its_row, struct world, world, up, down)
 
 UNIT_TEST_OF(ages_go_on_after_the_end, struct world, world, up, down)
 {
-	struct top_view view = { .name = "consumers", .columns = 120 };
+	struct top_view view = { .shown = TOP_CONSUMERS, .columns = 120 };
 
 	open_as(world, &world->p, "prefill", 1);
 	consumer_joins(world, "decode");
