@@ -255,7 +255,6 @@ static void best_say(struct doctor *doctor, const struct doctor_port *best,
 	doctor_say(doctor, SAY_CHOICE, best->device, best->number,
 		   best->gid_index, kvpull_gid_rank_name(best->rank),
 		   best->address, best->rate, why);
-	json_decref(doctor->chosen);
 	doctor->chosen = json_pack("{s:s, s:i, s:i, s:s, s:s, s:s}", "device",
 				   best->device, "port", (int)best->number,
 				   "gid_index", (int)best->gid_index, "kind",

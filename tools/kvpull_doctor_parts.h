@@ -62,9 +62,9 @@ struct doctor {
 
 	struct doctor_finding findings[DOCTOR_FINDINGS_MAX];
 	uint32_t finding_count;
-	json_t *ports; /* array */
-	json_t *gpus;  /* array */
-	json_t *chosen;
+	json_t *ports;  /* array */
+	json_t *gpus;   /* array */
+	json_t *chosen; /* these three: null until there is an object */
 	json_t *probe;
 	json_t *peer_probe;
 };

@@ -274,7 +274,6 @@ void doctor_peer(struct doctor *doctor)
 	if (!report)
 		return;
 	speed_say(doctor, report);
-	json_decref(doctor->peer_probe);
 	doctor->peer_probe = json_pack(
 		"{s:s, s:f, s:f, s:f, s:b}", "address", doctor->peer, "gb_s",
 		number_of(report, "one_pull_gb_s"), "connect_ms",

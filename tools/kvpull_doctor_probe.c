@@ -231,7 +231,6 @@ static void consumer_say(struct doctor *doctor, struct probe *probe, int code)
 		return;
 	}
 	doctor_say(doctor, SAY_PROBE, (unsigned int)(bytes >> 20), gb_s);
-	json_decref(doctor->probe);
 	doctor->probe =
 		json_pack("{s:I, s:I, s:f}", "bytes", (json_int_t)bytes,
 			  "took_ns", (json_int_t)probe->took_ns, "gb_s", gb_s);
