@@ -420,18 +420,19 @@ void ib_print_result(const struct ib_options *options, struct ib_result *result)
 
 int ib_print_stats(const struct ib_options *options)
 {
+	json_t *object;
 	struct ib_answer answer;
 
 	if (ib_ask_stats(options, &answer))
 		return 1;
-	printf("{\"holds_live\": %llu, \"holds_released\": %llu, \"holds_expired\": %llu, \"holds_revoked\": %llu, \"blocks_free\": %llu, \"blocks\": %llu, \"consumers_died\": %llu, \"double_reports\": %llu}\n",
-	       (unsigned long long)answer.holds_live,
-	       (unsigned long long)answer.holds_released,
-	       (unsigned long long)answer.holds_expired,
-	       (unsigned long long)answer.holds_revoked,
-	       (unsigned long long)answer.blocks_free,
-	       (unsigned long long)answer.blocks_all,
-	       (unsigned long long)answer.consumers_died,
-	       (unsigned long long)answer.double_reports);
-	return 0;
+	object = json_object();
+	set(object, "holds_live", answer.holds_live);
+	set(object, "holds_released", answer.holds_released);
+	set(object, "holds_expired", answer.holds_expired);
+	set(object, "holds_revoked", answer.holds_revoked);
+	set(object, "blocks_free", answer.blocks_free);
+	set(object, "blocks", answer.blocks_all);
+	set(object, "consumers_died", answer.consumers_died);
+	set(object, "double_reports", answer.double_reports);
+	return json_show(object, 0) != 0;
 }

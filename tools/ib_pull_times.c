@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text_file.h"
 #include "tools/ib_pull_parts.h"
 
 #define PEERS_MAX 64
@@ -22,18 +23,12 @@ uint64_t ib_times_host(void)
 {
 	static uint64_t host;
 	char text[64] = "";
-	FILE *file;
 
 	if (host)
 		return host;
-	file = fopen("/proc/sys/kernel/random/boot_id", "re");
-	if (!file)
-		return 0;
-	if (fgets(text, sizeof(text), file))
-		/* 01234567-89ab-...: its first two fields. */
-		host = strtoull(text, NULL, 16) << 16 |
-		       strtoull(text + 9, NULL, 16);
-	(void)fclose(file);
+	kvpull_text_read("/proc/sys/kernel/random/boot_id", text, sizeof(text));
+	/* 01234567-89ab-...: its first two fields. */
+	host = strtoull(text, NULL, 16) << 16 | strtoull(text + 9, NULL, 16);
 	return host;
 }
 
