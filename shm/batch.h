@@ -16,7 +16,6 @@ struct kvpull_shm_batch {
 	uint64_t now_ns;
 	uint8_t *buffers; /* [KVPULL_WAIT_BATCH_MAX][KVPULL_MESSAGE_BYTES_MAX] */
 	uint32_t buffers_used; /* one a ready socket, so there are enough */
-	uint32_t reserved;
 };
 
 static inline uint32_t

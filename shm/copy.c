@@ -106,7 +106,6 @@ struct kvpull_copy {
 	uint32_t job_count; /* started and not polled */
 	int32_t alike;      /* their priority, unless unlike */
 	uint32_t unlike;
-	uint32_t reserved;
 	uint64_t serial;
 	uint32_t order_mask;
 	uint32_t ready; /* ended jobs that poll had no room for: index + 1 */

@@ -63,7 +63,6 @@ struct kvpull_copy_cursor {
 	uint64_t serial;
 	uint64_t strip_start;
 	uint32_t strip_index;
-	uint32_t reserved;
 };
 
 void kvpull_copy_plan_init(struct kvpull_copy_plan *plan,

@@ -22,7 +22,6 @@ struct kvpull_disk {
 	const struct kvpull_log *log;
 	struct kvpull_disk_queue *queue; /* NULL: not open */
 	uint32_t in_flight;              /* asked for, result not polled */
-	uint32_t reserved;
 };
 
 /* 0; KVPULL_EAGAIN: no thread, memory or descriptor for now (logged). */

@@ -51,7 +51,6 @@ struct kvpull_message {
 	size_t byte_count;
 	const int *fds; /* [fd_count], stay the caller's */
 	uint32_t fd_count;
-	uint32_t reserved;
 };
 
 /*

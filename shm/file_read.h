@@ -33,7 +33,6 @@ struct kvpull_file_read {
 	uint32_t exhausted;               /* all rows were asked for */
 	uint32_t pieces_open;
 	int32_t code; /* what it ends with */
-	int32_t reserved;
 };
 
 struct kvpull_file_piece {

@@ -16,7 +16,6 @@
 
 struct kvpull_foreign {
 	int32_t pid; /* from SO_PEERCRED, > 0 */
-	uint32_t reserved;
 	/* Per region: mapped here, or NULL and its address in the peer. */
 	const uint8_t *const *mapped;
 	const uint64_t *remote_address;

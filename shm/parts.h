@@ -27,7 +27,6 @@ struct kvpull_parts {
 	uint32_t byte_count;
 	uint32_t fd_count;
 	uint32_t fds_ended; /* no more descriptors are taken */
-	uint32_t reserved;
 };
 
 /* As kvpull_endpoint_send(), of up to KVPULL_MESSAGE_BYTES_MAX in all. */

@@ -32,7 +32,6 @@ struct kvpull_slots_write {
 	uint32_t tries;
 	uint64_t tag;
 	uint32_t is_open;
-	uint32_t reserved;
 };
 
 /* Zeroed: there is none. */
@@ -53,7 +52,6 @@ struct kvpull_slots {
 struct kvpull_slots_result {
 	uint64_t tag;
 	int32_t code; /* 0: all of it; KVPULL_EREAD, which is logged */
-	uint32_t reserved;
 };
 
 /**

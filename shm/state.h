@@ -68,7 +68,6 @@ struct kvpull_shm_callers {
 	uint64_t resume_ns; /* the listener rests until then; 0: it works */
 	uint64_t named_ns;  /* when its name is looked for; 0: at once */
 	uint32_t socket_mode;
-	uint32_t reserved;
 };
 
 /* ---- peers: see peer.h ---- */

@@ -126,7 +126,6 @@ uint32_t kvpull_uring_poll(struct kvpull_uring *uring,
 	       !io_uring_peek_cqe(&uring->ring, &cqe)) {
 		results[count].tag = cqe->user_data;
 		results[count].code = cqe->res;
-		results[count].reserved = 0;
 		count++;
 		io_uring_cqe_seen(&uring->ring, cqe);
 		uring->in_flight--;

@@ -44,14 +44,12 @@ struct kvpull_uring_io {
 	uint32_t bytes;
 	int fd;
 	uint32_t is_write; /* by a thread of the kernel: a flush waits for none */
-	uint32_t reserved;
 	uint64_t tag;
 };
 
 struct kvpull_uring_result {
 	uint64_t tag;
 	int32_t code; /* bytes, or -errno */
-	uint32_t reserved;
 };
 
 /**

@@ -11,7 +11,6 @@ struct piece {
 	uint8_t *local;
 	uint64_t bytes;
 	uint32_t same_strip; /* as the piece before */
-	uint32_t reserved;
 };
 
 /* Rows that lie end to end on both sides are one row. */

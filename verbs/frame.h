@@ -47,7 +47,6 @@ struct kvpull_frame {
 	uint32_t offset;
 	const uint8_t *payload;
 	uint32_t payload_bytes;
-	uint32_t reserved;
 };
 
 /* Into bytes[KVPULL_FRAME_BYTES]; returns how many. */
@@ -62,7 +61,6 @@ struct kvpull_inbox {
 	uint32_t capacity;
 	uint32_t total; /* 0: between messages */
 	uint32_t used;
-	uint32_t reserved;
 };
 
 /* 1: the message is whole: [total] bytes. 0: more to come. KVPULL_EPROTO. */

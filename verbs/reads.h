@@ -66,7 +66,6 @@ struct kvpull_verbs_reads {
 	/* Links of the peers' turns: a read is in one of those at most. */
 	struct kvpull_turns turns;
 	uint32_t ended; /* list head */
-	uint32_t reserved;
 	/* The GPU has reached a read's mark, or why it never does: see gpu.h. */
 	void (*begun)(struct kvpull_verbs_reads *reads,
 		      struct kvpull_verbs_read *own, int code);

@@ -21,7 +21,6 @@ struct kvpull_verbs_regions {
 	struct ibv_mr *memory[KVPULL_MRS_MAX];
 	struct ibv_mr *entries; /* last; NULL: not all is registered */
 	uint32_t is_for_loop; /* read by loop.h's queue pair alone: no table */
-	uint32_t reserved;
 };
 
 /*

@@ -52,7 +52,6 @@ struct kvpull_verbs_outbox {
 	uint32_t capacity;
 	uint32_t total;
 	uint32_t sent; /* == total: empty */
-	uint32_t reserved;
 };
 
 /* How what was read into memory of the GPU comes to be seen. */

@@ -66,7 +66,6 @@ struct kvpull_device_memory {
 	uint32_t gathers;
 	/* How fast copies from another GPU were when ways were compared; 0: not known. */
 	uint32_t bytes_per_us;
-	uint32_t reserved;
 };
 
 /*
@@ -91,7 +90,6 @@ struct kvpull_device_strip {
 	const uint32_t *source_ids; /* [row_count] */
 	const uint32_t *target_ids;
 	uint32_t row_count; /* >= 1 */
-	uint32_t reserved;
 };
 
 /*
@@ -209,7 +207,6 @@ struct kvpull_device {
 	uint32_t has_batch; /* copy() is one call of the driver's, or few */
 	/* The driver says that writes of RDMA devices need no flush. */
 	uint32_t orders_writes;
-	uint32_t reserved;
 };
 
 /*

@@ -29,7 +29,6 @@ struct kvpull_device_slice {
 	struct kvpull_device_event *mark; /* that it waits for; NULL: none */
 	uint64_t bytes;
 	uint32_t job;
-	uint32_t reserved;
 };
 
 /* A job that was taken from the ring. */

@@ -40,7 +40,6 @@ enum kvpull_device_kind {
 /* A peer's region begins in that mapping, at that byte of it. */
 struct kvpull_device_region {
 	uint32_t mapping;
-	uint32_t reserved;
 	uint64_t offset;
 };
 
@@ -70,7 +69,6 @@ struct kvpull_device_job {
 	 */
 	void (*ended)(struct kvpull_device_job *job);
 	uint32_t is_flush; /* by the driver: no mark, no rows */
-	uint32_t reserved;
 };
 
 struct kvpull_device_end {
@@ -79,7 +77,6 @@ struct kvpull_device_end {
 	int32_t code;                  /* of an import: it is not mapped */
 	struct kvpull_device_job *job; /* of a copy */
 	uint32_t bytes_per_us; /* of an import: see struct kvpull_device_memory */
-	uint32_t reserved;
 };
 
 #endif /* KVPULL_DEVICE_JOB_H */

@@ -25,7 +25,6 @@ struct kvpull_device_rows {
 	const struct kvpull_device_mapping *mappings;
 	uint64_t bytes;       /* of what was taken */
 	uint32_t strip_count; /* 0: these are pieces, if any */
-	uint32_t reserved;
 };
 
 /* 0, KVPULL_ENOMEM. */

@@ -14,7 +14,6 @@ struct kvpull_index_pool {
 	uint32_t given_back_count;
 	uint32_t touched; /* indices from here on were never taken */
 	uint32_t count_max;
-	uint32_t reserved;
 };
 
 static inline void kvpull_index_pool_init(struct kvpull_index_pool *pool,
@@ -66,7 +65,6 @@ struct kvpull_index_list {
 	uint32_t first;
 	uint32_t last;
 	uint32_t count;
-	uint32_t reserved;
 };
 
 static inline void kvpull_index_list_init(struct kvpull_index_list *list,

@@ -15,7 +15,6 @@
 struct kvpull_map_entry {
 	uint64_t key; /* 0: empty */
 	uint32_t value;
-	uint32_t reserved;
 };
 
 struct kvpull_map {

@@ -51,7 +51,6 @@ struct kvpull_ring_writer {
 	uint64_t tail;
 	uint64_t head_cached;
 	uint32_t record_count;
-	uint32_t reserved;
 };
 
 /* Bytes of the shared part; record_count is a power of two, 2 .. 2^20; else 0. */

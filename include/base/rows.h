@@ -14,7 +14,6 @@ struct kvpull_rows_cursor {
 	uint32_t strip_index;
 	uint32_t block_index; /* within the strip's group */
 	uint32_t row_index;
-	uint32_t reserved;
 	uint64_t row_bytes_done;
 };
 
@@ -25,7 +24,6 @@ struct kvpull_row {
 	uint8_t *local;
 	uint64_t bytes;
 	uint32_t at; /* of its block, in the ids */
-	uint32_t reserved;
 };
 
 /*

@@ -113,7 +113,6 @@ struct kvpull_strip {
 	uint64_t local_row_stride;
 	uint64_t row_bytes;
 	uint32_t row_count;
-	uint32_t reserved;
 };
 
 /* A read's `after` where the engine has seen all of its work end. */
@@ -206,7 +205,6 @@ struct kvpull_region_view {
 	 * the order of the regions. Regions of one mapping share one.
 	 */
 	uint32_t fd_index;
-	uint32_t reserved;
 };
 
 struct kvpull_serve {

@@ -23,7 +23,6 @@ struct kvpull_turns {
 	int32_t alike;   /* all members' priority, unless unlike */
 	uint32_t unlike; /* since arrival was empty */
 	uint32_t given;  /* turns so far, free-running */
-	uint32_t reserved;
 };
 
 static inline void kvpull_turns_init(struct kvpull_turns *turns,
