@@ -22,6 +22,7 @@
 #include "base/cause.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/least.h"
 #include "base/wrap.h"
 #include "shm/give.h"
 #include "shm/parts.h"
@@ -59,8 +60,7 @@ int kvpull_shm_callers_init(struct kvpull_shm_callers *callers,
 		.connect_ns = params->connect_ns,
 		.socket_mode = params->socket_mode,
 	};
-	callers->callers = (struct kvpull_shm_caller *)kvpull_arena_take(
-		arena, callers->caller_max, sizeof(*callers->callers));
+	KVPULL_ARENA_TAKE(arena, callers->callers, callers->caller_max);
 	callers->doorbells = epoll_create1(EPOLL_CLOEXEC);
 	if (callers->doorbells < 0) {
 		kvpull_error(params->log, "epoll: %s",
@@ -461,9 +461,8 @@ uint64_t kvpull_shm_callers_due_ns(const struct kvpull_shm_callers *callers)
 	for (i = 0; callers->open_count && i < callers->caller_max; i++) {
 		const struct kvpull_shm_caller *caller = &callers->callers[i];
 
-		if (caller->state == KVPULL_SHM_CALLER_OPEN &&
-		    caller->deadline_ns < due_ns)
-			due_ns = caller->deadline_ns;
+		if (caller->state == KVPULL_SHM_CALLER_OPEN)
+			due_ns = kvpull_least(due_ns, caller->deadline_ns);
 	}
 	return due_ns;
 }

@@ -382,13 +382,10 @@ int kvpull_copy_open(struct kvpull_copy **copy,
 	kvpull_check(log, params->thread_count <= KVPULL_COPY_THREADS_MAX);
 	if (!opened)
 		return KVPULL_ENOMEM;
-	opened->slots =
-		kvpull_arena_take(arena, job_max, sizeof(*opened->slots));
-	opened->order = kvpull_arena_take(arena, order_count(job_max),
-					  sizeof(*opened->order));
+	KVPULL_ARENA_TAKE(arena, opened->slots, job_max);
+	KVPULL_ARENA_TAKE(arena, opened->order, order_count(job_max));
 	kvpull_turns_init(&opened->jobs, job_max, arena);
-	opened->workers = kvpull_arena_take(arena, KVPULL_COPY_THREADS_MAX + 2,
-					    sizeof(*opened->workers));
+	KVPULL_ARENA_TAKE(arena, opened->workers, KVPULL_COPY_THREADS_MAX + 2);
 	if (!kvpull_arena_ok(arena))
 		return KVPULL_ENOMEM;
 	opened->order_mask = order_count(job_max) - 1;

@@ -20,6 +20,8 @@
  */
 #include "shm/copy_plan.h"
 
+#include "base/least.h"
+
 #define BATCH_SPANS_MAX 256u
 #define TAIL_PARTS 4u
 #define TAIL_BYTES_MIN 262144u
@@ -317,10 +319,9 @@ static void granules_add(struct batch *batch, const struct source *source,
 {
 	const struct shape *shape = source->shape;
 	const uint64_t unit = granule * shape->granule_units;
-	uint64_t unit_end = granule_end * shape->granule_units;
+	const uint64_t unit_end = kvpull_least(
+		granule_end * shape->granule_units, shape->unit_count);
 
-	if (unit_end > shape->unit_count)
-		unit_end = shape->unit_count;
 	if (shape->column_count == 1)
 		spans_add(batch, source, unit, unit_end);
 	else

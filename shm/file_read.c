@@ -30,11 +30,9 @@ int kvpull_files_open(struct kvpull_files *files, uint32_t read_max,
 	*files = (struct kvpull_files){
 		.log = log,
 		.read_max = read_max,
-		.pieces = kvpull_arena_take(arena, KVPULL_FILE_DEPTH,
-					    sizeof(*files->pieces)),
-		.reads = kvpull_arena_take(arena, read_max,
-					   sizeof(struct kvpull_file_read *))
 	};
+	KVPULL_ARENA_TAKE(arena, files->pieces, KVPULL_FILE_DEPTH);
+	KVPULL_ARENA_TAKE(arena, files->reads, read_max);
 	kvpull_index_list_init(&files->queue, read_max, arena);
 	kvpull_turns_init(&files->asking, read_max, arena);
 	if (!kvpull_arena_ok(arena))

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/least.h"
+
 #define PATH_BYTES 4352u
 #define LINE_BYTES 256u
 
@@ -89,10 +91,9 @@ static uint64_t groups_left(const char *root, const struct hierarchy *hierarchy,
 	first = strlen(path);
 	(void)snprintf(path + first, sizeof(path) - first, "%s", group);
 	for (;;) {
-		const uint64_t left = group_left(hierarchy, path);
 		char *slash = strrchr(path, '/');
 
-		bytes = left < bytes ? left : bytes;
+		bytes = kvpull_least(bytes, group_left(hierarchy, path));
 		if (!slash || (size_t)(slash - path) < first)
 			return bytes;
 		*slash = '\0';
@@ -138,11 +139,8 @@ uint64_t kvpull_memory_left(const char *root)
 	file = fopen(path, "re");
 	if (!file)
 		return bytes;
-	while (fgets(line, sizeof(line), file)) {
-		const uint64_t left = line_left(root, line);
-
-		bytes = left < bytes ? left : bytes;
-	}
+	while (fgets(line, sizeof(line), file))
+		bytes = kvpull_least(bytes, line_left(root, line));
 	(void)fclose(file);
 	return bytes;
 }

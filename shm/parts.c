@@ -9,14 +9,11 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/least.h"
+
 _Static_assert(sizeof(KVPULL_PARTS_MORE) == KVPULL_PARTS_WORD_BYTES + 1 &&
 		       sizeof(KVPULL_PARTS_LAST) == sizeof(KVPULL_PARTS_MORE),
 	       "words of one length");
-
-static size_t smaller(size_t one, size_t other)
-{
-	return one < other ? one : other;
-}
 
 int kvpull_parts_send(int fd, const struct kvpull_message *message,
 		      const struct kvpull_log *log)
@@ -39,11 +36,11 @@ int kvpull_parts_send(int fd, const struct kvpull_message *message,
 		part = (struct kvpull_message){
 			.word = KVPULL_PARTS_MORE,
 			.bytes = bytes + (message->byte_count - bytes_left),
-			.byte_count =
-				smaller(bytes_left, KVPULL_PARTS_PIECE_BYTES),
+			.byte_count = kvpull_least(bytes_left,
+						   KVPULL_PARTS_PIECE_BYTES),
 			.fds = message->fds + (message->fd_count - fds_left),
-			.fd_count = (uint32_t)smaller(fds_left,
-						      KVPULL_PACKET_FDS_MAX),
+			.fd_count = (uint32_t)kvpull_least(
+				fds_left, KVPULL_PACKET_FDS_MAX),
 		};
 		bytes_left -= part.byte_count;
 		fds_left -= part.fd_count;
@@ -88,9 +85,9 @@ static int packet_take(struct kvpull_parts *parts, uint8_t *bytes,
 
 int kvpull_parts_receive(struct kvpull_parts *parts, int fd, uint8_t *bytes)
 {
-	uint32_t fd_count =
-		(uint32_t)smaller(KVPULL_ENDPOINT_FDS_MAX - parts->fd_count,
-				  KVPULL_PACKET_FDS_MAX);
+	uint32_t fd_count = (uint32_t)kvpull_least(KVPULL_ENDPOINT_FDS_MAX -
+							   parts->fd_count,
+						   KVPULL_PACKET_FDS_MAX);
 	int received;
 
 	if (parts->fds_ended)

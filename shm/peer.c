@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/least.h"
 #include "base/mapping.h"
 #include "base/wrap.h"
 
@@ -30,20 +31,13 @@ static int tables_take(struct kvpull_shm_peer *peer, struct kvpull_arena *arena)
 {
 	struct kvpull_shm_tables *tables = &peer->memory.tables;
 
-	peer->welcome.bytes = (uint8_t *)kvpull_arena_take(
-		arena, KVPULL_MESSAGE_BYTES_MAX, 1);
-	peer->welcome.fds = (int *)kvpull_arena_take(
-		arena, KVPULL_ENDPOINT_FDS_MAX, sizeof(*peer->welcome.fds));
-	tables->mappings = (struct kvpull_shm_mapping *)kvpull_arena_take(
-		arena, KVPULL_REGIONS_MAX, sizeof(*tables->mappings));
-	tables->regions = (const uint8_t **)kvpull_arena_take(
-		arena, KVPULL_REGIONS_MAX, sizeof(*tables->regions));
-	tables->remote_address = (uint64_t *)kvpull_arena_take(
-		arena, KVPULL_REGIONS_MAX, sizeof(*tables->remote_address));
-	tables->files = (struct kvpull_file *)kvpull_arena_take(
-		arena, KVPULL_REGIONS_MAX, sizeof(*tables->files));
-	tables->devices = (struct kvpull_device_region *)kvpull_arena_take(
-		arena, KVPULL_REGIONS_MAX, sizeof(*tables->devices));
+	KVPULL_ARENA_TAKE(arena, peer->welcome.bytes, KVPULL_MESSAGE_BYTES_MAX);
+	KVPULL_ARENA_TAKE(arena, peer->welcome.fds, KVPULL_ENDPOINT_FDS_MAX);
+	KVPULL_ARENA_TAKE(arena, tables->mappings, KVPULL_REGIONS_MAX);
+	KVPULL_ARENA_TAKE(arena, tables->regions, KVPULL_REGIONS_MAX);
+	KVPULL_ARENA_TAKE(arena, tables->remote_address, KVPULL_REGIONS_MAX);
+	KVPULL_ARENA_TAKE(arena, tables->files, KVPULL_REGIONS_MAX);
+	KVPULL_ARENA_TAKE(arena, tables->devices, KVPULL_REGIONS_MAX);
 	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
 }
 
@@ -64,8 +58,7 @@ int kvpull_shm_peers_init(struct kvpull_shm_peers *peers,
 		.file_direct = params->file_direct,
 		.connect_ns = params->connect_ns,
 	};
-	peers->peers = (struct kvpull_shm_peer *)kvpull_arena_take(
-		arena, params->peers_max, sizeof(*peers->peers));
+	KVPULL_ARENA_TAKE(arena, peers->peers, params->peers_max);
 	if (!peers->peers)
 		return KVPULL_ENOMEM;
 	for (i = 0; i < peers->peer_max; i++) {
@@ -254,12 +247,9 @@ uint64_t kvpull_shm_peers_due_ns(const struct kvpull_shm_peers *peers)
 	uint64_t due_ns = UINT64_MAX;
 	uint32_t i;
 
-	for (i = 0; any && i < peers->peer_max; i++) {
-		const uint64_t at_ns = peer_due_ns(peers, &peers->peers[i]);
-
-		if (at_ns < due_ns)
-			due_ns = at_ns;
-	}
+	for (i = 0; any && i < peers->peer_max; i++)
+		due_ns = kvpull_least(due_ns,
+				      peer_due_ns(peers, &peers->peers[i]));
 	return due_ns;
 }
 

@@ -7,6 +7,7 @@
  */
 #include "shm/read.h"
 
+#include "base/least.h"
 #include "shm/copy.h"
 #include "shm/peer.h"
 
@@ -35,13 +36,11 @@ int kvpull_shm_reads_init(struct kvpull_shm_reads *reads,
 		.peers = peers,
 		.read_max = params->reads_max,
 		.poll_copies = params->poll_copies,
-		.inline_bytes = params->inline_bytes < QUEUE_BYTES ?
-					params->inline_bytes :
-					QUEUE_BYTES,
+		.inline_bytes =
+			kvpull_least_u32(params->inline_bytes, QUEUE_BYTES),
 		.early_bytes = EARLY_BYTES,
 	};
-	reads->reads = (struct kvpull_shm_read *)kvpull_arena_take(
-		arena, params->reads_max, sizeof(*reads->reads));
+	KVPULL_ARENA_TAKE(arena, reads->reads, params->reads_max);
 	kvpull_turns_init(&reads->queue, params->reads_max, arena);
 	if (!kvpull_arena_ok(arena))
 		return KVPULL_ENOMEM;
@@ -334,17 +333,20 @@ static void memory_ended(struct kvpull_shm_reads *reads,
 		read_done(reads, mine, mine->code, batch);
 }
 
+/* How many ends a call may bring. */
+static uint32_t ends_max(const struct kvpull_shm_batch *batch)
+{
+	return kvpull_least_u32(kvpull_shm_batch_room(batch), COPY_BATCH_MAX);
+}
+
 static void files_poll(struct kvpull_shm_reads *reads,
 		       struct kvpull_shm_batch *batch)
 {
 	struct kvpull_file_read *ended[COPY_BATCH_MAX];
-	uint32_t capacity = kvpull_shm_batch_room(batch);
-	uint32_t count;
+	const uint32_t count =
+		kvpull_files_poll(&reads->files, ended, ends_max(batch));
 	uint32_t i;
 
-	if (capacity > COPY_BATCH_MAX)
-		capacity = COPY_BATCH_MAX;
-	count = kvpull_files_poll(&reads->files, ended, capacity);
 	for (i = 0; i < count; i++) {
 		struct kvpull_shm_read *mine =
 			&reads->reads[ended[i]->read->index];
@@ -361,14 +363,10 @@ static void device_poll(struct kvpull_shm_reads *reads,
 			struct kvpull_shm_batch *batch)
 {
 	struct kvpull_device_end ends[COPY_BATCH_MAX];
-	uint32_t capacity = kvpull_shm_batch_room(batch);
-	uint32_t count;
+	const uint32_t count = kvpull_shm_device_poll(
+		reads->device, ends, ends_max(batch), batch->now_ns);
 	uint32_t i;
 
-	if (capacity > COPY_BATCH_MAX)
-		capacity = COPY_BATCH_MAX;
-	count = kvpull_shm_device_poll(reads->device, ends, capacity,
-				       batch->now_ns);
 	for (i = 0; i < count; i++) {
 		if (ends[i].kind == KVPULL_DEVICE_COPY)
 			read_done(reads, &reads->reads[ends[i].index],
@@ -383,13 +381,10 @@ static void copies_poll(struct kvpull_shm_reads *reads,
 			struct kvpull_shm_batch *batch)
 {
 	struct kvpull_copy_job *jobs[COPY_BATCH_MAX];
-	uint32_t capacity = kvpull_shm_batch_room(batch);
-	uint32_t count;
+	const uint32_t count =
+		kvpull_copy_poll(reads->copy, jobs, ends_max(batch));
 	uint32_t i;
 
-	if (capacity > COPY_BATCH_MAX)
-		capacity = COPY_BATCH_MAX;
-	count = kvpull_copy_poll(reads->copy, jobs, capacity);
 	for (i = 0; i < count; i++) {
 		/* The job is its first member. */
 		struct kvpull_shm_read *mine = (void *)jobs[i];

@@ -27,6 +27,7 @@
 #include "base/cause.h"
 #include "base/clock.h"
 #include "base/fsize.h"
+#include "base/least.h"
 #include "base/thread.h"
 
 /*
@@ -179,13 +180,13 @@ static void *collapse_run(void *argument)
 		const size_t piece = atomic_fetch_add_explicit(
 			&collapse->next_piece, 1, memory_order_relaxed);
 		uint8_t *base = collapse->base + piece * PIECE_BYTES;
-		size_t bytes = PIECE_BYTES;
+		size_t bytes;
 		size_t at;
 
 		if (piece >= collapse->piece_count)
 			break;
-		if (collapse->bytes - piece * PIECE_BYTES < bytes)
-			bytes = collapse->bytes - piece * PIECE_BYTES;
+		bytes = kvpull_least(PIECE_BYTES,
+				     collapse->bytes - piece * PIECE_BYTES);
 		/* An untouched range is EINVAL; one page is enough. */
 		for (at = 0; at < bytes; at += KVPULL_HUGE_BYTES)
 			base[at] = 0;
@@ -207,10 +208,10 @@ static size_t make_huge(uint8_t *base, size_t bytes, uint32_t thread_count,
 	uint32_t started = 0;
 
 	collapse.piece_count = (collapse.bytes + PIECE_BYTES - 1) / PIECE_BYTES;
-	if (thread_count > KVPULL_SEGMENT_THREADS_MAX)
-		thread_count = KVPULL_SEGMENT_THREADS_MAX;
-	if (thread_count > collapse.piece_count)
-		thread_count = (uint32_t)collapse.piece_count;
+	thread_count =
+		kvpull_least_u32(thread_count, KVPULL_SEGMENT_THREADS_MAX);
+	thread_count =
+		(uint32_t)kvpull_least(thread_count, collapse.piece_count);
 	/* This thread is one of them, so none that cannot start is missed. */
 	while (started + 1 < thread_count &&
 	       kvpull_thread_start(&threads[started], "kvpull-huge",

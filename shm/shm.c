@@ -367,7 +367,7 @@ static const struct kvpull_transport_ops shm_ops = {
 static const char *text_copy(struct kvpull_arena *arena, const char *text)
 {
 	const size_t byte_count = strlen(text) + 1;
-	char *copy = (char *)kvpull_arena_take(arena, byte_count, 1);
+	char *copy = kvpull_arena_take(arena, byte_count, 1);
 
 	if (copy)
 		memcpy(copy, text, byte_count);
@@ -376,7 +376,7 @@ static const char *text_copy(struct kvpull_arena *arena, const char *text)
 
 static int memory_take(struct kvpull_shm *shm, struct kvpull_arena *arena)
 {
-	shm->buffers = (uint8_t *)kvpull_arena_take(arena, BUFFERS_BYTES, 1);
+	KVPULL_ARENA_TAKE(arena, shm->buffers, BUFFERS_BYTES);
 	shm->params.socket_dir = text_copy(arena, shm->params.socket_dir);
 	shm->params.name = text_copy(arena, shm->params.name);
 	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
@@ -481,8 +481,7 @@ int kvpull_shm_open(const struct kvpull_shm_params *params,
 		    struct kvpull_arena *arena,
 		    struct kvpull_transport **transport)
 {
-	struct kvpull_shm *shm =
-		(struct kvpull_shm *)kvpull_arena_take(arena, 1, sizeof(*shm));
+	struct kvpull_shm *shm = kvpull_arena_take(arena, 1, sizeof(*shm));
 	int code;
 
 	if (!shm)

@@ -14,6 +14,7 @@
 
 #include "base/cause.h"
 #include "base/fsize.h"
+#include "base/least.h"
 #include "shm/file.h"
 #include "shm/mount.h"
 
@@ -124,7 +125,7 @@ uint32_t kvpull_slots_poll(struct kvpull_slots *slots,
 			   uint32_t capacity)
 {
 	struct kvpull_uring_result ended[RESULTS_MAX];
-	const uint32_t room = capacity < RESULTS_MAX ? capacity : RESULTS_MAX;
+	const uint32_t room = kvpull_least_u32(capacity, RESULTS_MAX);
 	uint32_t count = 0;
 	uint32_t came;
 	uint32_t at;

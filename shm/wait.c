@@ -13,6 +13,7 @@
 
 #include "base/cause.h"
 #include "base/fd.h"
+#include "base/least.h"
 
 #define GENERATION_MASK UINT32_C(0xffffff)
 
@@ -65,8 +66,7 @@ uint32_t kvpull_wait_poll(struct kvpull_wait *wait,
 	int count;
 	int i;
 
-	if (capacity > KVPULL_WAIT_BATCH_MAX)
-		capacity = KVPULL_WAIT_BATCH_MAX;
+	capacity = kvpull_least_u32(capacity, KVPULL_WAIT_BATCH_MAX);
 	if (!capacity)
 		return 0;
 	count = epoll_wait(wait->fd, events, (int)capacity, 0);

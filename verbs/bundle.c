@@ -37,9 +37,8 @@ int kvpull_verbs_bundle_init(struct kvpull_verbs_bundle *bundle,
 	uint32_t place;
 
 	if (bundle->role == KVPULL_VERBS_PEER)
-		bundle->notes = (struct kvpull_record *)kvpull_arena_take(
-			arena, shared->params.notify_credits,
-			sizeof(*bundle->notes));
+		KVPULL_ARENA_TAKE(arena, bundle->notes,
+				  shared->params.notify_credits);
 	else
 		bundle->ring_memory = kvpull_arena_take(
 			arena, 1,

@@ -15,9 +15,8 @@ void kvpull_verbs_check_init(struct kvpull_verbs_reads *reads,
 {
 	const struct kvpull_verbs_params *params = &reads->shared->params;
 
-	reads->entries = (struct kvpull_revocation_value *)kvpull_arena_take(
-		arena, (size_t)params->reads_max * params->slots_max,
-		sizeof(*reads->entries));
+	KVPULL_ARENA_TAKE(arena, reads->entries,
+			  (size_t)params->reads_max * params->slots_max);
 }
 
 int kvpull_verbs_check_register(struct kvpull_verbs_reads *reads,

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/cause.h"
+#include "base/least.h"
 #include "verbs/pair.h"
 
 int kvpull_verbs_connect_open(struct kvpull_verbs_connect *connect)
@@ -117,12 +118,9 @@ kvpull_verbs_connect_param(const struct kvpull_verbs_end *end,
 void kvpull_verbs_connect_agree(struct kvpull_verbs_end *end,
 				const struct kvpull_verbs_greeting *greeting)
 {
-	const uint32_t credits = end->shared->params.notify_credits;
-
-	end->credits =
-		greeting->credits < credits ? greeting->credits : credits;
-	if (greeting->mtu < end->mtu)
-		end->mtu = greeting->mtu;
+	end->credits = kvpull_least_u32(end->shared->params.notify_credits,
+					greeting->credits);
+	end->mtu = kvpull_least_u32(end->mtu, greeting->mtu);
 }
 
 void kvpull_verbs_connect_device_lost(struct kvpull_verbs_connect *connect,

@@ -5,6 +5,8 @@
  */
 #include "verbs/cursor.h"
 
+#include "base/least.h"
+
 /* The piece at a cursor: the rest of a row, or of a block whose rows join. */
 struct piece {
 	uint64_t remote_offset;
@@ -142,11 +144,6 @@ static void advance(struct kvpull_cursor *cursor,
 	strip_find(cursor, read);
 }
 
-static uint64_t least(uint64_t one, uint64_t other)
-{
-	return one < other ? one : other;
-}
-
 /*
  * Return: 1 if the piece's begin was added, 0 if it does not go on from here.
  * Strips may lie in regions that are neighbours here: a part is in one region,
@@ -182,11 +179,11 @@ void kvpull_cursor_next(struct kvpull_cursor *cursor,
 {
 	const uint32_t region = read->strips[cursor->strip].region_index;
 	struct piece piece = piece_of(cursor, read);
-	const uint64_t bytes_max =
-		least(limits->bytes_max,
-		      kvpull_mr_left(limits->keys->regions[region].address +
-					     piece.remote_offset,
-				     limits->keys->mr_shift));
+	const uint64_t bytes_max = kvpull_least(
+		limits->bytes_max,
+		kvpull_mr_left(limits->keys->regions[region].address +
+				       piece.remote_offset,
+			       limits->keys->mr_shift));
 
 	slice->region_index = region;
 	slice->remote_offset = piece.remote_offset;
@@ -196,10 +193,10 @@ void kvpull_cursor_next(struct kvpull_cursor *cursor,
 	slice->parts[0].bytes = 0;
 	while (slice->bytes < bytes_max) {
 		const uint64_t room =
-			least(bytes_max - slice->bytes,
-			      kvpull_mr_left((uintptr_t)piece.local,
-					     limits->mr_shift));
-		const uint64_t bytes = least(piece.bytes, room);
+			kvpull_least(bytes_max - slice->bytes,
+				     kvpull_mr_left((uintptr_t)piece.local,
+						    limits->mr_shift));
+		const uint64_t bytes = kvpull_least(piece.bytes, room);
 		const uint32_t strip = cursor->strip;
 
 		if (!piece_add(slice, &piece, bytes, limits))

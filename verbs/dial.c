@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/cause.h"
+#include "base/least.h"
 #include "verbs/pair.h"
 
 /* Reason of a rejection by a program: the CM's IB_CM_REJ_CONSUMER_DEFINED. */
@@ -225,9 +226,7 @@ void kvpull_verbs_dial_join(struct kvpull_verbs_connect *connect,
 		if (end->in_ns && now_ns - end->in_ns > STEADY_NS)
 			end->attempts = 0;
 		end->in_ns = 0;
-		doublings = end->attempts < JOIN_DOUBLINGS_MAX ?
-				    end->attempts :
-				    JOIN_DOUBLINGS_MAX;
+		doublings = kvpull_least_u32(end->attempts, JOIN_DOUBLINGS_MAX);
 		end->retry_ns = now_ns + (JOIN_NS << doublings);
 		end->attempts++;
 		(void)lane_call(connect, end);
@@ -242,8 +241,8 @@ uint64_t kvpull_verbs_dial_join_ns(const struct kvpull_verbs_bundle *bundle)
 	for (place = 0; place < bundle->shared->lane_count; place++) {
 		const struct kvpull_verbs_end *end = &bundle->ends[place];
 
-		if (may_join(end) && end->retry_ns < due_ns)
-			due_ns = end->retry_ns;
+		if (may_join(end))
+			due_ns = kvpull_least(due_ns, end->retry_ns);
 	}
 	return due_ns;
 }

@@ -12,6 +12,7 @@
 
 #include "base/cause.h"
 #include "base/clock.h"
+#include "base/least.h"
 #include "base/wrap.h"
 #include "verbs/pair.h"
 
@@ -46,23 +47,18 @@ int kvpull_verbs_end_init(struct kvpull_verbs_end *end,
 
 	end->frame_max = 2 * params->notify_credits;
 	end->queue_max = queue_max_of(params, end->role);
-	end->buffers = (uint8_t *)kvpull_arena_take(
-		arena, (size_t)2 * end->frame_max, KVPULL_FRAME_BYTES);
+	end->buffers = kvpull_arena_take(arena, (size_t)2 * end->frame_max,
+					 KVPULL_FRAME_BYTES);
 	for (end->note_mask = 1; end->note_mask < params->notify_credits - 1;)
 		end->note_mask = 2 * end->note_mask + 1;
-	end->is_note = (uint8_t *)kvpull_arena_take(
-		arena, (size_t)end->note_mask + 1, 1);
-	end->batches = (struct kvpull_verbs_batch *)kvpull_arena_take(
-		arena, end->queue_max, sizeof(*end->batches));
+	KVPULL_ARENA_TAKE(arena, end->is_note, (size_t)end->note_mask + 1);
+	KVPULL_ARENA_TAKE(arena, end->batches, end->queue_max);
 	end->inbox.capacity = KVPULL_MESSAGE_BYTES_MAX;
-	end->inbox.data =
-		(uint8_t *)kvpull_arena_take(arena, end->inbox.capacity, 1);
+	KVPULL_ARENA_TAKE(arena, end->inbox.data, end->inbox.capacity);
 	end->message.capacity = KVPULL_MESSAGE_BYTES_MAX;
-	end->message.data =
-		(uint8_t *)kvpull_arena_take(arena, end->message.capacity, 1);
+	KVPULL_ARENA_TAKE(arena, end->message.data, end->message.capacity);
 	end->keys_out.capacity = KVPULL_KEYS_BYTES_MAX;
-	end->keys_out.data =
-		(uint8_t *)kvpull_arena_take(arena, end->keys_out.capacity, 1);
+	KVPULL_ARENA_TAKE(arena, end->keys_out.data, end->keys_out.capacity);
 	end_clear(end);
 	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
 }
@@ -592,15 +588,14 @@ static int outbox_pump(struct kvpull_verbs_end *end,
 		       struct kvpull_verbs_outbox *outbox, uint32_t kind)
 {
 	while (outbox->sent < outbox->total) {
-		const uint32_t left = outbox->total - outbox->sent;
 		struct kvpull_frame frame = {
 			.kind = kind,
 			.total = outbox->total,
 			.offset = outbox->sent,
 			.payload = outbox->data + outbox->sent,
-			.payload_bytes = left < KVPULL_FRAME_PAYLOAD_BYTES ?
-						 left :
-						 KVPULL_FRAME_PAYLOAD_BYTES,
+			.payload_bytes =
+				kvpull_least_u32(outbox->total - outbox->sent,
+						 KVPULL_FRAME_PAYLOAD_BYTES),
 		};
 
 		if (frame_send(end, &frame))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "verbs/fill.h"
 
+#include "base/least.h"
 #include "verbs/spread.h"
 
 /*
@@ -79,10 +80,9 @@ uint32_t kvpull_verbs_fill(struct kvpull_verbs_reads *reads,
 	uint64_t bytes = 0;
 	uint32_t count = 0;
 
-	if (count_max > params->depth - end->requests_open)
-		count_max = params->depth - end->requests_open;
-	if (count_max > params->batch)
-		count_max = params->batch;
+	count_max =
+		kvpull_least_u32(count_max, params->depth - end->requests_open);
+	count_max = kvpull_least_u32(count_max, params->batch);
 	while (count < count_max && bytes < bytes_max &&
 	       !kvpull_cursor_is_done(cursor, own->read)) {
 		kvpull_cursor_next(cursor, own->read, &limits, &slice);

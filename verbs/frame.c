@@ -5,6 +5,7 @@
  */
 #include "verbs/frame.h"
 
+#include "base/least.h"
 #include "verbs/address.h"
 
 #define FRAME_MAGIC 0x564bu
@@ -208,9 +209,8 @@ int kvpull_inbox_add(struct kvpull_inbox *inbox,
 		inbox->total = frame->total;
 		inbox->used = 0;
 	}
-	wanted = inbox->total - inbox->used;
-	if (wanted > KVPULL_FRAME_PAYLOAD_BYTES)
-		wanted = KVPULL_FRAME_PAYLOAD_BYTES;
+	wanted = kvpull_least_u32(inbox->total - inbox->used,
+				  KVPULL_FRAME_PAYLOAD_BYTES);
 	if (frame->total != inbox->total || frame->offset != inbox->used ||
 	    frame->payload_bytes != wanted || !wanted)
 		return KVPULL_EPROTO;

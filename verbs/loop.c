@@ -35,10 +35,8 @@ static int refuse(struct kvpull_verbs_loop *loop, const char *what)
 void kvpull_verbs_loop_init(struct kvpull_verbs_loop *loop, uint32_t reads_max,
 			    struct kvpull_arena *arena)
 {
-	loop->open = (uint32_t *)kvpull_arena_take(arena, reads_max,
-						   sizeof(*loop->open));
-	loop->wanted = (uint32_t *)kvpull_arena_take(arena, reads_max,
-						     sizeof(*loop->wanted));
+	KVPULL_ARENA_TAKE(arena, loop->open, reads_max);
+	KVPULL_ARENA_TAKE(arena, loop->wanted, reads_max);
 }
 
 int kvpull_verbs_loop_begin(struct kvpull_verbs_loop *loop,

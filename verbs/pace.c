@@ -6,17 +6,13 @@
 #include "verbs/pace.h"
 
 #include "base/arena.h"
+#include "base/least.h"
 
 #define PERIOD_NS_MAX (1000 * KVPULL_NS_PER_S)
 
 static uint64_t most(uint64_t one, uint64_t other)
 {
 	return one > other ? one : other;
-}
-
-static uint64_t least(uint64_t one, uint64_t other)
-{
-	return one < other ? one : other;
 }
 
 static enum kvpull_pace_size size_of(uint64_t bytes)
@@ -33,7 +29,7 @@ static uint64_t time_of(uint64_t pace_ns, uint64_t bytes)
 
 static uint64_t pace_of(uint64_t took_ns, uint64_t bytes)
 {
-	return most(least(took_ns, PERIOD_NS_MAX) * KVPULL_PACE_BYTES /
+	return most(kvpull_least(took_ns, PERIOD_NS_MAX) * KVPULL_PACE_BYTES /
 			    most(bytes, KVPULL_PACE_BYTES),
 		    1);
 }
@@ -66,9 +62,10 @@ static void period_end(struct kvpull_pace *pace, uint64_t bytes,
 		pace->ns[size] = old_ns / 2;
 	else
 		pace->ns[size] = old_ns - old_ns / 4 + (sample_ns + 3) / 4;
-	pace->rest_ns[size] = now_ns + least(KVPULL_PACE_REST_NS_MAX,
-					     least(took_ns, PERIOD_NS_MAX) *
-						     KVPULL_PACE_REST_TIMES);
+	pace->rest_ns[size] =
+		now_ns + kvpull_least(KVPULL_PACE_REST_NS_MAX,
+				      kvpull_least(took_ns, PERIOD_NS_MAX) *
+					      KVPULL_PACE_REST_TIMES);
 	pace->since_ns = now_ns;
 	pace->done_bytes = 0;
 }
@@ -115,7 +112,7 @@ static uint64_t pace_best(const struct kvpull_pace_rails *rails,
 			continue;
 		pace_ns = pace_now(rails, at, size);
 		if (pace_ns)
-			best_ns = least(best_ns, pace_ns);
+			best_ns = kvpull_least(best_ns, pace_ns);
 	}
 	return best_ns == UINT64_MAX ? 1 : best_ns;
 }
@@ -164,8 +161,8 @@ static uint32_t fast_pick(const struct kvpull_pace_rails *rails, uint64_t bytes,
 
 		if (!rail->pace || kvpull_pace_is_slow(rails, at, bytes))
 			continue;
-		*ends_ns = least(*ends_ns,
-				 time_of(best_ns, rail->open_bytes + bytes));
+		*ends_ns = kvpull_least(
+			*ends_ns, time_of(best_ns, rail->open_bytes + bytes));
 		pace_ns = pace_now(rails, at, size);
 		if (!rail->has_room || rail->open_bytes > picked_bytes ||
 		    (rail->open_bytes == picked_bytes && pace_ns >= picked_ns))
@@ -196,7 +193,7 @@ uint32_t kvpull_pace_pick(const struct kvpull_pace_rails *rails, uint64_t bytes)
 			continue;
 		ns = time_of(pace_now(rails, at, size_of(bytes)),
 			     rail->open_bytes +
-				     least(bytes, KVPULL_PACE_BYTES));
+				     kvpull_least(bytes, KVPULL_PACE_BYTES));
 		if (ns < ends_ns / KVPULL_PACE_BAND) {
 			ends_ns = ns * KVPULL_PACE_BAND;
 			picked = at;
@@ -224,7 +221,8 @@ uint64_t kvpull_pace_late_ns(const struct kvpull_pace_rails *rails,
 			continue;
 		pace_ns = other->pace->ns[size_of(bytes)];
 		if (pace_ns)
-			needs_ns = least(needs_ns, time_of(pace_ns, bytes));
+			needs_ns =
+				kvpull_least(needs_ns, time_of(pace_ns, bytes));
 	}
 	if (needs_ns == UINT64_MAX)
 		return UINT64_MAX;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/cause.h"
+#include "base/least.h"
 
 static int fail(const struct kvpull_verbs_end *end, const char *what)
 {
@@ -25,9 +26,8 @@ uint8_t kvpull_verbs_pair_reads(const struct kvpull_verbs_end *end)
 	const uint32_t most = (uint32_t)(end->role == KVPULL_VERBS_PEER ?
 						 limits->max_qp_init_rd_atom :
 						 limits->max_qp_rd_atom);
-	const uint32_t wanted = end->shared->params.rd_atomic;
 
-	return (uint8_t)(wanted < most ? wanted : most);
+	return (uint8_t)kvpull_least_u32(end->shared->params.rd_atomic, most);
 }
 
 /* Only a caller is read, and only a peer reads. */

@@ -13,6 +13,7 @@
  */
 #include "verbs/read.h"
 
+#include "base/least.h"
 #include "verbs/check.h"
 #include "verbs/fill.h"
 #include "verbs/gpu.h"
@@ -360,16 +361,13 @@ static int check_post(struct kvpull_verbs_reads *reads,
 	const struct kvpull_verbs_batch batch = { .kind = KVPULL_VERBS_CHECK,
 						  .read = index,
 						  .begin = *cursor };
-	uint32_t count = own->read->slot_count - cursor->id;
+	uint32_t count =
+		kvpull_least_u32(own->read->slot_count - cursor->id, *posted);
 	uint32_t at;
 	int code;
 
-	if (count > *posted)
-		count = *posted;
-	if (count > params->depth - end->requests_open)
-		count = params->depth - end->requests_open;
-	if (count > params->batch)
-		count = params->batch;
+	count = kvpull_least_u32(count, params->depth - end->requests_open);
+	count = kvpull_least_u32(count, params->batch);
 	for (at = 0; at < count; at++)
 		kvpull_verbs_check_fill(reads, end, own->read, cursor->id + at,
 					at);
@@ -466,15 +464,15 @@ static uint64_t next_bytes(const struct kvpull_verbs_reads *reads,
 			   const struct kvpull_verbs_bundle *bundle)
 {
 	const struct kvpull_verbs_read *own;
-	uint64_t bytes;
 
 	if (bundle->redo_open)
 		return KVPULL_PACE_BYTES;
 	own = read_at(reads, kvpull_turns_next(&bundle->turns));
 	if (own->state == KVPULL_VERBS_READ_CHECK)
 		return 0;
-	bytes = kvpull_verbs_spread_share(bundle, NULL, own->read->byte_count);
-	return bytes < own->read->byte_count ? bytes : own->read->byte_count;
+	return kvpull_least(
+		own->read->byte_count,
+		kvpull_verbs_spread_share(bundle, NULL, own->read->byte_count));
 }
 
 void kvpull_verbs_reads_pump(struct kvpull_verbs_reads *reads,
@@ -581,14 +579,13 @@ static void done_count(struct kvpull_verbs_reads *reads,
 			const struct kvpull_verbs_batch *batch =
 				batch_at(end, index);
 			struct kvpull_read *read;
-			uint64_t bytes;
 
 			if (batch->kind != KVPULL_VERBS_READ)
 				continue;
 			read = read_at(reads, batch->read)->read;
-			bytes = kvpull_cursor_tell(&batch->begin, read);
-			if (bytes < read->done_bytes)
-				read->done_bytes = bytes;
+			read->done_bytes = kvpull_least(
+				read->done_bytes,
+				kvpull_cursor_tell(&batch->begin, read));
 		}
 	}
 }
@@ -631,8 +628,7 @@ int kvpull_verbs_reads_init(struct kvpull_verbs_reads *reads,
 	reads->ended = KVPULL_NONE;
 	reads->begun = read_begun;
 	reads->flushed = read_flushed;
-	reads->reads = (struct kvpull_verbs_read *)kvpull_arena_take(
-		arena, reads_max, sizeof(*reads->reads));
+	KVPULL_ARENA_TAKE(arena, reads->reads, reads_max);
 	kvpull_turns_init(&reads->turns, reads_max, arena);
 	for (rail = 0; rail < shared->rail_count; rail++)
 		kvpull_verbs_loop_init(&shared->loops[rail], reads_max, arena);

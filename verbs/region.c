@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/cause.h"
+#include "base/least.h"
 
 static int memory_register(const struct kvpull_verbs_device *device, void *base,
 			   uint64_t bytes, int access, struct ibv_mr **memory)
@@ -180,12 +181,12 @@ static int mr_register(struct kvpull_verbs_regions *regions,
 		kvpull_mr_left((uintptr_t)view->base, keys->mr_shift);
 	const uint64_t at =
 		index ? first + ((index - 1ull) << keys->mr_shift) : 0;
-	uint64_t bytes = index ? UINT64_C(1) << keys->mr_shift : first;
+	const uint64_t bytes =
+		kvpull_least(index ? UINT64_C(1) << keys->mr_shift : first,
+			     view->bytes - at);
 	struct ibv_mr **memory = &regions->memory[keys->mr_count];
 	int code;
 
-	if (bytes > view->bytes - at)
-		bytes = view->bytes - at;
 	if (view->kind == KVPULL_REGION_DEVICE)
 		code = dmabuf_register(regions->device, view, region, at, bytes,
 				       access, memory);

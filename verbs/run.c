@@ -11,6 +11,7 @@
 #include <sys/eventfd.h>
 
 #include "base/clock.h"
+#include "base/least.h"
 #include "base/wrap.h"
 #include "verbs/dial.h"
 #include "verbs/spread.h"
@@ -451,9 +452,8 @@ static uint64_t end_due_ns(const struct kvpull_verbs_end *end)
 	default:
 		break;
 	}
-	if (end->state == KVPULL_VERBS_IN && end->cancels_open &&
-	    end->cancel_ns < due_ns)
-		due_ns = end->cancel_ns;
+	if (end->state == KVPULL_VERBS_IN && end->cancels_open)
+		due_ns = kvpull_least(due_ns, end->cancel_ns);
 	if (end->stalled)
 		due_ns = end->shared->now_ns + STALL_NS;
 	return due_ns;
@@ -461,18 +461,12 @@ static uint64_t end_due_ns(const struct kvpull_verbs_end *end)
 
 uint64_t kvpull_verbs_bundle_due_ns(const struct kvpull_verbs_bundle *bundle)
 {
-	const uint64_t late_ns = kvpull_verbs_spread_due_ns(bundle);
-	uint64_t due_ns = kvpull_verbs_dial_join_ns(bundle);
+	uint64_t due_ns = kvpull_least(kvpull_verbs_dial_join_ns(bundle),
+				       kvpull_verbs_spread_due_ns(bundle));
 	uint32_t place;
 
-	if (late_ns < due_ns)
-		due_ns = late_ns;
-	for (place = 0; place < bundle->shared->lane_count; place++) {
-		const uint64_t end_ns = end_due_ns(&bundle->ends[place]);
-
-		if (end_ns < due_ns)
-			due_ns = end_ns;
-	}
+	for (place = 0; place < bundle->shared->lane_count; place++)
+		due_ns = kvpull_least(due_ns, end_due_ns(&bundle->ends[place]));
 	return due_ns;
 }
 

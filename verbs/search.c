@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cause.h"
+#include "base/least.h"
 #include "base/text_file.h"
 #include "verbs/place.h"
 
@@ -90,9 +91,7 @@ uint32_t kvpull_verbs_rails_wanted(const struct kvpull_verbs_params *params)
 
 	if (params->rails)
 		count = params->rails;
-	if (!count)
-		count = 1;
-	return count < KVPULL_VERBS_RAILS_MAX ? count : KVPULL_VERBS_RAILS_MAX;
+	return kvpull_least_u32(count ? count : 1, KVPULL_VERBS_RAILS_MAX);
 }
 
 static const char *name_of(const struct search *search,

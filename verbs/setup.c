@@ -6,6 +6,7 @@
 #include "verbs/setup.h"
 
 #include "base/clock.h"
+#include "base/least.h"
 #include "base/params.h"
 #include "verbs/reads.h"
 
@@ -24,10 +25,9 @@ static void set_u64(uint64_t *member, uint64_t value)
 		*member = value;
 }
 
-static void least_u32(uint32_t *member, uint32_t most)
+static void bound(uint32_t *member, uint32_t most)
 {
-	if (*member > most)
-		*member = most;
+	*member = kvpull_least_u32(*member, most);
 }
 
 void kvpull_verbs_setup_defaults(struct kvpull_verbs_params *params)
@@ -35,11 +35,11 @@ void kvpull_verbs_setup_defaults(struct kvpull_verbs_params *params)
 	set_u32(&params->notify_credits, KVPULL_VERBS_CREDITS_DEFAULT);
 	set_u32(&params->slots_max, 1);
 	set_u32(&params->qps, 1);
-	least_u32(&params->qps, KVPULL_VERBS_QPS_MAX);
+	bound(&params->qps, KVPULL_VERBS_QPS_MAX);
 	set_u32(&params->depth, 256);
 	set_u32(&params->batch, KVPULL_VERBS_BATCH_MAX);
 	set_u32(&params->rd_atomic, 16);
-	least_u32(&params->rd_atomic, UINT8_MAX);
+	bound(&params->rd_atomic, UINT8_MAX);
 	set_u32(&params->parts_max, 16);
 	set_u32(&params->retry_count, 6);
 	set_u32(&params->ack_timeout, 14);
@@ -48,14 +48,11 @@ void kvpull_verbs_setup_defaults(struct kvpull_verbs_params *params)
 	set_u64(&params->window_bytes, UINT64_C(16) << 20);
 	set_u64(&params->connect_ns, 5 * KVPULL_NS_PER_S);
 	set_u64(&params->flush_ns, KVPULL_NS_PER_S / 10);
-	if (params->batch > KVPULL_VERBS_BATCH_MAX)
-		params->batch = KVPULL_VERBS_BATCH_MAX;
-	if (params->parts_max > KVPULL_SLICE_PARTS_MAX)
-		params->parts_max = KVPULL_SLICE_PARTS_MAX;
-	if (params->slice_bytes > MESSAGE_BYTES_MAX)
-		params->slice_bytes = MESSAGE_BYTES_MAX;
-	if (params->slice_bytes > params->window_bytes / 4)
-		params->slice_bytes = params->window_bytes / 4;
+	bound(&params->batch, KVPULL_VERBS_BATCH_MAX);
+	bound(&params->parts_max, KVPULL_SLICE_PARTS_MAX);
+	params->slice_bytes = kvpull_least(
+		params->slice_bytes,
+		kvpull_least(MESSAGE_BYTES_MAX, params->window_bytes / 4));
 }
 
 static int names_take(struct kvpull_verbs_shared *shared, const char **list,
@@ -93,13 +90,13 @@ static void limits_apply(struct kvpull_verbs_params *params,
 	const uint32_t requests_max = (uint32_t)limits->max_qp_wr;
 	const uint32_t completions_max = (uint32_t)limits->max_cqe;
 
-	least_u32(&params->parts_max,
-		  (uint32_t)(limits->max_sge_rd > 0 ? limits->max_sge_rd :
-						      limits->max_sge));
+	bound(&params->parts_max,
+	      (uint32_t)(limits->max_sge_rd > 0 ? limits->max_sge_rd :
+						  limits->max_sge));
 	if (requests_max > frames)
-		least_u32(&params->depth, requests_max - frames);
+		bound(&params->depth, requests_max - frames);
 	if (completions_max > 2 * frames)
-		least_u32(&params->depth, completions_max - 2 * frames);
+		bound(&params->depth, completions_max - 2 * frames);
 }
 
 /* The first device that is there: who may read, and within which bounds. */

@@ -6,6 +6,8 @@
  */
 #include "verbs/spread.h"
 
+#include "base/least.h"
+
 /* A peer's lanes, and the memory that they are described in. */
 struct view {
 	struct kvpull_pace_rails rails;
@@ -84,7 +86,7 @@ uint64_t kvpull_verbs_spread_share(const struct kvpull_verbs_bundle *bundle,
 		bytes = KVPULL_PACE_BYTES;
 	if (bytes < KVPULL_PACE_BYTES)
 		bytes = KVPULL_PACE_BYTES;
-	return bytes < bytes_max ? bytes : bytes_max;
+	return kvpull_least(bytes, bytes_max);
 }
 
 void kvpull_verbs_spread_post(struct kvpull_verbs_end *end)
@@ -133,11 +135,8 @@ uint64_t kvpull_verbs_spread_due_ns(const struct kvpull_verbs_bundle *bundle)
 	    bundle->state != KVPULL_BUNDLE_IN)
 		return due_ns;
 	view_init(&view, bundle, 0);
-	for (at = 0; at < view.rails.count; at++) {
-		const uint64_t late_ns = kvpull_pace_late_ns(&view.rails, at);
-
-		if (late_ns < due_ns)
-			due_ns = late_ns;
-	}
+	for (at = 0; at < view.rails.count; at++)
+		due_ns = kvpull_least(due_ns,
+				      kvpull_pace_late_ns(&view.rails, at));
 	return due_ns;
 }

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/device_thread.h"
+#include "base/least.h"
 #include "base/params.h"
 #include "verbs/back.h"
 #include "verbs/check.h"
@@ -383,23 +384,19 @@ static int verbs_arm(struct kvpull_transport *transport)
 {
 	struct verbs *verbs = verbs_of(transport);
 	const struct kvpull_verbs_connect *connect = &verbs->connect;
-	const uint64_t back_ns = kvpull_verbs_back_due_ns(&verbs->back);
-	uint64_t due_ns = kvpull_verbs_gpu_due_ns(&verbs->reads);
+	uint64_t due_ns = kvpull_least(kvpull_verbs_gpu_due_ns(&verbs->reads),
+				       kvpull_verbs_back_due_ns(&verbs->back));
 	int more = verbs->reads.ended != KVPULL_NONE ||
 		   kvpull_verbs_gpu_arm(&verbs->reads);
 	uint32_t at;
 
-	if (back_ns < due_ns)
-		due_ns = back_ns;
 	for (at = 0; at < connect->active_count; at++) {
 		struct kvpull_verbs_bundle *bundle =
 			kvpull_verbs_connect_bundle(connect, at);
-		uint64_t bundle_ns;
 
 		more |= kvpull_verbs_bundle_arm(bundle);
-		bundle_ns = kvpull_verbs_bundle_due_ns(bundle);
-		if (bundle_ns < due_ns)
-			due_ns = bundle_ns;
+		due_ns = kvpull_least(due_ns,
+				      kvpull_verbs_bundle_due_ns(bundle));
 	}
 	kvpull_verbs_watch_until(&verbs->watch, due_ns);
 	verbs->watch.may_sleep = !more;
@@ -529,12 +526,9 @@ static int bundles_take(struct verbs *verbs, struct kvpull_arena *arena)
 	uint32_t at;
 	int code;
 
-	verbs->peers = (struct kvpull_verbs_bundle *)kvpull_arena_take(
-		arena, count, sizeof(*verbs->peers));
-	ends = (struct kvpull_verbs_end *)kvpull_arena_take(
-		arena, (size_t)count * lane_count, sizeof(*ends));
-	verbs->connect.active =
-		(uint32_t *)kvpull_arena_take(arena, count, sizeof(uint32_t));
+	KVPULL_ARENA_TAKE(arena, verbs->peers, count);
+	KVPULL_ARENA_TAKE(arena, ends, (size_t)count * lane_count);
+	KVPULL_ARENA_TAKE(arena, verbs->connect.active, count);
 	if (!verbs->peers || !ends || !verbs->connect.active)
 		return KVPULL_ENOMEM;
 	verbs->shared.lane_count = lane_count;
@@ -588,8 +582,7 @@ int kvpull_verbs_open(const struct kvpull_verbs_params *params,
 		      struct kvpull_arena *arena,
 		      struct kvpull_transport **transport)
 {
-	struct verbs *verbs =
-		(struct verbs *)kvpull_arena_take(arena, 1, sizeof(*verbs));
+	struct verbs *verbs = kvpull_arena_take(arena, 1, sizeof(*verbs));
 	int code = 0;
 
 	if (!verbs)

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "base/cause.h"
+#include "base/least.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
@@ -80,8 +81,7 @@ static void make_hot(const struct kvpull_arena *arena, uint8_t *base,
 	make_huge(base, byte_count);
 	if (arena->used < KVPULL_ARENA_TOUCHED_MAX)
 		touched = KVPULL_ARENA_TOUCHED_MAX - arena->used;
-	if (touched > byte_count)
-		touched = byte_count;
+	touched = kvpull_least(touched, byte_count);
 	if (touched)
 		(void)madvise(base, touched, MADV_POPULATE_WRITE);
 }

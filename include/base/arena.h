@@ -74,6 +74,10 @@ void kvpull_arena_fini(struct kvpull_arena *arena);
 void *kvpull_arena_take(struct kvpull_arena *arena, size_t count,
 			size_t item_bytes);
 
+/* A table's items, of the size of what it points to. */
+#define KVPULL_ARENA_TAKE(arena, table, count)                                 \
+	((table) = kvpull_arena_take(arena, count, sizeof(*(table))))
+
 /* As take, in huge pages as far as the table has whole ones. */
 void *kvpull_arena_take_table(struct kvpull_arena *arena, size_t count,
 			      size_t item_bytes);

@@ -533,13 +533,10 @@ int kvpull_device_feed_init(struct kvpull_device_feed *feed,
 	feed->limits = *limits;
 	feed->slice_bytes = slice_bytes_of(limits->bytes_per_ms);
 	feed->importing = KVPULL_NONE;
-	feed->copies = kvpull_arena_take(arena, limits->job_max,
-					 sizeof(*feed->copies));
-	feed->mappings = kvpull_arena_take(arena, limits->mapping_max,
-					   sizeof(*feed->mappings));
+	KVPULL_ARENA_TAKE(arena, feed->copies, limits->job_max);
+	KVPULL_ARENA_TAKE(arena, feed->mappings, limits->mapping_max);
 	/* The arena returns NULL for a count of 0: one more than is used. */
-	feed->marks = kvpull_arena_take(arena, limits->mark_max + 1,
-					sizeof(struct kvpull_device_event *));
+	KVPULL_ARENA_TAKE(arena, feed->marks, limits->mark_max + 1);
 	kvpull_turns_init(&feed->turns, limits->job_max, arena);
 	code = ring_take(limits, &feed->orders, orders, arena);
 	if (!code)

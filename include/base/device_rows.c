@@ -8,14 +8,10 @@ int kvpull_device_rows_init(struct kvpull_device_rows *rows,
 	struct kvpull_device_pieces *const pieces = &rows->pieces;
 
 	rows->mappings = mappings;
-	pieces->targets = kvpull_arena_take(arena, KVPULL_DEVICE_PIECES_MAX,
-					    sizeof(*pieces->targets));
-	pieces->sources = kvpull_arena_take(arena, KVPULL_DEVICE_PIECES_MAX,
-					    sizeof(*pieces->sources));
-	pieces->bytes = kvpull_arena_take(arena, KVPULL_DEVICE_PIECES_MAX,
-					  sizeof(*pieces->bytes));
-	rows->strips = kvpull_arena_take(arena, KVPULL_DEVICE_STRIPS_MAX,
-					 sizeof(*rows->strips));
+	KVPULL_ARENA_TAKE(arena, pieces->targets, KVPULL_DEVICE_PIECES_MAX);
+	KVPULL_ARENA_TAKE(arena, pieces->sources, KVPULL_DEVICE_PIECES_MAX);
+	KVPULL_ARENA_TAKE(arena, pieces->bytes, KVPULL_DEVICE_PIECES_MAX);
+	KVPULL_ARENA_TAKE(arena, rows->strips, KVPULL_DEVICE_STRIPS_MAX);
 	return rows->strips ? 0 : KVPULL_ENOMEM;
 }
 

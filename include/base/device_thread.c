@@ -25,6 +25,7 @@
 #include "base/clock.h"
 #include "base/device_feed.h"
 #include "base/fd.h"
+#include "base/least.h"
 #include "base/thread.h"
 
 /* Between two looks at an event: a pull ends so much later at the most. */
@@ -193,12 +194,9 @@ static int tables_take(struct kvpull_device_thread *thread)
 
 	thread->feed.log = &thread->log;
 	thread->feed.wake_fd = thread->params.wake_fd;
-	thread->job_states = kvpull_arena_take(arena, limits->job_max,
-					       sizeof(*thread->job_states));
-	thread->mapping_states = kvpull_arena_take(
-		arena, limits->mapping_max, sizeof(*thread->mapping_states));
-	thread->mapping_bytes = kvpull_arena_take(
-		arena, limits->mapping_max, sizeof(*thread->mapping_bytes));
+	KVPULL_ARENA_TAKE(arena, thread->job_states, limits->job_max);
+	KVPULL_ARENA_TAKE(arena, thread->mapping_states, limits->mapping_max);
+	KVPULL_ARENA_TAKE(arena, thread->mapping_bytes, limits->mapping_max);
 	return kvpull_device_feed_init(&thread->feed, limits, &thread->orders,
 				       &thread->ends, arena);
 }
@@ -481,9 +479,8 @@ static uint64_t call_seen_ns(struct kvpull_device_thread *thread,
 	if (began_ns != thread->call_ns)
 		thread->call_seen_ns = 0;
 	else
-		thread->call_seen_ns += since_ns < KVPULL_DEVICE_LOOK_NS ?
-						since_ns :
-						KVPULL_DEVICE_LOOK_NS;
+		thread->call_seen_ns +=
+			kvpull_least(since_ns, KVPULL_DEVICE_LOOK_NS);
 	thread->call_ns = began_ns;
 	thread->looked_ns = now_ns;
 	return began_ns ? thread->call_seen_ns : 0;

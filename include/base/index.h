@@ -21,8 +21,7 @@ static inline void kvpull_index_pool_init(struct kvpull_index_pool *pool,
 					  struct kvpull_arena *arena)
 {
 	*pool = (struct kvpull_index_pool){ .count_max = count_max };
-	pool->given_back = (uint32_t *)kvpull_arena_take(arena, count_max,
-							 sizeof(uint32_t));
+	KVPULL_ARENA_TAKE(arena, pool->given_back, count_max);
 }
 
 /* Returns the index that the next _take() will return. */
@@ -73,8 +72,7 @@ static inline void kvpull_index_list_init(struct kvpull_index_list *list,
 {
 	*list = (struct kvpull_index_list){ .first = KVPULL_NONE,
 					    .last = KVPULL_NONE };
-	list->links = (struct kvpull_index_link *)kvpull_arena_take(
-		arena, count_max, sizeof(*list->links));
+	KVPULL_ARENA_TAKE(arena, list->links, count_max);
 }
 
 /*

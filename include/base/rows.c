@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/rows.h"
 
+#include "base/least.h"
+
 static uint32_t strip_block_count(const struct kvpull_read *read,
 				  const struct kvpull_strip *strip)
 {
@@ -62,9 +64,8 @@ int kvpull_rows_next(const struct kvpull_read *read,
 		     read->local_ids[at] * strip->local_block_stride +
 		     cursor->row_index * strip->local_row_stride +
 		     cursor->row_bytes_done;
-	row->bytes = strip->row_bytes - cursor->row_bytes_done;
-	if (row->bytes > byte_max)
-		row->bytes = byte_max;
+	row->bytes = kvpull_least(strip->row_bytes - cursor->row_bytes_done,
+				  byte_max);
 	cursor_advance(cursor, row, block_count);
 	return 1;
 }
@@ -107,15 +108,13 @@ int kvpull_runs_next(const struct kvpull_read *read,
 	run->local = strip->local +
 		     cursor->row_index * strip->local_row_stride + offset;
 	run->bytes = strip->row_bytes - offset;
-	run->count = block_count - cursor->block_index;
-	if (run->count > count_max)
-		run->count = count_max;
+	run->count =
+		kvpull_least_u32(block_count - cursor->block_index, count_max);
 	if (offset || run->bytes > byte_max)
 		run->count = 1;
 	else if (run->count > byte_max / run->bytes)
 		run->count = (uint32_t)(byte_max / run->bytes);
-	if (run->bytes > byte_max)
-		run->bytes = byte_max;
+	run->bytes = kvpull_least(run->bytes, byte_max);
 	run_advance(cursor, run, block_count);
 	return 1;
 }

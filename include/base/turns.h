@@ -33,8 +33,7 @@ static inline void kvpull_turns_init(struct kvpull_turns *turns,
 	turns->unlike = turns->given = 0;
 	kvpull_index_list_init(&turns->arrival, count_max, arena);
 	kvpull_index_list_init(&turns->urgent, count_max, arena);
-	turns->priorities = (int32_t *)kvpull_arena_take(
-		arena, count_max, sizeof(*turns->priorities));
+	KVPULL_ARENA_TAKE(arena, turns->priorities, count_max);
 }
 
 static inline void kvpull_turns_rank(struct kvpull_turns *turns, uint32_t index,
