@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/device_name.h"
+#include "base/least.h"
 #include "cuda/context.h"
 #include "cuda/kernel.h"
 #include "cuda/memory.h"
@@ -41,12 +42,10 @@ kvpull_cuda_rate(const struct kvpull_cuda_times times[KVPULL_CUDA_LENGTHS],
 	uint64_t rate;
 	uint32_t at;
 
-	for (at = 0; at < KVPULL_CUDA_LENGTHS; at++) {
-		if (times[at].kernel_ns < least_ns)
-			least_ns = times[at].kernel_ns;
-		if (times[at].calls_ns < least_ns)
-			least_ns = times[at].calls_ns;
-	}
+	for (at = 0; at < KVPULL_CUDA_LENGTHS; at++)
+		least_ns = kvpull_least(
+			least_ns,
+			kvpull_least(times[at].kernel_ns, times[at].calls_ns));
 	/* A clock that stood still. */
 	rate = bytes * 1000 / (least_ns ? least_ns : 1);
 	if (rate > INT32_MAX)
@@ -139,7 +138,6 @@ static int copy_time(struct comparison *comparison, copy_fn *copy,
 	for (round = 0; round < ROUNDS; round++) {
 		const uint64_t began_ns = kvpull_clock_ns();
 		int code = copy(comparison);
-		uint64_t ns;
 
 		if (code)
 			return code;
@@ -148,9 +146,7 @@ static int copy_time(struct comparison *comparison, copy_fn *copy,
 			comparison->stream);
 		if (code)
 			return code;
-		ns = kvpull_clock_ns() - began_ns;
-		if (ns < *took_ns)
-			*took_ns = ns;
+		*took_ns = kvpull_least(*took_ns, kvpull_clock_ns() - began_ns);
 	}
 	return 0;
 }
@@ -213,10 +209,8 @@ static int refused(struct kvpull_cuda *cuda, const char *call, int code)
 static int copies_end(const struct comparison *comparison)
 {
 	struct kvpull_cuda *const cuda = comparison->cuda;
-	const int code = cuda->calls.cuStreamSynchronize(comparison->stream);
-
-	return kvpull_cuda_check(cuda, "cuStreamSynchronize", code,
-				 KVPULL_CUDA_DEVICE);
+	return KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_DEVICE, cuStreamSynchronize,
+			       comparison->stream);
 }
 
 /* The context is current. *gpu is set, also on an error that ends nothing. */
@@ -244,9 +238,8 @@ static int compared(struct kvpull_cuda *cuda,
 	struct comparison comparison = {
 		.cuda = cuda,
 		.source = source,
-		.target = { .bytes = source->bytes < COPY_BYTES_MAX ?
-					     source->bytes :
-					     COPY_BYTES_MAX },
+		.target = { .bytes = kvpull_least(source->bytes,
+						  COPY_BYTES_MAX) },
 	};
 	int code = cuda->calls.cuStreamCreate(&comparison.stream,
 					      GPU_STREAM_NON_BLOCKING);

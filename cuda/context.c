@@ -101,30 +101,24 @@ int kvpull_cuda_enter(struct kvpull_cuda *cuda, int *mode)
 
 	if (kvpull_cuda_is_lost(cuda))
 		return KVPULL_EDEVICE;
-	error = kvpull_cuda_check(cuda, "cuCtxPushCurrent",
-				  cuda->calls.cuCtxPushCurrent(cuda->context),
-				  KVPULL_CUDA_DEVICE);
+	error = KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_DEVICE, cuCtxPushCurrent,
+				cuda->context);
 	if (error)
 		return error;
 	*mode = GPU_CAPTURE_RELAXED;
-	return kvpull_cuda_check(
-		cuda, "cuThreadExchangeStreamCaptureMode",
-		cuda->calls.cuThreadExchangeStreamCaptureMode(mode),
-		KVPULL_CUDA_DEVICE);
+	return KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_DEVICE,
+			       cuThreadExchangeStreamCaptureMode, mode);
 }
 
 void kvpull_cuda_leave(struct kvpull_cuda *cuda, int mode)
 {
 	struct gpu_context *popped;
-	int code;
 
 	if (kvpull_cuda_is_lost(cuda))
 		return;
-	code = cuda->calls.cuThreadExchangeStreamCaptureMode(&mode);
-	if (kvpull_cuda_check(cuda, "cuThreadExchangeStreamCaptureMode", code,
-			      KVPULL_CUDA_DEVICE))
+	if (KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_DEVICE,
+			    cuThreadExchangeStreamCaptureMode, &mode))
 		return;
-	code = cuda->calls.cuCtxPopCurrent(&popped);
-	(void)kvpull_cuda_check(cuda, "cuCtxPopCurrent", code,
-				KVPULL_CUDA_DEVICE);
+	(void)KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_DEVICE, cuCtxPopCurrent,
+			      &popped);
 }

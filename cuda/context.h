@@ -57,6 +57,10 @@ int kvpull_cuda_error(int code, enum kvpull_cuda_scope scope);
 int kvpull_cuda_check(struct kvpull_cuda *cuda, const char *call, int code,
 		      enum kvpull_cuda_scope scope);
 
+/* Make that call of the driver's, and check what it returned. */
+#define KVPULL_CUDA_TRY(cuda, scope, call, ...)                                \
+	kvpull_cuda_check(cuda, #call, (cuda)->calls.call(__VA_ARGS__), scope)
+
 int kvpull_cuda_is_lost(const struct kvpull_cuda *cuda);
 
 /*

@@ -20,22 +20,19 @@ static void device_close(struct kvpull_device *device)
 {
 	struct kvpull_cuda *const cuda = kvpull_cuda_of(device);
 	int mode;
-	int code;
 
 	if (kvpull_cuda_enter(cuda, &mode))
 		return;
 	kvpull_cuda_kernel_close(cuda);
 	if (!is_lost(device)) {
-		code = cuda->calls.cuStreamDestroy(cuda->stream);
-		(void)kvpull_cuda_check(cuda, "cuStreamDestroy", code,
-					KVPULL_CUDA_CALL);
+		(void)KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL, cuStreamDestroy,
+				      cuda->stream);
 	}
 	kvpull_cuda_leave(cuda, mode);
 	if (is_lost(device))
 		return;
-	code = cuda->calls.cuDevicePrimaryCtxRelease(cuda->index);
-	(void)kvpull_cuda_check(cuda, "cuDevicePrimaryCtxRelease", code,
-				KVPULL_CUDA_CALL);
+	(void)KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL, cuDevicePrimaryCtxRelease,
+			      cuda->index);
 }
 
 static const struct kvpull_device_ops ops = {
@@ -61,11 +58,8 @@ static const struct kvpull_device_ops ops = {
 
 static int ask(struct kvpull_cuda *cuda, int attribute, int *value)
 {
-	const int code =
-		cuda->calls.cuDeviceGetAttribute(value, attribute, cuda->index);
-
-	return kvpull_cuda_check(cuda, "cuDeviceGetAttribute", code,
-				 KVPULL_CUDA_CALL);
+	return KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL, cuDeviceGetAttribute,
+			       value, attribute, cuda->index);
 }
 
 /* Memory that other processes can map, by a descriptor. */
@@ -127,9 +121,8 @@ static int device_find(struct kvpull_cuda *cuda, int index)
 		return kvpull_cuda_check(cuda, "cuDeviceGet", code,
 					 KVPULL_CUDA_CALL);
 	}
-	code = cuda->calls.cuDeviceGetUuid(cuda->device.uuid, cuda->index);
-	code = kvpull_cuda_check(cuda, "cuDeviceGetUuid", code,
-				 KVPULL_CUDA_CALL);
+	code = KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL, cuDeviceGetUuid,
+			       cuda->device.uuid, cuda->index);
 	if (!code)
 		code = sharing_ask(cuda);
 	if (!code)
@@ -140,11 +133,8 @@ static int device_find(struct kvpull_cuda *cuda, int index)
 /* A stream that does not wait for the default one, which is the engine's. */
 static int stream_open(struct kvpull_cuda *cuda)
 {
-	const int code = cuda->calls.cuStreamCreate(&cuda->stream,
-						    GPU_STREAM_NON_BLOCKING);
-
-	return kvpull_cuda_check(cuda, "cuStreamCreate", code,
-				 KVPULL_CUDA_CALL);
+	return KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL, cuStreamCreate,
+			       &cuda->stream, GPU_STREAM_NON_BLOCKING);
 }
 
 static int parts_open(struct kvpull_cuda *cuda)
@@ -165,11 +155,10 @@ static int parts_open(struct kvpull_cuda *cuda)
 
 static int context_open(struct kvpull_cuda *cuda)
 {
-	int code = cuda->calls.cuDevicePrimaryCtxRetain(&cuda->context,
-							cuda->index);
+	int code = KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL,
+				   cuDevicePrimaryCtxRetain, &cuda->context,
+				   cuda->index);
 
-	code = kvpull_cuda_check(cuda, "cuDevicePrimaryCtxRetain", code,
-				 KVPULL_CUDA_CALL);
 	if (code)
 		return code;
 	code = parts_open(cuda);
@@ -187,7 +176,7 @@ int kvpull_cuda_open(struct kvpull_arena *arena, const struct kvpull_log *log,
 
 	if (!cuda)
 		return KVPULL_ENOMEM;
-	cuda->choice = kvpull_arena_take(arena, 1, sizeof(*cuda->choice));
+	KVPULL_ARENA_TAKE(arena, cuda->choice, 1);
 	if (!cuda->choice)
 		return KVPULL_ENOMEM;
 	cuda->device.ops = &ops;

@@ -157,17 +157,13 @@ static int kernel_find(struct kvpull_cuda *cuda, const char **call)
 
 void kvpull_cuda_kernel_close(struct kvpull_cuda *cuda)
 {
-	int code;
-
 	if (cuda->slots && !kvpull_cuda_is_lost(cuda)) {
-		code = cuda->calls.cuMemFreeHost(cuda->slots);
-		(void)kvpull_cuda_check(cuda, "cuMemFreeHost", code,
-					KVPULL_CUDA_CALL);
+		(void)KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL, cuMemFreeHost,
+				      cuda->slots);
 	}
 	if (cuda->module && !kvpull_cuda_is_lost(cuda)) {
-		code = cuda->calls.cuModuleUnload(cuda->module);
-		(void)kvpull_cuda_check(cuda, "cuModuleUnload", code,
-					KVPULL_CUDA_CALL);
+		(void)KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL, cuModuleUnload,
+				      cuda->module);
 	}
 	cuda->slots = NULL;
 	cuda->module = NULL;

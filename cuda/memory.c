@@ -29,14 +29,13 @@ static int range_map(struct kvpull_cuda *cuda,
 		     enum kvpull_cuda_scope scope)
 {
 	uint64_t address = 0;
-	int code = cuda->calls.cuMemAddressReserve(&address, memory->bytes, 0,
-						   0, 0);
+	int code = KVPULL_CUDA_TRY(cuda, scope, cuMemAddressReserve, &address,
+				   memory->bytes, 0, 0, 0);
 
-	code = kvpull_cuda_check(cuda, "cuMemAddressReserve", code, scope);
 	if (code)
 		return code;
-	code = cuda->calls.cuMemMap(address, memory->bytes, 0, handle, 0);
-	code = kvpull_cuda_check(cuda, "cuMemMap", code, scope);
+	code = KVPULL_CUDA_TRY(cuda, scope, cuMemMap, address, memory->bytes, 0,
+			       handle, 0);
 	if (!code)
 		memory->address = address;
 	else if (!kvpull_cuda_is_lost(cuda))
@@ -46,27 +45,21 @@ static int range_map(struct kvpull_cuda *cuda,
 
 static void release(struct kvpull_cuda *cuda, uint64_t handle)
 {
-	int code;
-
 	if (kvpull_cuda_is_lost(cuda))
 		return;
-	code = cuda->calls.cuMemRelease(handle);
-	(void)kvpull_cuda_check(cuda, "cuMemRelease", code, KVPULL_CUDA_CALL);
+	(void)KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL, cuMemRelease, handle);
 }
 
 static void range_unmap(struct kvpull_cuda *cuda,
 			const struct kvpull_device_memory *memory)
 {
-	int code;
-
 	if (kvpull_cuda_is_lost(cuda))
 		return;
-	code = cuda->calls.cuMemUnmap(memory->address, memory->bytes);
-	if (kvpull_cuda_check(cuda, "cuMemUnmap", code, KVPULL_CUDA_CALL))
+	if (KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL, cuMemUnmap, memory->address,
+			    memory->bytes))
 		return;
-	code = cuda->calls.cuMemAddressFree(memory->address, memory->bytes);
-	(void)kvpull_cuda_check(cuda, "cuMemAddressFree", code,
-				KVPULL_CUDA_CALL);
+	(void)KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL, cuMemAddressFree,
+			      memory->address, memory->bytes);
 }
 
 static void memory_free(struct kvpull_cuda *cuda,
@@ -130,15 +123,12 @@ static int zero(struct kvpull_cuda *cuda,
 {
 	int code;
 
-	code = cuda->calls.cuMemsetD8Async(memory->address, 0, memory->bytes,
-					   cuda->stream);
-	code = kvpull_cuda_check(cuda, "cuMemsetD8Async", code,
-				 KVPULL_CUDA_CALL);
+	code = KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL, cuMemsetD8Async,
+			       memory->address, 0, memory->bytes, cuda->stream);
 	if (code)
 		return code;
-	code = cuda->calls.cuStreamSynchronize(cuda->stream);
-	return kvpull_cuda_check(cuda, "cuStreamSynchronize", code,
-				 KVPULL_CUDA_DEVICE);
+	return KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_DEVICE, cuStreamSynchronize,
+			       cuda->stream);
 }
 
 static int own_map(struct kvpull_cuda *cuda,
@@ -149,10 +139,8 @@ static int own_map(struct kvpull_cuda *cuda,
 
 	if (error)
 		return error;
-	error = cuda->calls.cuMemSetAccess(memory->address, memory->bytes,
-					   &wanted, 1);
-	return kvpull_cuda_check(cuda, "cuMemSetAccess", error,
-				 KVPULL_CUDA_CALL);
+	return KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL, cuMemSetAccess,
+			       memory->address, memory->bytes, &wanted, 1);
 }
 
 int kvpull_cuda_own_take(struct kvpull_cuda *cuda,
@@ -198,11 +186,9 @@ int kvpull_cuda_alloc(struct kvpull_device *device, uint64_t bytes,
 }
 
 /* Leave the driver after a call that made a descriptor, which is handed on. */
-static int fd_leave(struct kvpull_cuda *cuda, int mode, const char *call,
-		    int error, int made, int *fd)
+static int fd_leave(struct kvpull_cuda *cuda, int mode, int code, int made,
+		    int *fd)
 {
-	const int code = kvpull_cuda_check(cuda, call, error, KVPULL_CUDA_CALL);
-
 	kvpull_cuda_leave(cuda, mode);
 	if (code)
 		return code;
@@ -225,10 +211,10 @@ int kvpull_cuda_export_fd(struct kvpull_device *device,
 	code = kvpull_cuda_enter(cuda, &mode);
 	if (code)
 		return code;
-	code = cuda->calls.cuMemExportToShareableHandle(
-		&exported, memory->handle, GPU_HANDLE_POSIX_FD, 0);
-	return fd_leave(cuda, mode, "cuMemExportToShareableHandle", code,
-			exported, fd);
+	code = KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL,
+			       cuMemExportToShareableHandle, &exported,
+			       memory->handle, GPU_HANDLE_POSIX_FD, 0);
+	return fd_leave(cuda, mode, code, exported, fd);
 }
 
 int kvpull_cuda_dmabuf(struct kvpull_device *device,
@@ -242,10 +228,10 @@ int kvpull_cuda_dmabuf(struct kvpull_device *device,
 	code = kvpull_cuda_enter(cuda, &mode);
 	if (code)
 		return code;
-	code = cuda->calls.cuMemGetHandleForAddressRange(
+	code = KVPULL_CUDA_TRY(
+		cuda, KVPULL_CUDA_CALL, cuMemGetHandleForAddressRange,
 		&exported, memory->address, memory->bytes, GPU_RANGE_DMABUF, 0);
-	return fd_leave(cuda, mode, "cuMemGetHandleForAddressRange", code,
-			exported, fd);
+	return fd_leave(cuda, mode, code, exported, fd);
 }
 
 /* ---- memory of others ---- */
@@ -282,11 +268,9 @@ static int foreign_take(struct kvpull_cuda *cuda, int fd,
 	int code;
 
 	/* The driver wants the descriptor as a pointer's value. */
-	code = cuda->calls.cuMemImportFromShareableHandle(
-		&handle, (void *)(uintptr_t)(unsigned int)fd,
-		GPU_HANDLE_POSIX_FD);
-	code = kvpull_cuda_check(cuda, "cuMemImportFromShareableHandle", code,
-				 KVPULL_CUDA_PEER);
+	code = KVPULL_CUDA_TRY(
+		cuda, KVPULL_CUDA_PEER, cuMemImportFromShareableHandle, &handle,
+		(void *)(uintptr_t)(unsigned int)fd, GPU_HANDLE_POSIX_FD);
 	if (code)
 		return code;
 	code = range_map(cuda, memory, handle, KVPULL_CUDA_PEER);

@@ -20,8 +20,8 @@ int kvpull_cuda_event_open(struct kvpull_device *device,
 
 	if (code)
 		return code;
-	code = cuda->calls.cuEventCreate(&made, GPU_EVENT_DISABLE_TIMING);
-	code = kvpull_cuda_check(cuda, "cuEventCreate", code, KVPULL_CUDA_CALL);
+	code = KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL, cuEventCreate, &made,
+			       GPU_EVENT_DISABLE_TIMING);
 	kvpull_cuda_leave(cuda, mode);
 	if (!code)
 		*event = (struct kvpull_device_event *)(void *)made;
@@ -33,12 +33,11 @@ void kvpull_cuda_event_close(struct kvpull_device *device,
 {
 	struct kvpull_cuda *const cuda = kvpull_cuda_of(device);
 	int mode;
-	int code;
 
 	if (kvpull_cuda_enter(cuda, &mode))
 		return;
-	code = cuda->calls.cuEventDestroy(event_of(event));
-	(void)kvpull_cuda_check(cuda, "cuEventDestroy", code, KVPULL_CUDA_CALL);
+	(void)KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL, cuEventDestroy,
+			      event_of(event));
 	kvpull_cuda_leave(cuda, mode);
 }
 
@@ -55,9 +54,8 @@ int kvpull_cuda_record(struct kvpull_device *device,
 
 	if (code)
 		return code;
-	code = cuda->calls.cuEventRecord(event_of(event), cuda->stream);
-	code = kvpull_cuda_check(cuda, "cuEventRecord", code,
-				 KVPULL_CUDA_DEVICE);
+	code = KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_DEVICE, cuEventRecord,
+			       event_of(event), cuda->stream);
 	kvpull_cuda_leave(cuda, mode);
 	return code;
 }
@@ -100,8 +98,8 @@ static int mark_record(struct kvpull_cuda *cuda, struct gpu_stream *stream,
 				 KVPULL_CUDA_CALL);
 	if (code)
 		return code;
-	code = cuda->calls.cuEventRecord(event, stream);
-	code = kvpull_cuda_check(cuda, "cuEventRecord", code, KVPULL_CUDA_CALL);
+	code = KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL, cuEventRecord, event,
+			       stream);
 	return code ? code : 1;
 }
 
@@ -129,9 +127,8 @@ int kvpull_cuda_wait(struct kvpull_device *device,
 
 	if (code)
 		return code;
-	code = cuda->calls.cuStreamWaitEvent(cuda->stream, event_of(event), 0);
-	code = kvpull_cuda_check(cuda, "cuStreamWaitEvent", code,
-				 KVPULL_CUDA_CALL);
+	code = KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL, cuStreamWaitEvent,
+			       cuda->stream, event_of(event), 0);
 	kvpull_cuda_leave(cuda, mode);
 	return code;
 }
@@ -210,10 +207,9 @@ int kvpull_cuda_flush(struct kvpull_device *device)
 
 	if (code)
 		return code;
-	code = cuda->calls.cuFlushGPUDirectRDMAWrites(GPU_FLUSH_CONTEXT,
-						      GPU_FLUSH_TO_OWNER);
-	code = kvpull_cuda_check(cuda, "cuFlushGPUDirectRDMAWrites", code,
-				 KVPULL_CUDA_COPY);
+	code = KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_COPY,
+			       cuFlushGPUDirectRDMAWrites, GPU_FLUSH_CONTEXT,
+			       GPU_FLUSH_TO_OWNER);
 	kvpull_cuda_leave(cuda, mode);
 	return code;
 }
