@@ -111,39 +111,8 @@ struct kvpull_copy {
 	uint32_t ready; /* ended jobs that poll had no room for: index + 1 */
 };
 
-/* F0: pairs with F1; only a pointer to a constant is passed. */
-static const struct kvpull_copy_routine *_Atomic forced;
-
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "claims are lock-free");
 _Static_assert(KVPULL_COPY_THREADS_MAX <= 32, "one bit a worker");
-
-int kvpull_copy_force(const char *routine_name)
-{
-	const struct kvpull_copy_routine *routine = NULL;
-
-	if (routine_name) {
-		routine = kvpull_copy_routine_named(routine_name);
-		if (!routine)
-			return KVPULL_EINVAL;
-	}
-	/* F0 */
-	atomic_store_explicit(&forced, routine, memory_order_relaxed);
-	return 0;
-}
-
-static void plan_init(const struct kvpull_copy *copy,
-		      struct kvpull_copy_plan *plan,
-		      const struct kvpull_copy_job *job, uint64_t serial)
-{
-	/* F1 */
-	const struct kvpull_copy_routine *routine =
-		atomic_load_explicit(&forced, memory_order_relaxed);
-	struct kvpull_copy_choices choices = copy->choices;
-
-	if (routine)
-		kvpull_copy_choices_set(&choices, routine);
-	kvpull_copy_plan_init(plan, job, &choices, serial);
-}
 
 static void worker_sleep(struct worker *worker)
 {
@@ -523,7 +492,7 @@ int kvpull_copy_start(struct kvpull_copy *copy, struct kvpull_copy_job *job)
 	/* The ring is full of entries, and this one has shares left to begin. */
 	if (before && tail - copy->owner->at > copy->order_mask)
 		return KVPULL_EAGAIN;
-	plan_init(copy, &slot->plan, job, ++copy->serial);
+	kvpull_copy_plan_init(&slot->plan, job, &copy->choices, ++copy->serial);
 	slot->job = job;
 	slot->aborted = 0;
 	job_add(copy, index, job->read->priority);
@@ -683,7 +652,7 @@ void kvpull_copy_inline(const struct kvpull_copy *copy,
 	uint32_t i;
 
 	/* The cursor knows no other plan. */
-	plan_init(copy, &plan, job, 1);
+	kvpull_copy_plan_init(&plan, job, &copy->choices, 1);
 	for (i = 0; i < plan.share_count; i++)
 		kvpull_copy_share(&plan, i, &cursor);
 	job->code = 0;

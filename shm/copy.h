@@ -16,13 +16,6 @@
 
 #define KVPULL_COPY_THREADS_MAX 16u
 
-/*
- * Use this routine for every size from the next job on, for tests and
- * benchmarks; NULL: what was chosen. 0; KVPULL_EINVAL: unknown, or this
- * CPU cannot run it.
- */
-int KVPULL_MUST_CHECK kvpull_copy_force(const char *routine_name);
-
 struct kvpull_folder; /* folder.h */
 struct kvpull_copy;   /* a pool of copy workers */
 

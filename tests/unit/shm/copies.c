@@ -196,19 +196,32 @@ struct work *work_mixed(uint32_t index)
 	return work;
 }
 
-void pool_open(struct pool *pool, uint32_t thread_count, uint32_t job_max)
+int pool_open_by(struct pool *pool, uint32_t thread_count, uint32_t job_max,
+		 const char *routine)
 {
 	struct kvpull_copy_params params = { .thread_count = thread_count,
-					     .job_max = job_max };
+					     .job_max = job_max,
+					     .routine = routine };
+	int code;
 
 	pool->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	assert_true(pool->wake_fd >= 0);
 	kvpull_arena_init(&pool->arena, NULL);
 	params.wake_fd = pool->wake_fd;
-	assert_int_equal(
-		kvpull_copy_open(&pool->copy, &params, &pool->arena, NULL), 0);
+	code = kvpull_copy_open(&pool->copy, &params, &pool->arena, NULL);
+	if (code) {
+		kvpull_arena_fini(&pool->arena);
+		(void)close(pool->wake_fd);
+		return code;
+	}
 	kvpull_arena_seal(&pool->arena);
 	assert_true(kvpull_arena_ok(&pool->arena));
+	return 0;
+}
+
+void pool_open(struct pool *pool, uint32_t thread_count, uint32_t job_max)
+{
+	assert_int_equal(pool_open_by(pool, thread_count, job_max, NULL), 0);
 }
 
 void pool_close(struct pool *pool)

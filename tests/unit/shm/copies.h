@@ -41,6 +41,9 @@ struct work *work_simple(uint32_t index, uint32_t block_count,
 /* Strips of different groups, rows and sizes. */
 struct work *work_mixed(uint32_t index);
 void pool_open(struct pool *pool, uint32_t thread_count, uint32_t job_max);
+/* With that routine for every size. Return: 0, or the open's error. */
+int pool_open_by(struct pool *pool, uint32_t thread_count, uint32_t job_max,
+		 const char *routine);
 void pool_close(struct pool *pool);
 /* As an owner does it: arm, look, sleep on the eventfd. */
 struct kvpull_copy_job *pool_wait(struct pool *pool);

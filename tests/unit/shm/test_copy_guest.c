@@ -17,15 +17,13 @@ UNIT_TEST(guest_copies_short_shares_alone)
 	uint32_t bytes;
 	uint32_t i;
 
-	pool_open(&pool, 0, 2);
+	assert_int_equal(pool_open_by(&pool, 0, 2, "memcpy"), 0);
 	assert_int_equal(kvpull_copy_guest_help(pool.copy), 0);
-	assert_int_equal(kvpull_copy_force("memcpy"), 0);
 	for (i = 0; i < 2; i++) {
 		memset(works[i]->to, GUARD, works[i]->side_bytes);
 		assert_int_equal(kvpull_copy_start(pool.copy, &works[i]->job),
 				 0);
 	}
-	assert_int_equal(kvpull_copy_force(NULL), 0);
 	do {
 		bytes = kvpull_copy_guest_help(pool.copy);
 		assert_true(bytes <= KVPULL_COPY_SHARE_BYTES_MIN);
@@ -52,11 +50,9 @@ UNIT_TEST(guest_leaves_uneven_shares_to_others)
 	struct kvpull_copy_job *job;
 	struct pool pool;
 
-	pool_open(&pool, 0, 1);
+	assert_int_equal(pool_open_by(&pool, 0, 1, "memcpy"), 0);
 	memset(work->to, GUARD, work->side_bytes);
-	assert_int_equal(kvpull_copy_force("memcpy"), 0);
 	assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
-	assert_int_equal(kvpull_copy_force(NULL), 0);
 	assert_int_equal(kvpull_copy_guest_help(pool.copy), 0);
 	while (kvpull_copy_help(pool.copy))
 		;
@@ -76,10 +72,8 @@ UNIT_TEST(empty_group_makes_no_share_long)
 	work->strips[1].group_index = KVPULL_GROUPS_MAX - 1;
 	work->strips[1].row_bytes = 1048576;
 	work->read.strip_count = 2;
-	pool_open(&pool, 0, 1);
-	assert_int_equal(kvpull_copy_force("memcpy"), 0);
+	assert_int_equal(pool_open_by(&pool, 0, 1, "memcpy"), 0);
 	assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
-	assert_int_equal(kvpull_copy_force(NULL), 0);
 	assert_int_equal(kvpull_copy_guest_help(pool.copy),
 			 KVPULL_COPY_SHARE_BYTES_MIN);
 	pool_close(&pool);
@@ -151,11 +145,9 @@ UNIT_TEST(guest_wakes_no_thread)
 	uint32_t bytes;
 	uint32_t wakes[2];
 
-	pool_open(&pool, 3, 1);
+	assert_int_equal(pool_open_by(&pool, 3, 1, "memcpy"), 0);
 	gate_close(3);
-	assert_int_equal(kvpull_copy_force("memcpy"), 0);
 	assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
-	assert_int_equal(kvpull_copy_force(NULL), 0);
 	wakes[0] = gate_wakes;
 	bytes = kvpull_copy_guest_help(pool.copy);
 	wakes[1] = gate_wakes;

@@ -3,9 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/copy.h"
 #include "tests/lib/random.h"
-#include "tests/lib/unit.h"
+#include "tests/unit/shm/copies.h"
 
 #define GUARD 0xa5
 
@@ -114,7 +113,11 @@ UNIT_TEST(every_size_up_to_a_few_lines_is_copied)
 
 UNIT_TEST(unknown_routine_cannot_be_forced)
 {
-	assert_int_equal(kvpull_copy_force("no-such"), KVPULL_EINVAL);
-	assert_int_equal(kvpull_copy_force("memcpy"), 0);
-	assert_int_equal(kvpull_copy_force(NULL), 0);
+	struct pool pool;
+
+	assert_int_equal(pool_open_by(&pool, 0, 1, "no-such"), KVPULL_EINVAL);
+	assert_int_equal(pool_open_by(&pool, 0, 1, "memcpy"), 0);
+	pool_close(&pool);
+	assert_int_equal(pool_open_by(&pool, 0, 1, NULL), 0);
+	pool_close(&pool);
 }

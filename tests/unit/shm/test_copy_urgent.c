@@ -21,9 +21,7 @@ static struct work *work_of(uint32_t index, uint32_t shares, int32_t priority)
 /* Shares of these are of that size, whatever this CPU's routine is. */
 static void start(struct pool *pool, struct work *work)
 {
-	assert_int_equal(kvpull_copy_force("memcpy"), 0);
 	assert_int_equal(kvpull_copy_start(pool->copy, &work->job), 0);
-	assert_int_equal(kvpull_copy_force(NULL), 0);
 }
 
 static void help(struct pool *pool, uint32_t shares)
@@ -57,7 +55,7 @@ UNIT_TEST(urgent_job_goes_before_one_that_was_begun)
 	struct work *urgent = work_of(1, 6, -1);
 	struct pool pool;
 
-	pool_open(&pool, 0, 2);
+	assert_int_equal(pool_open_by(&pool, 0, 2, "memcpy"), 0);
 	start(&pool, late);
 	help(&pool, 1);
 	start(&pool, urgent);
@@ -76,7 +74,7 @@ UNIT_TEST(last_share_of_a_round_is_the_first_jobs)
 	struct work *urgent = work_of(1, 16, -1);
 	struct pool pool;
 
-	pool_open(&pool, 0, 2);
+	assert_int_equal(pool_open_by(&pool, 0, 2, "memcpy"), 0);
 	start(&pool, late);
 	start(&pool, urgent);
 	help(&pool, 2 * KVPULL_TURNS_A_ROUND - 1);
@@ -93,7 +91,7 @@ UNIT_TEST(jobs_that_are_alike_go_as_they_came)
 	struct work *works[2] = { work_of(1, 3, 7), work_of(0, 3, 7) };
 	struct pool pool;
 
-	pool_open(&pool, 0, 2);
+	assert_int_equal(pool_open_by(&pool, 0, 2, "memcpy"), 0);
 	start(&pool, works[0]);
 	start(&pool, works[1]);
 	help(&pool, 3);
@@ -112,7 +110,7 @@ UNIT_TEST(many_jobs_go_by_priority)
 	struct pool pool;
 	uint32_t at;
 
-	pool_open(&pool, 0, JOBS);
+	assert_int_equal(pool_open_by(&pool, 0, JOBS, "memcpy"), 0);
 	for (at = 0; at < JOBS; at++) {
 		works[at] = work_of(at, 1, 100 - (int32_t)at);
 		start(&pool, works[at]);
@@ -130,7 +128,7 @@ UNIT_TEST(job_that_ended_leaves_no_urgency_behind)
 	struct work *works[2] = { work_of(1, 1, -1), work_of(0, 2, 5) };
 	struct pool pool;
 
-	pool_open(&pool, 0, 2);
+	assert_int_equal(pool_open_by(&pool, 0, 2, "memcpy"), 0);
 	start(&pool, works[1]);
 	start(&pool, works[0]);
 	help(&pool, 1);
@@ -159,7 +157,7 @@ UNIT_TEST(guest_leaves_long_shares_of_urgent_jobs_to_others)
 	struct work *late = work_of(1, 4, 1);
 	struct pool pool;
 
-	pool_open(&pool, 0, 2);
+	assert_int_equal(pool_open_by(&pool, 0, 2, "memcpy"), 0);
 	start(&pool, urgent);
 	start(&pool, late);
 	guest_help(&pool, 4);
@@ -177,7 +175,7 @@ UNIT_TEST(guest_takes_short_shares_of_urgent_jobs_first)
 	struct work *urgent = work_of(1, 4, 0);
 	struct pool pool;
 
-	pool_open(&pool, 0, 2);
+	assert_int_equal(pool_open_by(&pool, 0, 2, "memcpy"), 0);
 	start(&pool, late);
 	start(&pool, urgent);
 	guest_help(&pool, 4);
@@ -198,7 +196,7 @@ UNIT_TEST(jobs_of_drawn_priorities_are_byte_exact)
 	uint32_t round;
 	uint32_t at;
 
-	pool_open(&pool, 2, 4);
+	assert_int_equal(pool_open_by(&pool, 2, 4, "memcpy"), 0);
 	for (at = 0; at < 4; at++)
 		works[at] = work_of(at, 1 + at, 0);
 	for (round = 0; round < 400; round++) {
