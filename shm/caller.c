@@ -367,7 +367,7 @@ static void caller_open(struct kvpull_shm_callers *callers, int fd,
 	caller->state = KVPULL_SHM_CALLER_OPEN;
 	caller->deadline_ns = batch->now_ns + callers->connect_ns;
 	callers->open_count++;
-	kvpull_shm_batch_add(batch, KVPULL_EVENT_CALLER_UP, index)->uid =
+	kvpull_events_add(&batch->told, KVPULL_EVENT_CALLER_UP, index)->uid =
 		identity.uid;
 }
 
@@ -472,7 +472,7 @@ void kvpull_shm_callers_report(struct kvpull_shm_callers *callers,
 {
 	uint32_t i;
 
-	for (i = 0; callers->lost_count && kvpull_shm_batch_room(batch) &&
+	for (i = 0; callers->lost_count && kvpull_events_room(&batch->told) &&
 		    i < callers->caller_max;
 	     i++) {
 		struct kvpull_shm_caller *caller = &callers->callers[i];
@@ -481,7 +481,7 @@ void kvpull_shm_callers_report(struct kvpull_shm_callers *callers,
 			continue;
 		callers->lost_count--;
 		caller->state = KVPULL_SHM_CALLER_DOWN;
-		kvpull_shm_batch_add(batch, KVPULL_EVENT_CALLER_DOWN, i);
+		kvpull_events_add(&batch->told, KVPULL_EVENT_CALLER_DOWN, i);
 	}
 }
 

@@ -258,7 +258,7 @@ void kvpull_shm_peers_report(struct kvpull_shm_peers *peers,
 {
 	uint32_t i;
 
-	for (i = 0; peers->lost_count && kvpull_shm_batch_room(batch) &&
+	for (i = 0; peers->lost_count && kvpull_events_room(&batch->told) &&
 		    i < peers->peer_max;
 	     i++) {
 		struct kvpull_shm_peer *peer = &peers->peers[i];
@@ -269,8 +269,8 @@ void kvpull_shm_peers_report(struct kvpull_shm_peers *peers,
 		kvpull_shm_detach(&peer->memory, &peers->unmaps, peers->device);
 		if (peer->memory.device_leaving)
 			continue;
-		kvpull_shm_batch_add(batch, KVPULL_EVENT_PEER_DOWN, i)->code =
-			peer->code;
+		kvpull_events_add(&batch->told, KVPULL_EVENT_PEER_DOWN, i)
+			->code = peer->code;
 		peer_clear(peer);
 		peers->lost_count--;
 	}
@@ -443,8 +443,8 @@ void kvpull_shm_peers_device_end(struct kvpull_shm_peers *peers,
 			kvpull_shm_peer_lose(peers, peer, end->code);
 		else if (end->bytes_per_us &&
 			 peer->state == KVPULL_SHM_PEER_ATTACHED)
-			kvpull_shm_batch_add(batch, KVPULL_EVENT_PEER_RATE,
-					     index)
+			kvpull_events_add(&batch->told, KVPULL_EVENT_PEER_RATE,
+					  index)
 				->code = (int32_t)end->bytes_per_us;
 		return;
 	}

@@ -287,8 +287,8 @@ static void read_done(struct kvpull_shm_reads *reads,
 {
 	struct kvpull_shm_peer *peer =
 		kvpull_shm_peer_at(reads->peers, mine->peer_index);
-	struct kvpull_event *event = kvpull_shm_batch_add(
-		batch, KVPULL_EVENT_READ_DONE, mine->peer_index);
+	struct kvpull_event *event = kvpull_events_add(
+		&batch->told, KVPULL_EVENT_READ_DONE, mine->peer_index);
 
 	kvpull_check(reads->log, peer->reads_open > 0);
 	peer->reads_open--;
@@ -336,7 +336,8 @@ static void memory_ended(struct kvpull_shm_reads *reads,
 /* How many ends a call may bring. */
 static uint32_t ends_max(const struct kvpull_shm_batch *batch)
 {
-	return kvpull_least_u32(kvpull_shm_batch_room(batch), COPY_BATCH_MAX);
+	return kvpull_least_u32(kvpull_events_room(&batch->told),
+				COPY_BATCH_MAX);
 }
 
 static void files_poll(struct kvpull_shm_reads *reads,
@@ -426,7 +427,7 @@ static void queue_poll(struct kvpull_shm_reads *reads,
 	uint64_t left = QUEUE_BYTES;
 	uint32_t turns = reads->queue.arrival.count;
 
-	while (turns-- && kvpull_shm_batch_room(batch)) {
+	while (turns-- && kvpull_events_room(&batch->told)) {
 		const uint32_t index = kvpull_turns_next(&reads->queue);
 		struct kvpull_shm_read *mine = &reads->reads[index];
 		/* Ending cancelled ones costs nothing. */
@@ -470,22 +471,23 @@ int kvpull_shm_reads_are_due(struct kvpull_shm_reads *reads)
 void kvpull_shm_reads_poll(struct kvpull_shm_reads *reads,
 			   struct kvpull_shm_batch *batch)
 {
-	const uint32_t count = batch->count;
+	const uint32_t count = batch->told.count;
 	int worked = reads->queue.arrival.count > 0;
 
 	if (reads->poll_copies)
 		worked |= shares_copy(reads);
-	if (kvpull_shm_batch_room(batch))
+	if (kvpull_events_room(&batch->told))
 		copies_poll(reads, batch);
 	if (reads->queue.arrival.count)
 		queue_poll(reads, batch);
 	reads->early_bytes = EARLY_BYTES;
-	if (reads->files.is_prepared && kvpull_shm_batch_room(batch))
+	if (reads->files.is_prepared && kvpull_events_room(&batch->told))
 		files_poll(reads, batch);
-	if (kvpull_shm_batch_room(batch))
+	if (kvpull_events_room(&batch->told))
 		device_poll(reads, batch);
-	if (worked && batch->count == count && kvpull_shm_batch_room(batch))
-		(void)kvpull_shm_batch_add(batch, KVPULL_EVENT_NONE, 0);
+	if (worked && batch->told.count == count &&
+	    kvpull_events_room(&batch->told))
+		(void)kvpull_events_add(&batch->told, KVPULL_EVENT_NONE, 0);
 }
 
 /* Reads one slot's entry, by the route of the data. */

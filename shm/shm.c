@@ -192,7 +192,7 @@ static void token_take(struct kvpull_shm *shm,
 		break;
 	case KVPULL_WAIT_LISTENER:
 		kvpull_shm_callers_accept(&shm->callers, batch,
-					  kvpull_shm_batch_room(batch) -
+					  kvpull_events_room(&batch->told) -
 						  later_count);
 		break;
 	case KVPULL_WAIT_CALLER_SOCKET:
@@ -222,7 +222,7 @@ static void look(struct kvpull_shm *shm, struct kvpull_shm_batch *batch)
 	kvpull_shm_callers_expire(&shm->callers, batch->now_ns);
 	kvpull_shm_peers_expire(&shm->peers, batch->now_ns);
 	count = kvpull_wait_poll(&shm->wait, tokens,
-				 kvpull_shm_batch_room(batch));
+				 kvpull_events_room(&batch->told));
 	/* Each token that is still to come may need room for one event. */
 	for (i = 0; i < count; i++)
 		token_take(shm, &tokens[i], batch, count - i - 1);
@@ -235,14 +235,14 @@ static int shm_poll(struct kvpull_transport *transport, uint64_t now_ns,
 		    struct kvpull_event *events, uint32_t capacity)
 {
 	struct kvpull_shm *shm = kvpull_shm_of(transport);
-	struct kvpull_shm_batch batch = { .events = events,
-					  .capacity = capacity,
+	struct kvpull_shm_batch batch = { .told = { .list = events,
+						    .capacity = capacity },
 					  .now_ns = now_ns,
 					  .buffers = shm->buffers };
 
 	shm->shortage.now_ns = now_ns;
 	kvpull_shm_reads_poll(&shm->reads, &batch);
-	if (look_is_due(shm, now_ns) && kvpull_shm_batch_room(&batch))
+	if (look_is_due(shm, now_ns) && kvpull_events_room(&batch.told))
 		look(shm, &batch);
 	if (shm->peers.lost_count) {
 		kvpull_shm_reads_lose(&shm->reads);
@@ -250,7 +250,7 @@ static int shm_poll(struct kvpull_transport *transport, uint64_t now_ns,
 	}
 	if (shm->callers.lost_count)
 		kvpull_shm_callers_report(&shm->callers, &batch);
-	return (int)batch.count;
+	return (int)batch.told.count;
 }
 
 static int shm_arm(struct kvpull_transport *transport)

@@ -639,16 +639,16 @@ int kvpull_verbs_reads_init(struct kvpull_verbs_reads *reads,
 }
 
 void kvpull_verbs_reads_report(struct kvpull_verbs_reads *reads,
-			       struct kvpull_verbs_events *events)
+			       struct kvpull_events *events)
 {
-	while (reads->ended != KVPULL_NONE &&
-	       kvpull_verbs_events_room(events)) {
+	while (reads->ended != KVPULL_NONE && kvpull_events_room(events)) {
 		struct kvpull_verbs_read *own = read_at(reads, reads->ended);
-		struct kvpull_event *event = kvpull_verbs_events_add(
-			events, own->is_check ? KVPULL_EVENT_CHECK_DONE :
-						KVPULL_EVENT_READ_DONE);
+		struct kvpull_event *event = kvpull_events_add(
+			events,
+			own->is_check ? KVPULL_EVENT_CHECK_DONE :
+					KVPULL_EVENT_READ_DONE,
+			own->peer);
 
-		event->index = own->peer;
 		event->code = own->code;
 		event->read = own->read;
 		if (own->is_check)

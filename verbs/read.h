@@ -21,7 +21,7 @@
 #define KVPULL_VERBS_READ_H
 
 #include "base/arena.h"
-#include "verbs/events.h"
+#include "base/events.h"
 #include "verbs/reads.h"
 
 int KVPULL_MUST_CHECK kvpull_verbs_reads_init(
@@ -58,6 +58,6 @@ void kvpull_verbs_reads_lose(struct kvpull_verbs_reads *reads,
 			     struct kvpull_verbs_bundle *bundle);
 /* Tell the owner of those that are over. */
 void kvpull_verbs_reads_report(struct kvpull_verbs_reads *reads,
-			       struct kvpull_verbs_events *events);
+			       struct kvpull_events *events);
 
 #endif /* KVPULL_VERBS_READ_H */

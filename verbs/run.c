@@ -52,7 +52,7 @@ static int hears_pieces(const struct kvpull_verbs_end *end,
 /* A piece of a message or of the keys; a whole message is told. */
 static void piece_take(struct kvpull_verbs_end *end,
 		       const struct kvpull_frame *frame,
-		       struct kvpull_verbs_events *events)
+		       struct kvpull_events *events)
 {
 	struct kvpull_event *event;
 	int whole;
@@ -79,11 +79,11 @@ static void piece_take(struct kvpull_verbs_end *end,
 		keys_take(end);
 		return;
 	}
-	event = kvpull_verbs_events_add(events,
-					end->role == KVPULL_VERBS_PEER ?
-						KVPULL_EVENT_PEER_MESSAGE :
-						KVPULL_EVENT_CALLER_MESSAGE);
-	event->index = end->index;
+	event = kvpull_events_add(events,
+				  end->role == KVPULL_VERBS_PEER ?
+					  KVPULL_EVENT_PEER_MESSAGE :
+					  KVPULL_EVENT_CALLER_MESSAGE,
+				  end->index);
 	event->uid = KVPULL_UID_NONE;
 	event->data = end->inbox.data;
 	event->data_bytes = end->inbox.total;
@@ -134,7 +134,7 @@ static void note_take(struct kvpull_verbs_end *end,
 
 static void frame_take(struct kvpull_verbs_end *end,
 		       const struct kvpull_frame *frame,
-		       struct kvpull_verbs_events *events)
+		       struct kvpull_events *events)
 {
 	/* NULL until the caller was admitted, in whatever state the lane is. */
 	struct kvpull_ring_writer *ring = end->bundle->ring;
@@ -178,8 +178,7 @@ static void queue_empty(struct kvpull_verbs_end *end)
 }
 
 static int end_poll(struct kvpull_verbs_reads *reads,
-		    struct kvpull_verbs_end *end,
-		    struct kvpull_verbs_events *events)
+		    struct kvpull_verbs_end *end, struct kvpull_events *events)
 {
 	int left;
 
@@ -187,7 +186,7 @@ static int end_poll(struct kvpull_verbs_reads *reads,
 		struct kvpull_frame frame;
 		enum kvpull_verbs_seen seen;
 
-		if (end->paused || !kvpull_verbs_events_room(events))
+		if (end->paused || !kvpull_events_room(events))
 			return 0;
 		if (end->stalled) {
 			note_offer(end);
@@ -221,17 +220,14 @@ static int end_has_completions(const struct kvpull_verbs_end *end)
 }
 
 static void call_tell(struct kvpull_verbs_bundle *bundle,
-		      struct kvpull_verbs_events *events)
+		      struct kvpull_events *events)
 {
-	struct kvpull_event *event;
-
 	if (bundle->role != KVPULL_VERBS_CALLER || bundle->told ||
 	    kvpull_verbs_bundle_first(bundle)->state != KVPULL_VERBS_OPEN ||
-	    !kvpull_verbs_events_room(events))
+	    !kvpull_events_room(events))
 		return;
-	event = kvpull_verbs_events_add(events, KVPULL_EVENT_CALLER_UP);
-	event->index = bundle->index;
-	event->uid = KVPULL_UID_NONE;
+	kvpull_events_add(events, KVPULL_EVENT_CALLER_UP, bundle->index)->uid =
+		KVPULL_UID_NONE;
 	bundle->told = 1;
 }
 
@@ -286,22 +282,21 @@ static void end_times(struct kvpull_verbs_end *end)
 
 /* Quiet: tell its end, once its reads were told. */
 static void bundle_down(struct kvpull_verbs_bundle *bundle,
-			struct kvpull_verbs_events *events)
+			struct kvpull_events *events)
 {
 	const int is_peer = bundle->role == KVPULL_VERBS_PEER;
-	struct kvpull_event *event;
 
 	if (!bundle->told) {
 		bundle->state = KVPULL_BUNDLE_GONE;
 		return;
 	}
-	if (bundle->reads_open || !kvpull_verbs_events_room(events))
+	if (bundle->reads_open || !kvpull_events_room(events))
 		return;
-	event = kvpull_verbs_events_add(events,
-					is_peer ? KVPULL_EVENT_PEER_DOWN :
-						  KVPULL_EVENT_CALLER_DOWN);
-	event->index = bundle->index;
-	event->code = bundle->code;
+	kvpull_events_add(events,
+			  is_peer ? KVPULL_EVENT_PEER_DOWN :
+				    KVPULL_EVENT_CALLER_DOWN,
+			  bundle->index)
+		->code = bundle->code;
 	bundle->state = is_peer ? KVPULL_BUNDLE_GONE : KVPULL_BUNDLE_DOWN;
 }
 
@@ -389,14 +384,14 @@ static int lane_run(const struct kvpull_verbs_run *run,
  * once when the other side has used half of its credits.
  */
 static void lane_pump(struct kvpull_verbs_end *end,
-		      struct kvpull_verbs_events *events)
+		      struct kvpull_events *events)
 {
 	const uint32_t owed = kvpull_verbs_end_taken(end) - end->told_acked;
 
 	if (!end->noted || owed > end->shared->params.notify_credits / 2)
 		kvpull_verbs_end_pump(end);
-	else if (!events->count && kvpull_verbs_events_room(events))
-		kvpull_verbs_events_add(events, KVPULL_EVENT_NONE);
+	else if (!events->count && kvpull_events_room(events))
+		kvpull_events_add(events, KVPULL_EVENT_NONE, 0);
 	end->noted = 0;
 }
 

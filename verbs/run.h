@@ -6,14 +6,14 @@
 #ifndef KVPULL_VERBS_RUN_H
 #define KVPULL_VERBS_RUN_H
 
+#include "base/events.h"
 #include "verbs/connect.h"
-#include "verbs/events.h"
 #include "verbs/read.h"
 
 struct kvpull_verbs_run {
 	struct kvpull_verbs_connect *connect;
 	struct kvpull_verbs_reads *reads;
-	struct kvpull_verbs_events *events;
+	struct kvpull_events *events;
 };
 
 /* Return: 1 if there may be more to do at once. */

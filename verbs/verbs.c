@@ -339,7 +339,7 @@ static void flushes_run(struct verbs *verbs)
 	}
 }
 
-static void bundles_run(struct verbs *verbs, struct kvpull_verbs_events *told)
+static void bundles_run(struct verbs *verbs, struct kvpull_events *told)
 {
 	struct kvpull_verbs_connect *connect = &verbs->connect;
 	const struct kvpull_verbs_run run = { .connect = connect,
@@ -357,8 +357,7 @@ static int verbs_poll(struct kvpull_transport *transport, uint64_t now_ns,
 		      struct kvpull_event *events, uint32_t capacity)
 {
 	struct verbs *verbs = verbs_of(transport);
-	struct kvpull_verbs_events told = { .events = events,
-					    .capacity = capacity };
+	struct kvpull_events told = { .list = events, .capacity = capacity };
 
 	verbs->shared.now_ns = now_ns;
 	/* Also reads whose peer is gone, or the device. */
@@ -367,8 +366,8 @@ static int verbs_poll(struct kvpull_transport *transport, uint64_t now_ns,
 		return (int)told.count;
 	gone_free(verbs);
 	kvpull_verbs_back_run(&verbs->back);
-	if (verbs->connect.address_is_new && kvpull_verbs_events_room(&told)) {
-		kvpull_verbs_events_add(&told, KVPULL_EVENT_ADDRESS);
+	if (verbs->connect.address_is_new && kvpull_events_room(&told)) {
+		kvpull_events_add(&told, KVPULL_EVENT_ADDRESS, 0);
 		verbs->connect.address_is_new = 0;
 	}
 	bundles_run(verbs, &told);
