@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shm/device.h"
 
-#include "base/clock.h"
 #include "shm/disk.h"
 
 /*
@@ -48,42 +47,6 @@ int kvpull_shm_device_open(struct kvpull_shm_device *device,
 	if (code == KVPULL_EDEVICE)
 		kvpull_library_keep();
 	return device->is_required ? code : 0;
-}
-
-/* Other routes order, too. */
-static int is_pending(const struct kvpull_shm_device *device)
-{
-	return device->thread && kvpull_device_thread_pending(device->thread);
-}
-
-uint32_t kvpull_shm_device_poll(struct kvpull_shm_device *device,
-				struct kvpull_device_end *ends,
-				uint32_t capacity, uint64_t now_ns)
-{
-	if (!is_pending(device))
-		return 0;
-	return kvpull_device_thread_poll(device->thread, ends, capacity,
-					 now_ns);
-}
-
-uint64_t kvpull_shm_device_due_ns(const struct kvpull_shm_device *device,
-				  uint64_t now_ns)
-{
-	return is_pending(device) ? now_ns + KVPULL_NS_PER_S : UINT64_MAX;
-}
-
-int kvpull_shm_device_arm(struct kvpull_shm_device *device)
-{
-	if (!device->thread || !kvpull_device_thread_arm(device->thread))
-		return 0;
-	kvpull_device_thread_disarm(device->thread);
-	return 1;
-}
-
-void kvpull_shm_device_disarm(struct kvpull_shm_device *device)
-{
-	if (device->thread)
-		kvpull_device_thread_disarm(device->thread);
 }
 
 void kvpull_shm_device_close(struct kvpull_shm_device *device,

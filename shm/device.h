@@ -26,16 +26,6 @@ int KVPULL_MUST_CHECK
 kvpull_shm_device_open(struct kvpull_shm_device *device,
 		       const struct kvpull_device_thread_params *params,
 		       const struct kvpull_log *log);
-/* Ends: how many; 0 where there is no device. */
-uint32_t kvpull_shm_device_poll(struct kvpull_shm_device *device,
-				struct kvpull_device_end *ends,
-				uint32_t capacity, uint64_t now_ns);
-/* When a poll is due, counted from now; UINT64_MAX: never. */
-uint64_t kvpull_shm_device_due_ns(const struct kvpull_shm_device *device,
-				  uint64_t now_ns);
-/* Before sleeping: 1: something has ended meanwhile, and it is disarmed. */
-int KVPULL_MUST_CHECK kvpull_shm_device_arm(struct kvpull_shm_device *device);
-void kvpull_shm_device_disarm(struct kvpull_shm_device *device);
 /* Waits until close_by_ns at most. */
 void kvpull_shm_device_close(struct kvpull_shm_device *device,
 			     uint64_t close_by_ns);

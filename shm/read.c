@@ -364,8 +364,8 @@ static void device_poll(struct kvpull_shm_reads *reads,
 			struct kvpull_shm_batch *batch)
 {
 	struct kvpull_device_end ends[COPY_BATCH_MAX];
-	const uint32_t count = kvpull_shm_device_poll(
-		reads->device, ends, ends_max(batch), batch->now_ns);
+	const uint32_t count = kvpull_device_thread_poll(
+		reads->device->thread, ends, ends_max(batch), batch->now_ns);
 	uint32_t i;
 
 	for (i = 0; i < count; i++) {

@@ -19,6 +19,7 @@
 
 #include "base/cause.h"
 #include "base/fd.h"
+#include "base/least.h"
 #include "base/mapping.h"
 #include "shm/caller.h"
 #include "shm/copy.h"
@@ -256,24 +257,24 @@ static int shm_poll(struct kvpull_transport *transport, uint64_t now_ns,
 static int shm_arm(struct kvpull_transport *transport)
 {
 	struct kvpull_shm *shm = kvpull_shm_of(transport);
-	const uint64_t callers_ns = kvpull_shm_callers_due_ns(&shm->callers);
-	const uint64_t peers_ns = kvpull_shm_peers_due_ns(&shm->peers);
-	const uint64_t device_ns =
-		kvpull_shm_device_due_ns(&shm->device, shm->shortage.now_ns);
-	uint64_t due_ns = callers_ns < peers_ns ? callers_ns : peers_ns;
+	struct kvpull_device_thread *const device = shm->device.thread;
+	uint64_t due_ns = kvpull_least(kvpull_shm_callers_due_ns(&shm->callers),
+				       kvpull_shm_peers_due_ns(&shm->peers));
 
-	if (device_ns < due_ns)
-		due_ns = device_ns;
+	/* Other routes order, too. */
+	if (kvpull_device_thread_pending(device))
+		due_ns = kvpull_least(due_ns,
+				      shm->shortage.now_ns + KVPULL_NS_PER_S);
 	shm->look_now = 1;
 	timer_set(shm, due_ns);
 	if (kvpull_shm_reads_are_due(&shm->reads) || shm->callers.lost_count ||
 	    kvpull_shm_peers_are_due(&shm->peers))
 		return 1;
-	if (kvpull_files_arm(&shm->reads.files) ||
-	    kvpull_shm_device_arm(&shm->device))
+	if (kvpull_files_arm(&shm->reads.files))
 		return 1;
-	if (!kvpull_copy_arm(shm->copy))
+	if (!kvpull_device_thread_arm(device) && !kvpull_copy_arm(shm->copy))
 		return 0;
+	kvpull_device_thread_disarm(device);
 	kvpull_copy_disarm(shm->copy);
 	return 1;
 }
@@ -283,7 +284,7 @@ static void shm_disarm(struct kvpull_transport *transport)
 	struct kvpull_shm *shm = kvpull_shm_of(transport);
 
 	kvpull_copy_disarm(shm->copy);
-	kvpull_shm_device_disarm(&shm->device);
+	kvpull_device_thread_disarm(shm->device.thread);
 	shm->look_now = 1;
 }
 

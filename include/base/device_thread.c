@@ -554,6 +554,11 @@ static void end_take(struct kvpull_device_thread *thread,
 	thread->job_states[end->index] = JOB_FREE;
 }
 
+uint32_t kvpull_device_thread_pending(const struct kvpull_device_thread *thread)
+{
+	return thread ? thread->pending : 0;
+}
+
 uint32_t kvpull_device_thread_poll(struct kvpull_device_thread *thread,
 				   struct kvpull_device_end *ends,
 				   uint32_t capacity, uint64_t now_ns)
@@ -561,6 +566,8 @@ uint32_t kvpull_device_thread_poll(struct kvpull_device_thread *thread,
 	uint32_t count = 0;
 	int ready;
 
+	if (!kvpull_device_thread_pending(thread))
+		return 0;
 	hang_look(thread, now_ns);
 	ready = kvpull_ring_ready(&thread->ends);
 	kvpull_check(&thread->log, ready >= 0);
@@ -575,17 +582,13 @@ uint32_t kvpull_device_thread_poll(struct kvpull_device_thread *thread,
 	return count;
 }
 
-uint32_t kvpull_device_thread_pending(const struct kvpull_device_thread *thread)
-{
-	return thread->pending;
-}
-
 int kvpull_device_thread_arm(struct kvpull_device_thread *thread)
 {
-	return kvpull_ring_arm(&thread->ends);
+	return thread && kvpull_ring_arm(&thread->ends);
 }
 
 void kvpull_device_thread_disarm(struct kvpull_device_thread *thread)
 {
-	kvpull_ring_disarm(&thread->ends);
+	if (thread)
+		kvpull_ring_disarm(&thread->ends);
 }

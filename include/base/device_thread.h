@@ -102,7 +102,8 @@ void kvpull_device_thread_cancel(struct kvpull_device_thread *thread,
 
 /*
  * Orders whose ends have not been polled: while there are some the owner polls
- * once a second at least, so that a hang is seen.
+ * once a second at least, so that a hang is seen. Here and below NULL is a
+ * worker without a device: 0, and nothing to do.
  */
 uint32_t
 kvpull_device_thread_pending(const struct kvpull_device_thread *thread);

@@ -124,7 +124,7 @@ void sim_device_poll(struct sim_transport *own, uint64_t now_ns)
 
 	if (!own->device.thread || !own->proc->alive)
 		return;
-	count = kvpull_shm_device_poll(&own->device, ends, 8, now_ns);
+	count = kvpull_device_thread_poll(own->device.thread, ends, 8, now_ns);
 	for (at = 0; at < count; at++) {
 		struct sim_conn *conn = own->peers[ends[at].index % SIM_PEERS];
 
