@@ -18,6 +18,7 @@
 
 #include "base/cause.h"
 #include "base/device_name.h"
+#include "base/fd.h"
 #include "shm/segment.h"
 
 /* Descriptors of a welcome, in this order; then one a region. */
@@ -64,11 +65,9 @@ void kvpull_shm_detach(struct kvpull_shm_memory *memory,
 				sizeof(struct kvpull_revocation_entry));
 	if (memory->ring_memory)
 		kvpull_segment_unmap(memory->ring_memory, memory->ring_bytes);
-	if (memory->doorbell >= 0)
-		(void)close(memory->doorbell);
+	kvpull_fd_close(&memory->doorbell);
 	memory->entries_memory = NULL;
 	memory->ring_memory = NULL;
-	memory->doorbell = -1;
 }
 
 /* Why memory of a device is not read into ours; NULL: it is. */

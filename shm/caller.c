@@ -631,8 +631,7 @@ int kvpull_shm_caller_admit(struct kvpull_transport *transport, uint32_t index,
 	code = belongings_make(callers, index, &bell);
 	if (!code)
 		code = welcome_send(callers, caller, bell, &message);
-	if (bell >= 0)
-		(void)close(bell);
+	kvpull_fd_close(&bell);
 	if (code) {
 		kvpull_wait_end(callers->wait, &caller->identity.pidfd);
 		ring_free(callers, caller);

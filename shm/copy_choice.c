@@ -19,6 +19,7 @@
 #endif
 
 #include "base/cause.h"
+#include "base/fd.h"
 
 #define MAGIC "kvpull copy routines: 1, 4, 16, 64 KiB, longer"
 #define CPU_BYTES 96u
@@ -226,15 +227,14 @@ int kvpull_copy_choice_load(const struct kvpull_folder *folder,
 	size_t byte_count = 0;
 	const char *why;
 	/* A pipe must not make us wait. */
-	const int fd = openat(folder->fd, KVPULL_COPY_CHOICE_FILE,
-			      O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	int fd = openat(folder->fd, KVPULL_COPY_CHOICE_FILE,
+			O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 
 	if (fd < 0 && errno == ENOENT)
 		return KVPULL_EROUTE;
 	why = fd < 0 ? kvpull_why(FOLDER, errno) :
 		       file_read(fd, folder, text, &byte_count);
-	if (fd >= 0)
-		(void)close(fd);
+	kvpull_fd_close(&fd);
 	if (!why)
 		why = choice_decode(text, byte_count, choices);
 	if (!why)
@@ -303,7 +303,6 @@ int kvpull_copy_choice_save(const struct kvpull_folder *folder,
 			     folder->path, kvpull_why(FOLDER, errno));
 		(void)unlinkat(folder->fd, name, 0);
 	}
-	if (fd >= 0)
-		(void)close(fd);
+	kvpull_fd_close(&fd);
 	return failed ? KVPULL_EDEVICE : 0;
 }

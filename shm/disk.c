@@ -17,6 +17,7 @@
 
 #include "base/cause.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/thread.h"
 #include "base/wrap.h"
 
@@ -125,8 +126,7 @@ int kvpull_disk_open(struct kvpull_disk *disk, int wake_fd,
 		disk->queue = queue;
 		return 0;
 	}
-	if (queue->wake_fd >= 0)
-		(void)close(queue->wake_fd);
+	kvpull_fd_close(&queue->wake_fd);
 	(void)munmap(queue, sizeof(*queue));
 err:
 	kvpull_warn(log, "no thread for files: %s; it is tried again",

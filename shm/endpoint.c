@@ -187,16 +187,14 @@ static void left_remove(int folder_fd, const char *name, time_t now_s)
 /* Not where another machine's sockets lie, too: here nobody answers for them. */
 static void folder_sweep(int folder_fd, time_t now_s)
 {
-	const int copy =
-		openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int copy = openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	const int is_local = copy >= 0 && kvpull_mount_fd_is_local(copy);
 	DIR *folder = is_local ? fdopendir(copy) : NULL;
 	uint32_t left = SWEEP_MAX;
 	const struct dirent *entry;
 
 	if (!folder) {
-		if (copy >= 0)
-			(void)close(copy);
+		kvpull_fd_close(&copy);
 		return;
 	}
 	while (left-- && (entry = readdir(folder)) != NULL)

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "shm/mount.h"
 
 #ifndef STATX_DIOALIGN
@@ -155,8 +156,8 @@ int kvpull_file_lend(int fd, uint64_t offset, uint64_t bytes,
 	code = *why ? KVPULL_EINVAL : hand(fd, &lent->fd, why);
 	if (code && lent->is_lent)
 		kvpull_file_take_back(lent);
-	else if (code && lent->lock_fd >= 0)
-		(void)close(lent->lock_fd);
+	else if (code)
+		kvpull_fd_close(&lent->lock_fd);
 	if (code)
 		memset(lent, 0, sizeof(*lent));
 	return code;
@@ -169,8 +170,7 @@ void kvpull_file_take_back(struct kvpull_file_lent *lent)
 	(void)fchmod(lent->lock_fd, lent->mode);
 	(void)bytes_lock(lent, F_UNLCK);
 	(void)close(lent->lock_fd);
-	if (lent->fd >= 0)
-		(void)close(lent->fd);
+	kvpull_fd_close(&lent->fd);
 	memset(lent, 0, sizeof(*lent));
 }
 
@@ -288,8 +288,7 @@ void kvpull_file_close(struct kvpull_file *file)
 {
 	if (!file->bytes)
 		return;
-	if (file->direct_fd >= 0)
-		(void)close(file->direct_fd);
+	kvpull_fd_close(&file->direct_fd);
 	(void)close(file->fd);
 	memset(file, 0, sizeof(*file));
 }

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fd.h"
+
 #define NONE UINT32_MAX
 
 /* The names of /proc/self/mountinfo; one with a dot has others behind it. */
@@ -50,8 +52,7 @@ static uint32_t mount_of_fd(int fd)
 		text[got] = '\0';
 		found = strstr(text, "mnt_id:");
 	}
-	if (info >= 0)
-		(void)close(info);
+	kvpull_fd_close(&info);
 	return found ? (uint32_t)strtoul(found + strlen("mnt_id:"), NULL, 10) :
 		       NONE;
 }
@@ -103,7 +104,7 @@ static int line_takes(struct line *line, char byte, uint32_t mount)
 /* 1: a file system that waits for others; its name is in type. */
 static int mount_waits(uint32_t mount, char type[KVPULL_MOUNT_TYPE_BYTES])
 {
-	const int fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
+	int fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
 	struct line line = { .length = 0 };
 	int found = 0;
 	char text[1024];
@@ -113,8 +114,7 @@ static int mount_waits(uint32_t mount, char type[KVPULL_MOUNT_TYPE_BYTES])
 	while (fd >= 0 && !found && (got = read(fd, text, sizeof(text))) > 0)
 		for (at = 0; at < got && !found; at++)
 			found = line_takes(&line, text[at], mount);
-	if (fd >= 0)
-		(void)close(fd);
+	kvpull_fd_close(&fd);
 	memcpy(type, line.word, sizeof(line.word));
 	return found && is_waiting(type);
 }

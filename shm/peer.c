@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/least.h"
 #include "base/mapping.h"
 #include "base/wrap.h"
@@ -85,8 +86,7 @@ static void fds_close(struct kvpull_shm_peer *peer)
 	struct kvpull_parts *welcome = &peer->welcome;
 
 	while (welcome->fd_count)
-		if (welcome->fds[--welcome->fd_count] >= 0)
-			(void)close(welcome->fds[welcome->fd_count]);
+		kvpull_fd_close(&welcome->fds[--welcome->fd_count]);
 }
 
 static void peer_hang_up(struct kvpull_shm_peers *peers,

@@ -26,6 +26,7 @@
 
 #include "base/cause.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/fsize.h"
 #include "base/least.h"
 #include "base/thread.h"
@@ -325,8 +326,7 @@ err:
 	code = make_failed(log, name, failure, made.bytes);
 	if (made.base)
 		(void)munmap(made.base, made.bytes);
-	if (made.fd >= 0)
-		(void)close(made.fd);
+	kvpull_fd_close(&made.fd);
 	return code;
 }
 

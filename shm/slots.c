@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/cause.h"
+#include "base/fd.h"
 #include "base/fsize.h"
 #include "base/least.h"
 #include "shm/file.h"
@@ -286,9 +287,7 @@ int kvpull_slots_open(struct kvpull_slots *slots,
 
 uint32_t kvpull_slots_close(struct kvpull_slots *slots, uint64_t close_by_ns)
 {
-	const int fds[] = { slots->fd, slots->read_fd, slots->wake_fd };
 	uint32_t hang;
-	size_t at;
 
 	if (!slots->bytes)
 		return 0;
@@ -298,9 +297,9 @@ uint32_t kvpull_slots_close(struct kvpull_slots *slots, uint64_t close_by_ns)
 		kvpull_warn(
 			slots->log,
 			"writes to slots are still under way: the chunks stay mapped");
-	for (at = 0; at < sizeof(fds) / sizeof(fds[0]); at++)
-		if (fds[at] >= 0)
-			(void)close(fds[at]);
+	kvpull_fd_close(&slots->fd);
+	kvpull_fd_close(&slots->read_fd);
+	kvpull_fd_close(&slots->wake_fd);
 	memset(slots, 0, sizeof(*slots));
 	return hang;
 }

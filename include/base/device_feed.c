@@ -4,6 +4,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/fd.h"
+
 /* An index has one order and its cancel or unmap on the way, and as many ends. */
 #define RECORDS_AN_INDEX 2u
 
@@ -593,8 +595,7 @@ int kvpull_device_feed_close(struct kvpull_device_feed *feed, uint64_t now_ns)
 	feed->now_ns = now_ns;
 	enter(feed);
 	for (at = 0; at < feed->limits.mapping_max; at++)
-		if (feed->mappings[at].fd >= 0)
-			(void)close(feed->mappings[at].fd);
+		kvpull_fd_close(&feed->mappings[at].fd);
 	(void)leave(feed, 0);
 	if (feed->slice_count || feed->is_lost)
 		return 1;
