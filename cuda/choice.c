@@ -289,8 +289,7 @@ static int gpu_compared(struct kvpull_cuda *cuda, const uint8_t *uuid,
 		return code;
 	memcpy(gpu.uuid, uuid, sizeof(gpu.uuid));
 	code = compared(cuda, source, &gpu);
-	kvpull_cuda_leave(cuda, mode);
-	if (code)
+	if (kvpull_cuda_leave(cuda, mode, code))
 		return code;
 	choice->gpus[choice->gpu_count++ % KVPULL_CUDA_GPUS_MAX] = gpu;
 	as_chosen(source, &gpu);

@@ -110,15 +110,14 @@ int kvpull_cuda_enter(struct kvpull_cuda *cuda, int *mode)
 			       cuThreadExchangeStreamCaptureMode, mode);
 }
 
-void kvpull_cuda_leave(struct kvpull_cuda *cuda, int mode)
+int kvpull_cuda_leave(struct kvpull_cuda *cuda, int mode, int code)
 {
 	struct gpu_context *popped;
 
-	if (kvpull_cuda_is_lost(cuda))
-		return;
-	if (KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_DEVICE,
-			    cuThreadExchangeStreamCaptureMode, &mode))
-		return;
-	(void)KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_DEVICE, cuCtxPopCurrent,
-			      &popped);
+	if (!kvpull_cuda_is_lost(cuda) &&
+	    !KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_DEVICE,
+			     cuThreadExchangeStreamCaptureMode, &mode))
+		(void)KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_DEVICE, cuCtxPopCurrent,
+				      &popped);
+	return code;
 }

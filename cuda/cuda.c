@@ -28,7 +28,7 @@ static void device_close(struct kvpull_device *device)
 		(void)KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL, cuStreamDestroy,
 				      cuda->stream);
 	}
-	kvpull_cuda_leave(cuda, mode);
+	(void)kvpull_cuda_leave(cuda, mode, 0);
 	if (is_lost(device))
 		return;
 	(void)KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL, cuDevicePrimaryCtxRelease,
@@ -149,8 +149,7 @@ static int parts_open(struct kvpull_cuda *cuda)
 		code = stream_open(cuda);
 	if (!code)
 		code = kvpull_cuda_kernel_open(cuda);
-	kvpull_cuda_leave(cuda, mode);
-	return code;
+	return kvpull_cuda_leave(cuda, mode, code);
 }
 
 static int context_open(struct kvpull_cuda *cuda)

@@ -106,8 +106,7 @@ int kvpull_cuda_gather(struct kvpull_device *device,
 		cuda, "cuLaunchKernel",
 		kvpull_cuda_launch(cuda, job, units, cuda->stream),
 		KVPULL_CUDA_COPY);
-	kvpull_cuda_leave(cuda, mode);
-	return code;
+	return kvpull_cuda_leave(cuda, mode, code);
 }
 
 /* ---- open and close ---- */

@@ -179,8 +179,7 @@ int kvpull_cuda_alloc(struct kvpull_device *device, uint64_t bytes,
 		if (error)
 			memory_free(cuda, &taken);
 	}
-	kvpull_cuda_leave(cuda, mode);
-	if (!error)
+	if (!kvpull_cuda_leave(cuda, mode, error))
 		*memory = taken;
 	return error;
 }
@@ -189,8 +188,7 @@ int kvpull_cuda_alloc(struct kvpull_device *device, uint64_t bytes,
 static int fd_leave(struct kvpull_cuda *cuda, int mode, int code, int made,
 		    int *fd)
 {
-	kvpull_cuda_leave(cuda, mode);
-	if (code)
+	if (kvpull_cuda_leave(cuda, mode, code))
 		return code;
 	/* A program that the engine starts would keep the memory by it. */
 	(void)fcntl(made, F_SETFD, FD_CLOEXEC);
@@ -313,8 +311,7 @@ int kvpull_cuda_import_fd(struct kvpull_device *device, int fd, uint64_t bytes,
 	if (error)
 		return error;
 	error = foreign_take(cuda, fd, &taken);
-	kvpull_cuda_leave(cuda, mode);
-	if (!error)
+	if (!kvpull_cuda_leave(cuda, mode, error))
 		*memory = taken;
 	return error;
 }
@@ -327,7 +324,7 @@ void kvpull_cuda_unmap(struct kvpull_device *device,
 
 	if (memory->address && !kvpull_cuda_enter(cuda, &mode)) {
 		memory_free(cuda, memory);
-		kvpull_cuda_leave(cuda, mode);
+		(void)kvpull_cuda_leave(cuda, mode, 0);
 	}
 	*memory = (struct kvpull_device_memory){ 0 };
 }

@@ -22,8 +22,7 @@ int kvpull_cuda_event_open(struct kvpull_device *device,
 		return code;
 	code = KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL, cuEventCreate, &made,
 			       GPU_EVENT_DISABLE_TIMING);
-	kvpull_cuda_leave(cuda, mode);
-	if (!code)
+	if (!kvpull_cuda_leave(cuda, mode, code))
 		*event = (struct kvpull_device_event *)(void *)made;
 	return code;
 }
@@ -38,7 +37,7 @@ void kvpull_cuda_event_close(struct kvpull_device *device,
 		return;
 	(void)KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL, cuEventDestroy,
 			      event_of(event));
-	kvpull_cuda_leave(cuda, mode);
+	(void)kvpull_cuda_leave(cuda, mode, 0);
 }
 
 /*
@@ -56,8 +55,7 @@ int kvpull_cuda_record(struct kvpull_device *device,
 		return code;
 	code = KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_DEVICE, cuEventRecord,
 			       event_of(event), cuda->stream);
-	kvpull_cuda_leave(cuda, mode);
-	return code;
+	return kvpull_cuda_leave(cuda, mode, code);
 }
 
 int kvpull_cuda_query(struct kvpull_device *device,
@@ -76,8 +74,7 @@ int kvpull_cuda_query(struct kvpull_device *device,
 	else if (code != GPU_ENOT_READY)
 		answer = kvpull_cuda_check(cuda, "cuEventQuery", code,
 					   KVPULL_CUDA_DEVICE);
-	kvpull_cuda_leave(cuda, mode);
-	return answer;
+	return kvpull_cuda_leave(cuda, mode, answer);
 }
 
 /* ---- order against the engine ---- */
@@ -114,8 +111,7 @@ int kvpull_cuda_mark(struct kvpull_device *device, uint64_t stream,
 		return code;
 	code = mark_record(cuda, (struct gpu_stream *)(uintptr_t)stream,
 			   event_of(event));
-	kvpull_cuda_leave(cuda, mode);
-	return code;
+	return kvpull_cuda_leave(cuda, mode, code);
 }
 
 int kvpull_cuda_wait(struct kvpull_device *device,
@@ -129,8 +125,7 @@ int kvpull_cuda_wait(struct kvpull_device *device,
 		return code;
 	code = KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_CALL, cuStreamWaitEvent,
 			       cuda->stream, event_of(event), 0);
-	kvpull_cuda_leave(cuda, mode);
-	return code;
+	return kvpull_cuda_leave(cuda, mode, code);
 }
 
 /* ---- copies ---- */
@@ -195,8 +190,7 @@ int kvpull_cuda_copy(struct kvpull_device *device,
 	code = kvpull_cuda_check(
 		cuda, has_batch ? "cuMemcpyBatchAsync" : "cuMemcpyDtoDAsync",
 		code, KVPULL_CUDA_COPY);
-	kvpull_cuda_leave(cuda, mode);
-	return code;
+	return kvpull_cuda_leave(cuda, mode, code);
 }
 
 int kvpull_cuda_flush(struct kvpull_device *device)
@@ -210,6 +204,5 @@ int kvpull_cuda_flush(struct kvpull_device *device)
 	code = KVPULL_CUDA_TRY(cuda, KVPULL_CUDA_COPY,
 			       cuFlushGPUDirectRDMAWrites, GPU_FLUSH_CONTEXT,
 			       GPU_FLUSH_TO_OWNER);
-	kvpull_cuda_leave(cuda, mode);
-	return code;
+	return kvpull_cuda_leave(cuda, mode, code);
 }
