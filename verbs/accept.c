@@ -11,19 +11,10 @@
 #include "verbs/pair.h"
 
 /* The caller's address, as the CM reports it. */
-static int call_address(struct rdma_cm_id *id,
+static int call_address(const struct rdma_cm_id *id,
 			struct kvpull_verbs_address *address)
 {
-	const struct sockaddr *from = &id->route.addr.dst_addr;
-
-	memset(address, 0, sizeof(*address));
-	if (from->sa_family == AF_INET)
-		address->socket.v4 = id->route.addr.dst_sin;
-	else if (from->sa_family == AF_INET6)
-		address->socket.v6 = id->route.addr.dst_sin6;
-	else
-		return KVPULL_EROUTE;
-	return 0;
+	return kvpull_verbs_address_take(&id->route.addr.dst_addr, address);
 }
 
 /* All are counted; of a flood there is a line each second. */
@@ -89,13 +80,10 @@ static int call_accept(struct kvpull_verbs_end *end)
 static int is_called(const struct kvpull_verbs_device *device,
 		     const struct rdma_cm_id *id)
 {
-	struct kvpull_verbs_address to = { 0 };
+	struct kvpull_verbs_address to;
 
-	if (id->route.addr.src_addr.sa_family == AF_INET6)
-		to.socket.v6 = id->route.addr.src_sin6;
-	else
-		to.socket.v4 = id->route.addr.src_sin;
-	return kvpull_verbs_address_is(&to, &device->address);
+	return !kvpull_verbs_address_take(&id->route.addr.src_addr, &to) &&
+	       kvpull_verbs_address_is(&to, &device->address);
 }
 
 /*

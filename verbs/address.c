@@ -173,6 +173,19 @@ void kvpull_verbs_address_set_port(struct kvpull_verbs_address *address,
 		address->socket.v4.sin_port = htons(port);
 }
 
+int kvpull_verbs_address_take(const struct sockaddr *from,
+			      struct kvpull_verbs_address *address)
+{
+	memset(address, 0, sizeof(*address));
+	if (from->sa_family == AF_INET)
+		memcpy(&address->socket.v4, from, sizeof(address->socket.v4));
+	else if (from->sa_family == AF_INET6)
+		memcpy(&address->socket.v6, from, sizeof(address->socket.v6));
+	else
+		return KVPULL_EROUTE;
+	return 0;
+}
+
 void kvpull_verbs_address_of_gid(const uint8_t gid[16],
 				 struct kvpull_verbs_address *address)
 {

@@ -78,6 +78,9 @@ void kvpull_verbs_address_print_ip(const struct kvpull_verbs_address *address,
 				   char text[KVPULL_VERBS_IP_BYTES]);
 void kvpull_verbs_address_set_port(struct kvpull_verbs_address *address,
 				   uint16_t port);
+/* An address of IPv4 or IPv6, or KVPULL_EROUTE: of neither. */
+int kvpull_verbs_address_take(const struct sockaddr *from,
+			      struct kvpull_verbs_address *address);
 /* The address that a GID stands for on RoCE: IPv4-mapped, or IPv6. */
 void kvpull_verbs_address_of_gid(const uint8_t gid[16],
 				 struct kvpull_verbs_address *address);

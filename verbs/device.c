@@ -266,14 +266,16 @@ static void subnet_add(const struct kvpull_verbs_device *device,
 		       const struct ifaddrs *interface,
 		       struct kvpull_networks *networks)
 {
-	struct kvpull_verbs_address address = { 0 };
+	struct kvpull_verbs_address address;
 	struct kvpull_verbs_address mask = { 0 };
-	const size_t bytes = interface->ifa_addr->sa_family == AF_INET ?
-				     sizeof(address.socket.v4) :
-				     sizeof(address.socket.v6);
 
-	memcpy(&address.socket, interface->ifa_addr, bytes);
-	memcpy(&mask.socket, interface->ifa_netmask, bytes);
+	if (!interface->ifa_addr || !interface->ifa_netmask ||
+	    kvpull_verbs_address_take(interface->ifa_addr, &address))
+		return;
+	memcpy(&mask.socket, interface->ifa_netmask,
+	       address.socket.any.sa_family == AF_INET ?
+		       sizeof(mask.socket.v4) :
+		       sizeof(mask.socket.v6));
 	if (kvpull_verbs_address_is(&address, &device->address) &&
 	    networks->count < KVPULL_NETWORKS_MAX)
 		kvpull_verbs_network_of(&address, &mask,
@@ -290,10 +292,7 @@ void kvpull_verbs_device_subnets(struct kvpull_verbs_device *device,
 	if (getifaddrs(&list))
 		return;
 	for (at = list; at; at = at->ifa_next)
-		if (at->ifa_addr && at->ifa_netmask &&
-		    (at->ifa_addr->sa_family == AF_INET ||
-		     at->ifa_addr->sa_family == AF_INET6))
-			subnet_add(device, at, &device->subnets);
+		subnet_add(device, at, &device->subnets);
 	freeifaddrs(list);
 	if (!device->subnets.count)
 		kvpull_log(

@@ -55,16 +55,11 @@ static int is_loopback(const struct kvpull_verbs_address *address)
 static int own_take(const struct kvpull_fabric *fabric,
 		    const struct sockaddr *from, struct kvpull_verbs_own *own)
 {
-	struct kvpull_verbs_address address = { 0 };
+	struct kvpull_verbs_address address;
 	int code;
 
-	if (!from ||
-	    (from->sa_family != AF_INET && from->sa_family != AF_INET6))
-		return 0;
-	memcpy(&address.socket, from,
-	       from->sa_family == AF_INET ? sizeof(address.socket.v4) :
-					    sizeof(address.socket.v6));
-	if (is_loopback(&address))
+	if (!from || kvpull_verbs_address_take(from, &address) ||
+	    is_loopback(&address))
 		return 0;
 	code = kvpull_verbs_own_find(fabric, &address, own);
 	return code ? code : own->context != NULL;
