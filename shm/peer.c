@@ -71,16 +71,6 @@ int kvpull_shm_peers_init(struct kvpull_shm_peers *peers,
 	return 0;
 }
 
-struct kvpull_foreign
-kvpull_shm_peer_foreign(const struct kvpull_shm_peer *peer)
-{
-	return (struct kvpull_foreign){
-		.pid = peer->identity.pid,
-		.mapped = peer->memory.tables.regions,
-		.remote_address = peer->memory.tables.remote_address,
-	};
-}
-
 static void fds_close(struct kvpull_shm_peer *peer)
 {
 	struct kvpull_parts *welcome = &peer->welcome;

@@ -34,10 +34,6 @@ kvpull_shm_peer_at(const struct kvpull_shm_peers *peers, uint32_t index)
 	return &peers->peers[index];
 }
 
-/* Parameters of foreign reads from this peer. */
-struct kvpull_foreign
-kvpull_shm_peer_foreign(const struct kvpull_shm_peer *peer);
-
 /* Parts of a poll. */
 void kvpull_shm_peers_ready(struct kvpull_shm_peers *peers,
 			    const struct kvpull_wait_token *token,

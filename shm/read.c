@@ -53,19 +53,23 @@ void kvpull_shm_reads_fini(struct kvpull_shm_reads *reads, uint64_t close_by_ns)
 	kvpull_files_close(&reads->files, close_by_ns);
 }
 
-/* Copies the whole read on this thread. Returns 0, or the error. */
-static int small_copy(struct kvpull_shm_reads *reads,
-		      const struct kvpull_shm_peer *peer,
-		      struct kvpull_shm_read *mine)
+/*
+ * Copies on this thread: of foreign memory so many bytes, else the whole part.
+ * Returns 0; 1: more is left; or the error.
+ */
+static int part_copy(struct kvpull_shm_reads *reads,
+		     const struct kvpull_shm_peer *peer,
+		     struct kvpull_shm_read *mine, uint64_t bytes)
 {
-	const struct kvpull_foreign foreign = kvpull_shm_peer_foreign(peer);
+	const struct kvpull_foreign foreign = {
+		.pid = peer->identity.pid,
+		.mapped = peer->memory.tables.regions,
+		.remote_address = peer->memory.tables.remote_address,
+	};
 
 	if (peer->memory.foreign_count)
 		return kvpull_foreign_read(&foreign, mine->part, &mine->cursor,
-					   UINT64_MAX);
-	mine->job = (struct kvpull_copy_job){
-		.read = mine->part, .regions = peer->memory.tables.regions
-	};
+					   bytes);
 	kvpull_copy_inline(reads->copy, &mine->job);
 	return mine->job.code;
 }
@@ -81,11 +85,14 @@ static int memory_start(struct kvpull_shm_reads *reads,
 
 	mine->part = part;
 	mine->cursor = (struct kvpull_rows_cursor){ 0 };
+	mine->job = (struct kvpull_copy_job){
+		.read = part, .regions = peer->memory.tables.regions
+	};
 	/* A small read is copied at once, unless others wait: they keep their order. */
 	if (is_small && !reads->queue.arrival.count &&
 	    part->byte_count <= reads->early_bytes) {
 		reads->early_bytes -= (uint32_t)part->byte_count;
-		code = small_copy(reads, peer, mine);
+		code = part_copy(reads, peer, mine, UINT64_MAX);
 		return code ? code : 1;
 	}
 	if (is_small || peer->memory.foreign_count) {
@@ -94,9 +101,6 @@ static int memory_start(struct kvpull_shm_reads *reads,
 		kvpull_turns_push(&reads->queue, part->index, part->priority);
 		return 0;
 	}
-	mine->job = (struct kvpull_copy_job){
-		.read = part, .regions = peer->memory.tables.regions
-	};
 	code = kvpull_copy_start(reads->copy, &mine->job);
 	if (!code)
 		mine->state = KVPULL_SHM_READ_COPYING;
@@ -400,13 +404,12 @@ static int queue_turn(struct kvpull_shm_reads *reads,
 {
 	const struct kvpull_shm_peer *peer =
 		kvpull_shm_peer_at(reads->peers, mine->peer_index);
-	const struct kvpull_foreign foreign = kvpull_shm_peer_foreign(peer);
 
 	if (mine->cancelled)
 		return mine->cancelled;
-	if (mine->state == KVPULL_SHM_READ_SMALL)
-		return small_copy(reads, peer, mine);
-	return kvpull_foreign_read(&foreign, mine->part, &mine->cursor, bytes);
+	return part_copy(reads, peer, mine,
+			 mine->state == KVPULL_SHM_READ_SMALL ? UINT64_MAX :
+								bytes);
 }
 
 /*
