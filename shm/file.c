@@ -26,11 +26,8 @@
 
 static int reopen(int fd, int flags)
 {
-	char path[32];
-
-	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	/* A lease on the file must not make this wait. */
-	return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags);
+	return kvpull_fd_reopen(fd, O_RDONLY | O_NONBLOCK | flags);
 }
 
 static int is_shorter(const struct stat *status, uint64_t offset,

@@ -239,15 +239,6 @@ static int memfd_open(const char *name, const char **noexec)
 	return fd;
 }
 
-/* The same file, for reading only. */
-static int reopen_read_only(int fd)
-{
-	char path[32];
-
-	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	return open(path, O_RDONLY | O_CLOEXEC);
-}
-
 /*
  * Seal, and leave in *fd what is handed over; the mapping stays writable.
  * Return NULL, or what failed, with errno.
@@ -261,7 +252,7 @@ static const char *seal(int *fd, enum kvpull_segment_kind kind)
 								  "cannot seal";
 	if (fcntl(*fd, F_ADD_SEALS, SEALS_SIZE | F_SEAL_FUTURE_WRITE) != 0)
 		return "cannot seal against writing (Linux 5.1 can)";
-	handed = reopen_read_only(*fd);
+	handed = kvpull_fd_reopen(*fd, O_RDONLY);
 	if (handed < 0)
 		return "cannot reopen read-only through /proc/self/fd";
 	(void)close(*fd);

@@ -78,18 +78,14 @@ int kvpull_uring_open(struct kvpull_uring *uring, enum kvpull_uring_mode mode,
 		return KVPULL_EUNSUPPORTED;
 	}
 	error = ring_open(uring, mode);
-	if (error) {
-		kvpull_warn(log, "no io_uring: %s; reads wait for each other",
-			    kvpull_why(URING, -error));
-		return KVPULL_EUNSUPPORTED;
-	}
-	why = ring_lacks(&uring->ring);
+	why = error ? kvpull_why(URING, -error) : ring_lacks(&uring->ring);
 	if (!why && io_uring_register_eventfd(&uring->ring, wake_fd))
 		why = "its eventfd is refused";
 	if (why) {
 		kvpull_warn(log, "no io_uring: %s; reads wait for each other",
 			    why);
-		io_uring_queue_exit(&uring->ring);
+		if (!error)
+			io_uring_queue_exit(&uring->ring);
 		return KVPULL_EUNSUPPORTED;
 	}
 	/* A child of the engine must not share the queues. */
