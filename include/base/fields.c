@@ -15,6 +15,9 @@
 
 #include "base/fields_inline.h"
 
+/* Kinds that the first layout had: no build must know of a later one. */
+#define LAYOUT_KINDS UINT32_C(0x7e)
+
 uint64_t kvpull_fields_number(const struct kvpull_field *field,
 			      const void *message)
 {
@@ -209,7 +212,7 @@ void kvpull_fields_layout(struct kvpull_wire_writer *writer,
 		kvpull_wire_put_u8(writer, (uint8_t)field->type);
 		kvpull_wire_put_u8(writer, field->id);
 		kvpull_wire_put_u8(writer, field->is_required);
-		kvpull_wire_put_u32(writer, field->kinds);
+		kvpull_wire_put_u32(writer, field->kinds & LAYOUT_KINDS);
 		if (field->type == KVPULL_FIELD_BYTES)
 			kvpull_wire_put_u32(writer, field->size);
 		if (field->rows)

@@ -25,6 +25,9 @@
 #define WELCOME_FIXED_BYTES_MAX 256u
 #define LAYOUT_BYTES_MAX 8192u
 #define KIND(kind) (1u << KVPULL_MESSAGE_##kind)
+/* All but 0 and the two that keep their layout for ever. */
+#define KINDS_SEALED                                                           \
+	((KIND(KINDS) - 1) & ~(1u | KIND(CHALLENGE) | KIND(REFUSAL)))
 
 /* ---- tables ---- */
 
@@ -41,8 +44,7 @@ static const struct kvpull_field head_fields[] = {
 	KVPULL_FIELD_OF(U8, struct head, kind, .min = 1),
 	KVPULL_FIELD_OF(U16, struct head, version, .min = 1),
 	KVPULL_FIELD_OF(U8, struct head, keyed, .max = 1,
-			.kinds = KIND(HELLO) | KIND(WELCOME) | KIND(READER) |
-				 KIND(SHARE)),
+			.kinds = KINDS_SEALED),
 };
 
 static const struct kvpull_field challenge_fields[] = {
@@ -354,7 +356,7 @@ static int get_head(struct kvpull_wire_reader *reader, struct head *head)
 	if (reader->bad || reader->byte_count > KVPULL_MESSAGE_BYTES_MAX ||
 	    kvpull_fields_check(&kvpull_head_table, head))
 		return KVPULL_EPROTO;
-	if (head->kind <= KVPULL_MESSAGE_SHARE)
+	if (head->kind < KVPULL_MESSAGE_KINDS)
 		return (int)head->kind;
 	/* Another version may have other kinds. */
 	return head->version > KVPULL_WIRE_VERSION ? KVPULL_EVERSION :

@@ -123,7 +123,8 @@ enum kvpull_message_kind {
 	KVPULL_MESSAGE_WELCOME,
 	KVPULL_MESSAGE_REFUSAL,
 	KVPULL_MESSAGE_READER, /* share.h: instead of a hello */
-	KVPULL_MESSAGE_SHARE   /* and of a welcome */
+	KVPULL_MESSAGE_SHARE,  /* and of a welcome */
+	KVPULL_MESSAGE_KINDS   /* above them all */
 };
 
 /* Inputs of a MAC beside the bytes that it covers. */
