@@ -1,22 +1,24 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Includes go one way: include <- shm, verbs <- plugin <- tools; shm, verbs and
-# cuda never see each other; tests see all; examples see the public headers. Likewise between the rooms of plugin/: the
+# Includes go one way: include <- routes <- plugin <- tools; routes, which are the
+# folders that route/ways.c opens, and cuda never see each other; tests see all; examples see the public headers. Likewise between the rooms of plugin/: the
 # table below is the map that plugin/README.md draws, and a room that is not in
 # it is an error. A file of ours is included by its path from the root or from
 # include/, so that this script can see it.
 cd "$(dirname "$0")/../.." || exit 1
 
+routes=$(sed -n 's|^#include "\([a-z]*\)/\1\.h"$|\1|p' plugin/route/ways.c | grep -vx cuda | tr '\n' ' ')
 # shellcheck disable=SC2016 # $0 is awk's
-tests/lint/files.sh c h | xargs awk '
+tests/lint/files.sh c h | xargs awk -v routes="$routes" '
 BEGIN {
 	sees["include"] = " include "
-	sees["shm"] = " include shm "
-	sees["verbs"] = " include verbs "
+	count = split(routes, names, " ")
+	for (at = 1; at <= count; at++)
+		sees[names[at]] = " include " names[at] " "
 	sees["cuda"] = " include cuda "
 	sees["examples"] = " include "
-	sees["tools"] = " include shm verbs plugin tools "
-	sees["tests"] = " include shm verbs cuda plugin tools tests "
+	sees["tools"] = " include " routes "plugin tools "
+	sees["tests"] = " include " routes "cuda plugin tools tests "
 	room("bytes", "")
 	room("counters", "")
 	room("config", "bytes verbs")
@@ -29,7 +31,7 @@ BEGIN {
 	room("hold", "bytes counters shown")
 	room("scheduler", "bytes config counters")
 	room("handover", "bytes config status")
-	room("route", "bytes config shm verbs")
+	room("route", "bytes config " routes)
 	room("progress", "bytes config counters handover reads route session status")
 	room("worker", "bytes config counters handover hold progress reads shm status")
 	room("abi", "bytes config counters pool scheduler share worker")

@@ -16,7 +16,7 @@ failed=0
 # Two files of one pure room, one of another and one of the ground floor.
 tree() {
 	rm -rf "$work"
-	mkdir -p "$work"/{include/base,shm,verbs,plugin/{hold,scheduler,bytes},tests/{lint,mutants},build} ||
+	mkdir -p "$work"/{include/base,shm,verbs,plugin/{hold,scheduler,bytes,route},tests/{lint,mutants},build} ||
 		exit 1
 	cp tests/lint/{files,layers,rooms,sizes}.sh tests/lint/{language,floors}.py tests/lint/rooms.awk "$work/tests/lint"
 	cp tests/mutants.py "$work/tests"
@@ -32,6 +32,7 @@ tree() {
 	printf '#include "plugin/scheduler/scheduler.h"\nint scheduler_run(void)\n{\n\treturn 1;\n}\n' >plugin/scheduler/scheduler.c
 	echo 'int shm_open_it(void);' >shm/shm.h
 	echo 'int verbs_open_it(void);' >verbs/verbs.h
+	printf '#include "shm/shm.h"\n#include "verbs/verbs.h"\n' >plugin/route/ways.c
 }
 
 check() { # language, layers, rooms, sizes or mutants
