@@ -55,7 +55,7 @@ for tool in $tools; do
 		"$build/$tool" --completion $shell >"$work/$tool.$shell"
 	done
 done
-claim 'a mistyped word' 2 "^kvpull_doctor: --route is auto, shm or verbs, not verb; did you mean verbs\?\$" -- \
+claim 'a mistyped word' 2 "^kvpull_doctor: --route is auto, shm(, [a-z]+)* or [a-z]+, not verb; did you mean verbs\?\$" -- \
 	"$build/kvpull_doctor" --route verb
 claim 'a mistyped view' 2 "^kvpull_top: a view is .*, not hold; did you mean holds\?\$" -- \
 	"$build/kvpull_top" hold

@@ -282,7 +282,7 @@ claim memory_that_is_taken_is_a_warning 0 '^warn +memory +2\.000 GiB are free he
 	"$doctor" --no-probe --root "$work/machine" --memory 8192M
 claim memory_that_is_free_is_ok 0 '^ok +memory +2\.0 GiB free, of which a worker needs 1\.000 GiB$' -- \
 	"$doctor" --no-probe --root "$work/machine"
-claim wrong_option_is_usage 2 '^kvpull_doctor: --route is auto, shm or verbs, not ether; ' -- "$doctor" --route ether
+claim wrong_option_is_usage 2 '^kvpull_doctor: --route is auto, shm(, [a-z]+)* or [a-z]+, not ether; ' -- "$doctor" --route ether
 claim json_has_the_choice 0 '"gid_index": 3' '"device": "mlx5_0"' '"failures": 0' -- \
 	"$doctor" --json --no-probe --root "$work/machine"
 cp "$work/out" "$work/json"

@@ -30,16 +30,9 @@ from engine import (
 
 ROOT = Path(__file__).resolve().parents[2]
 TITLE = "Use it with vLLM"
-COPIED = (
-    "Makefile",
-    "README.md",
-    "cuda",
-    "include",
-    "plugin",
-    "shm",
-    "tools",
-    "verbs",
-)
+# Folders at the top that have C sources are routes, devices and tools.
+FOLDERS = {path.parent.name for path in ROOT.glob("*/*.c")} - {"examples"}
+COPIED = ("Makefile", "README.md", "include", "plugin", *sorted(FOLDERS))
 
 VLLM = """
 set -e
