@@ -171,7 +171,7 @@ static const struct kvpull_table end_table =
 
 static const struct kvpull_field command_fields[] = {
 	KVPULL_FIELD_OF(U8, struct kvpull_command, kind, .min = 1,
-			.max = KVPULL_COMMAND_RELEASE),
+			.max = KVPULL_COMMAND_LAST),
 	KVPULL_FIELD_OF(VARINT, struct kvpull_command, slot,
 			.kinds = COMMAND(HOLD) | COMMAND(END) | COMMAND(CLAIM),
 			.max = KVPULL_TICKET_SLOTS_MAX - 1),

@@ -38,6 +38,7 @@ enum kvpull_command_kind {
 	KVPULL_COMMAND_ABORT,  /* end the pull of key */
 	KVPULL_COMMAND_RELEASE /* the last word on a ticket */
 };
+#define KVPULL_COMMAND_LAST KVPULL_COMMAND_RELEASE
 
 /* Workers keep the end of a request's label, this many bytes with the NUL. */
 #define KVPULL_STEP_LABEL_BYTES 24u

@@ -9,7 +9,7 @@
 #include "tests/unit/bytes/making.h"
 
 #define BYTES_MAX (1u << 20)
-#define COMMANDS 6u
+#define COMMANDS ((uint32_t)KVPULL_COMMAND_LAST)
 /* Where things are; see step.c. */
 #define AT_INCARNATION 9 /* behind magic, version and the header's bytes */
 #define AT_FIRST 17
@@ -395,7 +395,7 @@ TEST(broken_commands_are_refused)
 	GOOD(1, 0, 1, 1, 1, 0, 0, 0, 0, 0);
 	GOOD(5, 1, 0, 0, 0);
 	BAD(0, 1, 0, 0, 0);
-	BAD(7, 1, 0, 0, 0);
+	BAD(COMMANDS + 1, 1, 0, 0, 0);
 	BAD(255, 1, 0, 0, 0);
 	/* HOLD: slot 2^20, key 0, generation 0, flags 2, a reason. */
 	BAD(1, 0x80, 0x80, 0x40, 1, 1, 0, 0, 0, 0, 0, 0);
