@@ -24,14 +24,6 @@
 struct ib_answer;
 struct addrinfo;
 
-enum doctor_level {
-	DOCTOR_OK,
-	DOCTOR_NOTE,    /* good to know; nothing to do */
-	DOCTOR_UNKNOWN, /* cannot be seen from here */
-	DOCTOR_WARN,    /* works, but slower or not everywhere */
-	DOCTOR_FAIL     /* what was asked for does not work */
-};
-
 struct doctor_finding {
 	enum doctor_level level;
 	const char *name;

@@ -8,6 +8,14 @@
 #ifndef KVPULL_TOOLS_KVPULL_DOCTOR_TEXTS_H
 #define KVPULL_TOOLS_KVPULL_DOCTOR_TEXTS_H
 
+enum doctor_level {
+	DOCTOR_OK,
+	DOCTOR_NOTE,    /* good to know; nothing to do */
+	DOCTOR_UNKNOWN, /* cannot be seen from here */
+	DOCTOR_WARN,    /* works, but slower or not everywhere */
+	DOCTOR_FAIL     /* what was asked for does not work */
+};
+
 /* clang-format off */
 #define DOCTOR_NO_ADVICE ""
 #define DOCTOR_RAISE_THE_FILES "ulimit -n 4096; systemd: LimitNOFILE=65536; docker: --ulimit nofile=65536"

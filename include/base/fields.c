@@ -15,7 +15,10 @@
 
 #include "base/fields_inline.h"
 
-/* Kinds that the first layout had: no build must know of a later one. */
+/*
+ * The kinds of message that a layout's digest tells. A kind that comes later is
+ * not told, so that a build that has it and one that has not still agree.
+ */
 #define LAYOUT_KINDS UINT32_C(0x7e)
 
 uint64_t kvpull_fields_number(const struct kvpull_field *field,

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Includes go one way: include <- routes <- plugin <- tools; routes, which are the
-# folders that route/ways.c opens, and cuda never see each other; tests see all; examples see the public headers. Likewise between the rooms of plugin/: the
+# Includes go one way: include <- routes <- plugin <- tools. The routes are the
+# folders that route/ways.c opens; they and cuda never see each other. Tests see
+# all; examples see the public headers. Likewise between the rooms of plugin/: the
 # table below is the map that plugin/README.md draws, and a room that is not in
 # it is an error. A file of ours is included by its path from the root or from
 # include/, so that this script can see it.
