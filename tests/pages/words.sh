@@ -52,7 +52,7 @@ while read -r test; do
 	[A-Z][0-9][a-z]) grep -qF "{ \"$test\"" tests/scenario/*.c ;;
 	test_*:*)
 		name=${test#*: }
-		grep -qE "(TEST(_WITH|_OF)?\\(${name}[,)]|${name}\\(void)" \
+		grep -qE "(TEST(_[A-Z_]+)?\\(${name}[,)]|${name}\\(void)" \
 			tests/unit/*/"${test%%:*}.c"
 		;;
 	doctor_causes.sh:*) grep -qE "(cause|peer|configured|path) ${test#*: } " tests/doctor_causes.sh ;;
