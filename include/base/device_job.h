@@ -72,11 +72,11 @@ struct kvpull_device_job {
 };
 
 struct kvpull_device_end {
-	enum kvpull_device_kind kind;  /* _IMPORT, _UNMAP, _COPY */
-	uint32_t index;                /* of the mapping or job, free again */
-	int32_t code;                  /* of an import: it is not mapped */
-	struct kvpull_device_job *job; /* of a copy */
+	enum kvpull_device_kind kind; /* _IMPORT, _UNMAP, _COPY */
+	uint32_t index;               /* of the mapping or job, free again */
+	int32_t code;                 /* of an import: it is not mapped */
 	uint32_t bytes_per_us; /* of an import: see struct kvpull_device_memory */
+	struct kvpull_device_job *job; /* of a copy */
 };
 
 #endif /* KVPULL_DEVICE_JOB_H */
