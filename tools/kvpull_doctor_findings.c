@@ -73,8 +73,8 @@ struct path {
 	char text[2 * DOCTOR_PATH_BYTES_MAX];
 };
 
-static struct path path_of(const struct doctor *doctor, const char *format,
-			   va_list words)
+static struct path __attribute__((format(printf, 2, 0)))
+path_of(const struct doctor *doctor, const char *format, va_list words)
 {
 	char name[DOCTOR_PATH_BYTES_MAX];
 	struct path path;
