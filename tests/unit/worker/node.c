@@ -6,19 +6,6 @@ void node_make(struct node *node, const char *id, const char *more,
 {
 	struct kvpull_open_params params = world_params(&world_model);
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
-	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
-	struct kvpull_region region = { .struct_size = sizeof(region),
-					.fd = -1,
-					.bytes = WORLD_BLOCKS *
-						 WORLD_BLOCK_BYTES };
-	const struct kvpull_cache cache = world_cache(0, 1);
-	const struct kvpull_regions regions = {
-		.struct_size = sizeof(regions),
-		.regions = &region,
-		.caches = &cache,
-		.region_count = 1,
-		.cache_count = 1,
-	};
 	char json[512];
 
 	memset(node, 0, sizeof(*node));
@@ -35,13 +22,7 @@ void node_make(struct node *node, const char *id, const char *more,
 		fail_msg("%s: %s", detail.field, detail.message);
 	assert_int_equal(kvpull_worker_create(&setup, &node->worker, &detail),
 			 0);
-	assert_int_equal(kvpull_worker_memory_alloc(node->worker, region.bytes,
-						    0, &memory),
-			 0);
-	node->memory = region.base = memory.base;
-	assert_int_equal(
-		kvpull_worker_regions_register(node->worker, &regions, &detail),
-		0);
+	node->memory = worker_register(node->worker);
 	node->scheduler = setup.incarnation + 0x1000;
 }
 
@@ -100,18 +81,21 @@ void node_pull(struct node *d)
 {
 	static const uint32_t remote[2] = { 3, 4 };
 	static const uint32_t local[2] = { 5, 6 };
-	struct kvpull_command command = {
-		.kind = KVPULL_COMMAND_PULL,
-		.key = 101,
-		.ticket_serial = 1,
-		.group_count = 1,
-		.remote_ids = remote,
-		.local_ids = local,
-	};
+	const struct kvpull_command command =
+		world_pull_of(101, 1, remote, local, 2);
 
-	command.group_first[1] = 2;
 	node_send(d, &command);
 	assert_int_equal(kvpull_worker_start_loads(d->worker), 0);
+}
+
+void node_release(struct node *d)
+{
+	const struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_RELEASE,
+		.ticket_serial = 1,
+	};
+
+	node_send(d, &command);
 }
 
 void node_poll(struct node *node)

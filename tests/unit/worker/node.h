@@ -30,6 +30,7 @@ void node_send(struct node *node, const struct kvpull_command *command);
 void node_hold(struct node *p, uint32_t slot);
 void node_claim(struct node *d, const struct node *p, uint32_t slot);
 void node_pull(struct node *d);
+void node_release(struct node *d);
 void node_poll(struct node *node);
 
 #endif /* KVPULL_TESTS_UNIT_WORKER_NODE */

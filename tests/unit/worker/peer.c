@@ -85,10 +85,8 @@ uint32_t world_up(struct world *world, const char *address, uint32_t rank,
 		  uint32_t size)
 {
 	struct kvpull_welcome welcome;
-	const uint32_t peer = world_peer_at(world, address);
+	const uint32_t peer = greeted(world, address, rank, size, &welcome);
 
-	world_challenge(world, peer);
-	world_welcome_fill(world, peer, rank, size, &welcome);
 	world_welcome_send(world, peer, &welcome);
 	assert_true(world->peers[peer].attached);
 	return peer;
@@ -140,6 +138,23 @@ void world_down(struct world *world, uint32_t peer)
 	world_lost(world, peer, KVPULL_EPEER);
 }
 
+struct kvpull_event *world_word(struct world *world, uint32_t index)
+{
+	struct kvpull_event *event;
+
+	(void)world_event(world, KVPULL_EVENT_CALLER_UP, index);
+	world_poll(world, 1);
+	event = world_event(world, KVPULL_EVENT_CALLER_MESSAGE, index);
+	event->uid = world->config.uids[0];
+	return event;
+}
+
+void caller_down(struct world *world, uint32_t index, uint32_t polls)
+{
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, index);
+	world_poll(world, polls);
+}
+
 struct world_caller *world_hello_put(struct world *world, uint32_t index,
 				     const struct world_hello *who)
 {
@@ -158,10 +173,9 @@ struct world_caller *world_hello_put(struct world *world, uint32_t index,
 	};
 	struct kvpull_event *event;
 
-	(void)world_event(world, KVPULL_EVENT_CALLER_UP, index);
-	world_poll(world, 1);
-	event = world_event(world, KVPULL_EVENT_CALLER_MESSAGE, index);
-	event->uid = who->uid;
+	event = world_word(world, index);
+	if (who->uid)
+		event->uid = who->uid;
 	event->data_bytes =
 		kvpull_handshake_put_hello(world->data[world->queue_count - 1],
 					   8192, &hello, NULL, caller->nonce);
@@ -175,6 +189,15 @@ struct world_caller *world_hello(struct world *world, uint32_t index,
 	struct world_caller *caller = world_hello_put(world, index, who);
 
 	world_poll(world, 1);
+	return caller;
+}
+
+struct world_caller *world_let_in(struct world *world, uint32_t index,
+				  const struct world_hello *who)
+{
+	struct world_caller *caller = world_hello(world, index, who);
+
+	assert_int_equal(caller->state, 2);
 	return caller;
 }
 
@@ -203,4 +226,83 @@ void world_say(struct world *world, struct world_caller *caller, uint32_t kind,
 	};
 
 	assert_in_range(kvpull_ring_push(&caller->writer, &record), 0, 1);
+}
+
+void claim(struct world *world, uint64_t serial, uint32_t ranks)
+{
+	world_claim(world, serial, ranks);
+	world_poll(world, 1);
+}
+
+uint32_t claim_up(struct world *world, uint64_t serial)
+{
+	char address[16];
+
+	claim(world, serial, 1);
+	(void)snprintf(address, sizeof(address), "%u-0",
+		       (uint32_t)(serial / 100));
+	return world_up(world, address, 0, 1);
+}
+
+void pull(struct world *world, uint64_t key, uint64_t serial, uint32_t flags)
+{
+	world_pull(world, key, serial, flags);
+	world_poll(world, 1);
+}
+
+void claim_pull(struct world *world, uint64_t key, uint64_t serial,
+		uint32_t ranks, uint32_t flags)
+{
+	world_claim(world, serial, ranks);
+	pull(world, key, serial, flags);
+}
+
+void release(struct world *world, uint64_t serial)
+{
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, serial);
+	world_poll(world, 2);
+}
+
+void abort_pull(struct world *world, uint64_t key)
+{
+	world_command(world, KVPULL_COMMAND_ABORT, key, 0);
+	world_poll(world, 1);
+}
+
+uint32_t greeted(struct world *world, const char *address, uint32_t rank,
+		 uint32_t size, struct kvpull_welcome *welcome)
+{
+	const uint32_t peer = world_peer_at(world, address);
+
+	world_challenge(world, peer);
+	world_welcome_fill(world, peer, rank, size, welcome);
+	return peer;
+}
+
+void both_done(struct world *world)
+{
+	world_done(world, 0, 0);
+	world_done(world, 1, 0);
+}
+
+void loaded(const struct world *world, uint64_t key)
+{
+	world_reported(world, key, KVPULL_POLL_LOADED, 0);
+}
+
+void failed(const struct world *world, uint64_t key, int32_t reason)
+{
+	world_reported(world, key, KVPULL_POLL_FAILED, reason);
+}
+
+void sent(const struct world *world, uint64_t key, int32_t reason)
+{
+	world_reported(world, key, KVPULL_POLL_SENT, reason);
+}
+
+void warned(const struct world *world, const char *text)
+{
+	if (!strstr(world->lines.of[KVPULL_LOG_WARN], text))
+		fail_msg("no \"%s\" in \"%s\"", text,
+			 world->lines.of[KVPULL_LOG_WARN]);
 }

@@ -6,6 +6,28 @@ int room_setup(void **state)
 	return world_begin(state, ",\"pulls_max\":16,\"tickets_max\":16");
 }
 
+int room_setup_full(void **state)
+{
+	const int code = room_setup(state);
+
+	all_used(*state);
+	return code;
+}
+
+int room_setup_quick(void **state)
+{
+	const int code = room_setup(state);
+
+	((struct world *)*state)->read_code = 1;
+	return code;
+}
+
+void tries_pass(struct world *world, uint32_t times)
+{
+	while (times--)
+		world_pass(world, 5 * WORLD_MS);
+}
+
 void claim_and_pull(struct world *world, uint32_t producer, uint32_t ranks)
 {
 	world_claim(world, producer * 100 + 1, ranks);
@@ -64,4 +86,10 @@ void goes_to(struct world *world, uint32_t from, uint32_t to)
 	world_pass(world, 5 * WORLD_MS);
 	(void)snprintf(address, sizeof(address), "%u-0", to);
 	assert_string_equal(world->peers[peer].address, address);
+}
+
+void go_to(struct world *world, uint32_t from, const uint32_t *to)
+{
+	while (*to)
+		goes_to(world, from++, *to++);
 }

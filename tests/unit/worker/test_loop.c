@@ -107,20 +107,31 @@ static void loaded(const struct kvpull_poll_record *record)
 			    WORLD_BLOCK_BYTES);
 }
 
-static void release_say(void)
-{
-	const struct kvpull_command command = {
-		.kind = KVPULL_COMMAND_RELEASE,
-		.ticket_serial = 1,
-	};
-
-	node_send(&d, &command);
-}
-
 static void sent(uint32_t at, int32_t reason)
 {
 	assert_int_equal(p.records[at].kind, KVPULL_POLL_SENT);
 	assert_int_equal(p.records[at].reason, reason);
+}
+
+static void releases(void)
+{
+	node_release(&d);
+	run(&p, 1, STEPS_MAX);
+	sent(0, KVPULL_END_RELEASED);
+}
+
+/* Held by P, and claimed by D. */
+static void claimed(uint32_t slot)
+{
+	node_hold(&p, slot);
+	node_claim(&d, &p, slot);
+}
+
+/* Until its end. */
+static void pulls(void)
+{
+	node_pull(&d);
+	run(&d, 1, STEPS_MAX);
 }
 
 /* Nothing of it is left on either side. */
@@ -134,147 +145,119 @@ static void nothing_is_owed(void)
 			 0);
 }
 
-static void pull_and_release(uint64_t seed, uint32_t cuts)
-{
-	both_open(seed);
-	loop_cuts(net, cuts);
-	node_hold(&p, SLOT);
-	node_claim(&d, &p, SLOT);
-	node_pull(&d);
-	run(&d, 1, STEPS_MAX);
-	loaded(&d.records[0]);
-	assert_int_equal(p.count, 0);
-	release_say();
-	run(&p, 1, STEPS_MAX);
-	sent(0, KVPULL_END_RELEASED);
-	nothing_is_owed();
-	both_close();
-}
-
-static int begin(void **state)
-{
-	(void)state;
-	total = (struct loop_counts){ 0 };
-	return 0;
-}
-
-UNIT_TEST_WITH(what_was_held_is_pulled_and_released, begin, NULL)
+/* At all seeds, which `total` counts for. */
+static void pull_and_release(uint32_t cuts)
 {
 	uint64_t seed;
 
-	for (seed = 1; seed <= SEEDS; seed++)
-		pull_and_release(seed, 0);
+	total = (struct loop_counts){ 0 };
+	for (seed = 1; seed <= SEEDS; seed++) {
+		both_open(seed);
+		loop_cuts(net, cuts);
+		claimed(SLOT);
+		pulls();
+		loaded(&d.records[0]);
+		assert_int_equal(p.count, 0);
+		releases();
+		nothing_is_owed();
+		both_close();
+	}
+}
+
+/* A test at so many seeds, with P and D open. */
+#define SEEDS_TEST(name, seeds)                                                \
+	static void name##_at(uint64_t seed);                                  \
+	UNIT_TEST(name)                                                        \
+	{                                                                      \
+		uint64_t seed;                                                 \
+                                                                               \
+		for (seed = 1; seed <= (seeds); seed++) {                      \
+			both_open(seed);                                       \
+			name##_at(seed);                                       \
+			both_close();                                          \
+		}                                                              \
+	}                                                                      \
+	static void name##_at(__attribute__((unused)) uint64_t seed)
+
+UNIT_TEST(what_was_held_is_pulled_and_released)
+{
+	pull_and_release(0);
 	/* The network delayed and repeated messages. */
 	assert_true(total.delays > SEEDS);
 	assert_true(total.repeats > SEEDS);
 	assert_int_equal(total.cuts, 0);
 }
 
-UNIT_TEST_WITH(pull_that_is_cut_goes_on_by_the_next_connection, begin, NULL)
+UNIT_TEST(pull_that_is_cut_goes_on_by_the_next_connection)
 {
-	uint64_t seed;
-
-	for (seed = 1; seed <= SEEDS; seed++)
-		pull_and_release(seed, 600);
+	pull_and_release(600);
 	assert_true(total.cuts > SEEDS / 4);
 	assert_true(total.resumes > 0);
 }
 
 /* The claim and the last word alone: its request never began. */
-UNIT_TEST_WITH(rejected_request_frees_the_hold, begin, NULL)
+SEEDS_TEST(rejected_request_frees_the_hold, SEEDS)
 {
-	uint64_t seed;
-
-	for (seed = 1; seed <= SEEDS; seed++) {
-		both_open(seed);
-		node_hold(&p, SLOT);
-		node_claim(&d, &p, SLOT);
-		release_say();
-		run(&p, 1, STEPS_MAX);
-		sent(0, KVPULL_END_RELEASED);
-		assert_int_equal(d.count, 0);
-		nothing_is_owed();
-		both_close();
-	}
+	claimed(SLOT);
+	releases();
+	assert_int_equal(d.count, 0);
+	nothing_is_owed();
 }
 
 /* Heard of before P knew of the hold. */
-UNIT_TEST_WITH(early_words_are_settled_when_the_hold_comes, begin, NULL)
+SEEDS_TEST(early_words_are_settled_when_the_hold_comes, SEEDS)
 {
-	uint64_t seed;
-
-	for (seed = 1; seed <= SEEDS; seed++) {
-		both_open(seed);
-		node_claim(&d, &p, SLOT);
-		release_say();
-		run(NULL, 0, 2000);
-		assert_int_equal(p.count, 0);
-		node_hold(&p, SLOT);
-		run(&p, 1, STEPS_MAX);
-		sent(0, KVPULL_END_RELEASED);
-		nothing_is_owed();
-		both_close();
-	}
+	node_claim(&d, &p, SLOT);
+	node_release(&d);
+	run(NULL, 0, 2000);
+	assert_int_equal(p.count, 0);
+	node_hold(&p, SLOT);
+	run(&p, 1, STEPS_MAX);
+	sent(0, KVPULL_END_RELEASED);
+	nothing_is_owed();
 }
 
-UNIT_TEST_WITH(hold_that_nobody_claims_expires_and_is_not_read, begin, NULL)
+SEEDS_TEST(hold_that_nobody_claims_expires_and_is_not_read, SEEDS)
 {
-	uint64_t seed;
-
-	for (seed = 1; seed <= SEEDS; seed++) {
-		both_open(seed);
-		node_hold(&p, SLOT);
-		run(&p, 1, STEPS_MAX);
-		sent(0, KVPULL_END_EXPIRED);
-		/* The blocks belong to another request now. */
-		memset(p.memory, 0xee, WORLD_BLOCKS * WORLD_BLOCK_BYTES);
-		node_claim(&d, &p, SLOT);
-		node_pull(&d);
-		run(&d, 1, STEPS_MAX);
-		assert_int_equal(d.records[0].kind, KVPULL_POLL_FAILED);
-		assert_int_equal(d.records[0].reason, KVPULL_EEXPIRED);
-		release_say();
-		nothing_is_owed();
-		both_close();
-	}
+	node_hold(&p, SLOT);
+	run(&p, 1, STEPS_MAX);
+	sent(0, KVPULL_END_EXPIRED);
+	/* The blocks belong to another request now. */
+	memset(p.memory, 0xee, WORLD_BLOCKS * WORLD_BLOCK_BYTES);
+	node_claim(&d, &p, SLOT);
+	pulls();
+	assert_int_equal(d.records[0].kind, KVPULL_POLL_FAILED);
+	assert_int_equal(d.records[0].reason, KVPULL_EEXPIRED);
+	node_release(&d);
+	nothing_is_owed();
 }
 
 /*
  * A claimant keeps its hold for longer than a lease, by its heartbeats, while
  * its scheduler half makes steps.
  */
-UNIT_TEST_WITH(heartbeats_renew_a_lease, begin, NULL)
+SEEDS_TEST(heartbeats_renew_a_lease, 3)
 {
 	uint32_t second;
-	uint64_t seed;
 
-	for (seed = 1; seed <= 3; seed++) {
-		both_open(seed);
-		node_hold(&p, SLOT);
-		node_claim(&d, &p, SLOT);
-		for (second = 0; second < 12; second++) {
-			node_send(&d, NULL);
-			run(NULL, 0, KVPULL_NS_PER_S / STEP_NS);
-		}
-		assert_int_equal(p.count, 0);
-		release_say();
-		run(&p, 1, STEPS_MAX);
-		sent(0, KVPULL_END_RELEASED);
-		both_close();
+	claimed(SLOT);
+	for (second = 0; second < 12; second++) {
+		node_send(&d, NULL);
+		run(NULL, 0, KVPULL_NS_PER_S / STEP_NS);
 	}
+	assert_int_equal(p.count, 0);
+	releases();
 }
 
 /* At any time after the claim, so with reads in flight, too. */
-UNIT_TEST_WITH(restarted_producer_fails_old_tickets_and_serves_new_ones, begin,
-	       NULL)
+UNIT_TEST(restarted_producer_fails_old_tickets_and_serves_new_ones)
 {
 	uint32_t failures = 0;
 	uint64_t seed;
 
 	for (seed = 1; seed <= SEEDS; seed++) {
 		both_open(seed);
-		node_hold(&p, SLOT);
-		node_claim(&d, &p, SLOT);
+		claimed(SLOT);
 		node_pull(&d);
 		run(NULL, 0, (uint32_t)seed % 30);
 		node_close(&p);
@@ -285,37 +268,25 @@ UNIT_TEST_WITH(restarted_producer_fails_old_tickets_and_serves_new_ones, begin,
 			assert_int_equal(d.records[0].reason, KVPULL_EPEER);
 			failures++;
 		}
-		release_say();
+		node_release(&d);
 		/* Until it is sure that the old one will not come back. */
 		run(NULL, 0, 2 * KVPULL_NS_PER_S / STEP_NS);
 		d.count = 0;
-		node_hold(&p, OTHER_SLOT);
-		node_claim(&d, &p, OTHER_SLOT);
-		node_pull(&d);
-		run(&d, 1, STEPS_MAX);
+		claimed(OTHER_SLOT);
+		pulls();
 		loaded(&d.records[0]);
-		release_say();
-		run(&p, 1, STEPS_MAX);
-		sent(0, KVPULL_END_RELEASED);
+		releases();
 		both_close();
 	}
 	assert_in_range(failures, SEEDS / 4, SEEDS);
 }
 
-UNIT_TEST_WITH(consumer_that_is_gone_releases_what_it_claimed, begin, NULL)
+SEEDS_TEST(consumer_that_is_gone_releases_what_it_claimed, SEEDS)
 {
-	uint64_t seed;
-
-	for (seed = 1; seed <= SEEDS; seed++) {
-		both_open(seed);
-		node_hold(&p, SLOT);
-		node_claim(&d, &p, SLOT);
-		node_pull(&d);
-		run(&d, 1, STEPS_MAX);
-		node_close(&d);
-		node_open(&d, d_name, 0xd2);
-		run(&p, 1, STEPS_MAX);
-		assert_int_equal(p.records[0].kind, KVPULL_POLL_SENT);
-		both_close();
-	}
+	claimed(SLOT);
+	pulls();
+	node_close(&d);
+	node_open(&d, d_name, 0xd2);
+	run(&p, 1, STEPS_MAX);
+	assert_int_equal(p.records[0].kind, KVPULL_POLL_SENT);
 }

@@ -12,7 +12,7 @@
 #define LATER (PROCESS + 1)
 #define ANOTHER (UINT64_C(6) << KVPULL_SELF_BITS)
 
-/* A rank of one instance says hello. */
+/* A rank of one instance says hello; uid: 0: ours. */
 static struct world_caller *hello_say(struct world *world, uint32_t index,
 				      uint64_t incarnation, uint32_t uid)
 {
@@ -25,6 +25,12 @@ static struct world_caller *hello_say(struct world *world, uint32_t index,
 	return world_hello(world, index, &who);
 }
 
+static void hello_is_let_in(struct world *world, uint32_t index,
+			    uint64_t incarnation)
+{
+	assert_int_equal(hello_say(world, index, incarnation, 0)->state, 2);
+}
+
 static uint64_t refused_count(const struct world *world)
 {
 	return atomic_load_explicit(
@@ -35,9 +41,8 @@ static uint64_t refused_count(const struct world *world)
 
 static void process_that_calls_again(struct world *world, uint64_t again)
 {
-	const uint32_t uid = world->config.uids[0];
-	const struct world_caller *first = hello_say(world, 0, PROCESS, uid);
-	const struct world_caller *second = hello_say(world, 1, again, uid);
+	const struct world_caller *first = hello_say(world, 0, PROCESS, 0);
+	const struct world_caller *second = hello_say(world, 1, again, 0);
 
 	assert_int_equal(first->dropped, 1);
 	assert_int_equal(second->refused, 1);
@@ -45,42 +50,35 @@ static void process_that_calls_again(struct world *world, uint64_t again)
 	/* Nothing that an operator should look at. */
 	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], "");
 	assert_int_equal(refused_count(world), 0);
-	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
-	world_poll(world, 3);
-	assert_int_equal(hello_say(world, 1, again, uid)->state, 2);
+	caller_down(world, 0, 3);
+	hello_is_let_in(world, 1, again);
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
-
-TEST(process_that_calls_again_ends_its_first_call)
+WORLD_TEST(process_that_calls_again_ends_its_first_call)
 {
-	process_that_calls_again(*state, PROCESS);
+	process_that_calls_again(world, PROCESS);
 }
 
 /* Also one that gave us up meanwhile: we may not know yet that it went. */
-TEST(later_life_of_a_process_ends_its_first_call)
+WORLD_TEST(later_life_of_a_process_ends_its_first_call)
 {
-	process_that_calls_again(*state, LATER);
+	process_that_calls_again(world, LATER);
 }
 
-TEST(another_process_does_not_end_a_consumer)
+WORLD_TEST(another_process_does_not_end_a_consumer)
 {
-	struct world *world = *state;
-	const uint32_t uid = world->config.uids[0];
-	const struct world_caller *first = hello_say(world, 0, PROCESS, uid);
-	const struct world_caller *second = hello_say(world, 1, ANOTHER, uid);
+	const struct world_caller *first = hello_say(world, 0, PROCESS, 0);
+	const struct world_caller *second = hello_say(world, 1, ANOTHER, 0);
 
 	assert_int_equal(second->refusal.code, KVPULL_EAGAIN);
-	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
-			       "rank is another process's here and the same"));
+	warned(world, "rank is another process's here and the same");
 	assert_int_equal(refused_count(world), 1);
 	assert_int_equal(first->dropped, 0);
 	assert_int_equal(first->state, 2);
 }
 
-TEST(uid_counts_on_this_machine_only)
+WORLD_TEST(uid_counts_on_this_machine_only)
 {
-	struct world *world = *state;
 	const uint32_t uid = world->config.uids[0];
 
 	assert_int_equal(hello_say(world, 0, 5, uid + 1)->refusal.code,
@@ -98,7 +96,6 @@ static void refused_for(struct world *world, struct world_hello who,
 {
 	const struct world_caller *caller;
 
-	who.uid = world->config.uids[0];
 	who.instance = INSTANCE;
 	who.incarnation = ANOTHER;
 	caller = world_hello(world, 1, &who);
@@ -106,13 +103,12 @@ static void refused_for(struct world *world, struct world_hello who,
 	assert_int_equal(caller->refusal.code, code);
 	assert_string_equal(caller->refusal.field, field);
 	assert_int_equal(caller->state, 0);
-	assert_int_equal(hello_say(world, 2, PROCESS, who.uid)->state, 2);
+	hello_is_let_in(world, 2, PROCESS);
 }
 
 /* A.1: its ticket is of a worker that was here before. */
-TEST(consumer_of_another_incarnation_is_refused)
+WORLD_TEST(consumer_of_another_incarnation_is_refused)
 {
-	struct world *world = *state;
 	const struct world_hello who = {
 		.wanted = world->worker->facts.incarnation + 1
 	};
@@ -121,9 +117,8 @@ TEST(consumer_of_another_incarnation_is_refused)
 }
 
 /* Two builds from between two versions: one number, and other bytes. */
-TEST(consumer_of_another_wire_layout_is_refused)
+WORLD_TEST(consumer_of_another_wire_layout_is_refused)
 {
-	struct world *world = *state;
 	const uint64_t layout = kvpull_handshake_layout(KVPULL_WIRE_VERSION);
 	const struct world_hello who = { .wire_layout = layout + 1 };
 	const struct kvpull_refusal *refusal = &world->callers[1].refusal;
@@ -138,9 +133,8 @@ TEST(consumer_of_another_wire_layout_is_refused)
 	assert_string_equal(refusal->theirs, text);
 }
 
-TEST(consumer_of_another_model_is_refused)
+WORLD_TEST(consumer_of_another_model_is_refused)
 {
-	struct world *world = *state;
 	struct kvpull_compat compat = world->worker->facts.compat;
 	const struct world_hello who = { .compat = &compat };
 
@@ -148,12 +142,10 @@ TEST(consumer_of_another_model_is_refused)
 	refused_for(world, who, KVPULL_EREJECTED, "model");
 }
 
-TEST(ranks_of_an_instance_agree_on_their_number)
+WORLD_TEST(ranks_of_an_instance_agree_on_their_number)
 {
-	struct world *world = *state;
 	struct world_hello who = { .instance = INSTANCE,
 				   .incarnation = PROCESS,
-				   .uid = world->config.uids[0],
 				   .rank_count = 2 };
 	const struct world_caller *caller;
 
@@ -169,80 +161,58 @@ TEST(ranks_of_an_instance_agree_on_their_number)
 }
 
 /* The line says who it is that was refused, as its hello and the kernel do. */
-static const char *refused_line(uint32_t uid, const char *why)
+static void refused_with(struct world *world, int32_t code, const char *why)
 {
-	static char line[256];
+	char line[256];
 
+	assert_int_equal(hello_say(world, 0, 5, 0)->refusal.code, code);
 	(void)snprintf(
 		line, sizeof(line),
 		"consumer refused: %s; it is consumer rank 0 pid 0 of user %u",
-		why, uid);
-	return line;
+		why, world->config.uids[0]);
+	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], line);
 }
 
-TEST(worker_that_closes_says_so)
+WORLD_TEST(worker_that_closes_says_so)
 {
-	struct world *world = *state;
-	const uint32_t uid = world->config.uids[0];
-	const struct world_caller *caller;
-
 	atomic_store_explicit(&world->worker->handover.closing, 1,
 			      memory_order_relaxed);
-	caller = hello_say(world, 0, 5, uid);
-	assert_int_equal(caller->refusal.code, KVPULL_EPEER);
-	assert_string_equal(world->lines.of[KVPULL_LOG_WARN],
-			    refused_line(uid, "state is closing here and open "
-					      "there (EPEER)"));
+	refused_with(world, KVPULL_EPEER,
+		     "state is closing here and open there (EPEER)");
 	atomic_store_explicit(&world->worker->handover.closing, 0,
 			      memory_order_relaxed);
 }
 
 /* The text was "admission is 0 here and 0 there". */
-TEST(refusal_for_want_of_descriptors_says_so)
+WORLD_TEST(refusal_for_want_of_descriptors_says_so)
 {
-	struct world *world = *state;
-	const uint32_t uid = world->config.uids[0];
-	const struct world_caller *caller;
-
 	world->callers[0].admit_code = KVPULL_EAGAIN;
-	caller = hello_say(world, 0, 5, uid);
-	assert_int_equal(caller->refusal.code, KVPULL_EAGAIN);
-	assert_string_equal(world->lines.of[KVPULL_LOG_WARN],
-			    refused_line(uid,
-					 "room for descriptors (ulimit -n) "
-					 "is used up here and needed there "
-					 "(EAGAIN)"));
+	refused_with(
+		world, KVPULL_EAGAIN,
+		"room for descriptors (ulimit -n) is used up here and needed there (EAGAIN)");
 }
 
 /* The route could not hand the welcome over. */
-TEST(refusal_for_want_of_a_welcome_says_why_it_did_not_come)
+WORLD_TEST(refusal_for_want_of_a_welcome_says_why_it_did_not_come)
 {
-	struct world *world = *state;
-	const uint32_t uid = world->config.uids[0];
-	const struct world_caller *caller;
-
 	world->callers[0].admit_code = KVPULL_ENOMEM;
-	caller = hello_say(world, 0, 5, uid);
-	assert_int_equal(caller->refusal.code, KVPULL_ENOMEM);
-	assert_int_equal(caller->refused, 1);
-	assert_string_equal(world->lines.of[KVPULL_LOG_WARN],
-			    refused_line(uid, "welcome is ENOMEM here and not "
-					      "come there (ENOMEM)"));
+	refused_with(world, KVPULL_ENOMEM,
+		     "welcome is ENOMEM here and not come there (ENOMEM)");
+	assert_int_equal(world->callers[0].refused, 1);
 	assert_int_equal(world->worker->crowd.active_count, 0);
 	world->callers[0].admit_code = 0;
-	assert_int_equal(hello_say(world, 0, 5, uid)->state, 2);
+	hello_is_let_in(world, 0, 5);
 	assert_int_equal(world->worker->crowd.active_count, 1);
 }
 
 /* A place is used again; its next caller has no name before its hello is read. */
-TEST(refusal_does_not_name_the_caller_before)
+WORLD_TEST(refusal_does_not_name_the_caller_before)
 {
-	struct world *world = *state;
 	const uint32_t uid = world->config.uids[0] + 1;
 	char line[256];
 
 	world->callers[0].admit_code = KVPULL_EAGAIN;
-	(void)hello_say(world, 0, 5, world->config.uids[0]);
+	(void)hello_say(world, 0, 5, 0);
 	(void)hello_say(world, 0, 6, uid);
 	(void)snprintf(line, sizeof(line),
 		       "consumer refused: uid is %u here and %u there (EAUTH); "
@@ -252,9 +222,8 @@ TEST(refusal_does_not_name_the_caller_before)
 }
 
 /* Callers that wait have places of their own: that is no right to be let in. */
-TEST(consumer_beyond_the_bound_is_refused)
+WORLD_TEST(consumer_beyond_the_bound_is_refused)
 {
-	struct world *world = *state;
 	const struct world_caller *caller = NULL;
 	uint32_t index;
 
@@ -262,7 +231,6 @@ TEST(consumer_beyond_the_bound_is_refused)
 		const struct world_hello who = {
 			.instance = INSTANCE + index,
 			.incarnation = (index + 1) * PROCESS,
-			.uid = world->config.uids[0],
 		};
 
 		caller = world_hello(world, index, &who);
@@ -272,17 +240,15 @@ TEST(consumer_beyond_the_bound_is_refused)
 	assert_int_equal(caller->refusal.code, KVPULL_EFULL);
 	assert_string_equal(caller->refusal.field, "consumers_max");
 	/* And again when one of them has gone. */
-	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
-	world_poll(world, 3);
-	assert_int_equal(
-		hello_say(world, 0, ANOTHER, world->config.uids[0])->state, 2);
+	caller_down(world, 0, 3);
+	hello_is_let_in(world, 0, ANOTHER);
 }
 
 /*
  * All ranks of an instance or none: some ranks of each of two instances would
  * keep the others out, and neither could pull.
  */
-TEST(instance_is_let_in_with_all_its_ranks_or_none)
+WORLD_TEST(instance_is_let_in_with_all_its_ranks_or_none)
 {
 	static const struct {
 		uint64_t instance;
@@ -291,7 +257,6 @@ TEST(instance_is_let_in_with_all_its_ranks_or_none)
 		uint32_t state; /* 2: it is in */
 	} cases[] = { { 1, 0, 3, 2 }, { 2, 0, 2, 0 }, { 3, 0, 1, 2 },
 		      { 1, 1, 3, 2 }, { 4, 0, 1, 0 }, { 1, 2, 3, 2 } };
-	struct world *world = *state;
 	uint32_t caller = 0;
 	uint32_t at;
 
@@ -299,7 +264,6 @@ TEST(instance_is_let_in_with_all_its_ranks_or_none)
 		const struct world_hello who = {
 			.instance = INSTANCE + cases[at].instance,
 			.incarnation = (at + 1) * PROCESS,
-			.uid = world->config.uids[0],
 			.rank = cases[at].rank,
 			.rank_count = cases[at].rank_count,
 		};
@@ -316,33 +280,22 @@ TEST(instance_is_let_in_with_all_its_ranks_or_none)
 }
 
 /* A host need not wait for our answer: its end may come with its word. */
-TEST(end_that_comes_with_a_bad_word_is_forgotten_once)
+WORLD_TEST(end_that_comes_with_a_bad_word_is_forgotten_once)
 {
-	struct world *world = *state;
 	struct world_caller *caller = &world->callers[0];
-	struct kvpull_event *event;
-	uint32_t polls;
 
-	(void)world_event(world, KVPULL_EVENT_CALLER_UP, 0);
-	world_poll(world, 1);
-	event = world_event(world, KVPULL_EVENT_CALLER_MESSAGE, 0);
-	event->uid = world->config.uids[0];
-	event->data_bytes = 1;
-	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
-	world_poll(world, 1);
+	world_word(world, 0)->data_bytes = 1;
+	caller_down(world, 0, 1);
 	assert_int_equal(caller->refused, 1);
 	assert_int_equal(caller->forgotten, 1);
 	/* And its place is another's. */
-	for (polls = 0; polls < 3; polls++)
-		world_poll(world, 1);
+	world_poll(world, 3);
 	assert_int_equal(caller->forgotten, 1);
-	assert_int_equal(
-		hello_say(world, 0, ANOTHER, world->config.uids[0])->state, 2);
+	hello_is_let_in(world, 0, ANOTHER);
 }
 
-TEST(word_of_a_refused_caller_is_not_heard)
+WORLD_TEST(word_of_a_refused_caller_is_not_heard)
 {
-	struct world *world = *state;
 	const uint32_t uid = world->config.uids[0];
 	const struct world_caller *caller = hello_say(world, 0, 5, uid + 1);
 	struct kvpull_event *event;
@@ -356,9 +309,8 @@ TEST(word_of_a_refused_caller_is_not_heard)
 }
 
 /* Each refusal is counted; the log has eight a second, so that others fit. */
-TEST(refusals_are_logged_eight_times_a_second)
+WORLD_TEST(refusals_are_logged_eight_times_a_second)
 {
-	struct world *world = *state;
 	const uint32_t uid = world->config.uids[0];
 	uint32_t said[2] = { 0 };
 	uint32_t call;

@@ -70,17 +70,20 @@ static struct kvpull_poll_record pull_end(struct node *p, struct node *d)
 	return d->records[0];
 }
 
+static void pulls(struct node *p, struct node *d, uint32_t slot)
+{
+	node_claim(d, p, slot);
+	node_pull(d);
+	assert_int_equal(pull_end(p, d).kind, KVPULL_POLL_LOADED);
+}
+
 /* Sends the release to p, so that close() does not wait for it. */
 static void release(struct node *p, struct node *d)
 {
-	const struct kvpull_command command = {
-		.kind = KVPULL_COMMAND_RELEASE,
-		.ticket_serial = 1,
-	};
 	const uint64_t until = kvpull_clock_ns() + PATIENCE_NS;
 
 	p->count = 0;
-	node_send(d, &command);
+	node_release(d);
 	while (!p->count && kvpull_clock_ns() < until) {
 		node_poll(d);
 		node_poll(p);
@@ -99,9 +102,7 @@ TEST(first_pull_after_a_start_succeeds)
 	node_open(&d[0], "D0", 0xd1, "");
 	node_open(&d[1], "D1", 0xd2, "");
 	node_hold(&p, 3);
-	node_claim(&d[0], &p, 3);
-	node_pull(&d[0]);
-	assert_int_equal(pull_end(&p, &d[0]).kind, KVPULL_POLL_LOADED);
+	pulls(&p, &d[0], 3);
 	release(&p, &d[0]);
 	kvpull_worker_destroy(p.worker);
 	kvpull_worker_destroy(d[0].worker);
@@ -121,9 +122,7 @@ TEST(close_waits_without_spinning)
 	node_open(&p, "P", 0xa1, "");
 	node_open(&d, "D0", 0xd1, "");
 	node_hold(&p, 3);
-	node_claim(&d, &p, 3);
-	node_pull(&d);
-	assert_int_equal(pull_end(&p, &d).kind, KVPULL_POLL_LOADED);
+	pulls(&p, &d, 3);
 	began_ns = kvpull_clock_ns();
 	burnt_ns = kvpull_clock_thread_ns();
 	kvpull_worker_destroy(d.worker);
@@ -228,9 +227,7 @@ TEST(pull_waits_for_room_at_its_producer)
 	assert_true(WIFSIGNALED(status));
 	/* P's engine learns of its death after the other one calls. */
 	node_open(&d, "D1", 0xd2, "");
-	node_claim(&d, &p, 4);
-	node_pull(&d);
-	assert_int_equal(pull_end(&p, &d).kind, KVPULL_POLL_LOADED);
+	pulls(&p, &d, 4);
 	release(&p, &d);
 	kvpull_worker_destroy(p.worker);
 	kvpull_worker_destroy(d.worker);
@@ -346,14 +343,12 @@ static pid_t producer_fork(uint64_t incarnation, int fill)
 	return child;
 }
 
-static void producer_end(pid_t child)
-{
-	assert_int_equal(kill(child, SIGKILL), 0);
-	assert_int_equal(waitpid(child, NULL, 0), child);
-}
-
-/* P is gone, its ticket is not; another user's process has its name. */
-TEST(producer_of_another_user_is_not_believed)
+/*
+ * The end of D's pull, and what it reads, when P is gone, its ticket is not, and
+ * another user's process, which fills its memory so, has P's name.
+ */
+static struct kvpull_poll_record pull_of_another(const char *more, int fill,
+						 uint8_t *byte)
 {
 	static struct node p, d;
 	struct kvpull_poll_record end;
@@ -363,37 +358,37 @@ TEST(producer_of_another_user_is_not_believed)
 		skip();
 	assert_int_equal(chmod(folder, 01777), 0);
 	node_open(&p, "P", 0xa1, "");
-	node_open(&d, "D", 0xd1, "");
+	node_open(&d, "D", 0xd1, more);
+	/* The ticket's secret is the process's own: it has no claim there. */
 	node_claim(&d, &p, 3);
 	kvpull_worker_destroy(p.worker);
-	other = producer_fork(0xa1, 'X');
+	other = producer_fork(0xa1, fill);
 	node_pull(&d);
 	end = pull_end(NULL, &d);
+	*byte = d.memory[5 * WORLD_BLOCK_BYTES];
+	kvpull_worker_destroy(d.worker);
+	assert_int_equal(kill(other, SIGKILL), 0);
+	assert_int_equal(waitpid(other, NULL, 0), other);
+	return end;
+}
+
+TEST(producer_of_another_user_is_not_believed)
+{
+	uint8_t byte;
+	const struct kvpull_poll_record end = pull_of_another("", 'X', &byte);
+
 	assert_int_equal(end.kind, KVPULL_POLL_FAILED);
 	assert_int_equal(end.reason, KVPULL_EAUTH);
-	assert_int_not_equal(d.memory[5 * WORLD_BLOCK_BYTES], 'X');
-	producer_end(other);
-	kvpull_worker_destroy(d.worker);
+	assert_int_not_equal(byte, 'X');
 }
 
 /* Two users' pods in root's folder, each of which lists the other. */
 TEST(producer_of_a_listed_user_is_read)
 {
-	static struct node p, d;
-	pid_t other;
+	uint8_t byte;
 
-	if (geteuid() != 0)
-		skip();
-	assert_int_equal(chmod(folder, 01777), 0);
-	node_open(&p, "P", 0xa1, "");
-	node_open(&d, "D", 0xd1, ",\"uids\":[0,12345]");
-	/* The ticket's secret is the process's own: it has no claim there. */
-	node_claim(&d, &p, 3);
-	kvpull_worker_destroy(p.worker);
-	other = producer_fork(0xa1, 'O');
-	node_pull(&d);
-	assert_int_equal(pull_end(NULL, &d).kind, KVPULL_POLL_LOADED);
-	assert_int_equal(d.memory[5 * WORLD_BLOCK_BYTES], 'O');
-	kvpull_worker_destroy(d.worker);
-	producer_end(other);
+	assert_int_equal(
+		pull_of_another(",\"uids\":[0,12345]", 'O', &byte).kind,
+		KVPULL_POLL_LOADED);
+	assert_int_equal(byte, 'O');
 }

@@ -30,12 +30,10 @@ static void pull_to(struct world *world, enum kvpull_reads_state state)
 		return;
 	both_up(world);
 	if (state == KVPULL_READS_GUARDS) {
-		world_done(world, 0, 0);
-		world_done(world, 1, 0);
+		both_done(world);
 	}
 	if (state == KVPULL_READS_DRAIN) {
-		world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
-		world_poll(world, 1);
+		abort_pull(world, KEY);
 	}
 	assert_int_equal(world->worker->progress->reads.requests[0].state,
 			 state);
@@ -44,6 +42,10 @@ static void pull_to(struct world *world, enum kvpull_reads_state state)
 	assert_int_equal(world->reads[1].checking,
 			 written || state == KVPULL_READS_GUARDS);
 }
+
+/* A test of such a pull. */
+#define PULL_TEST(name, state)                                                 \
+	WORLD_TEST_AFTER(name, pull_to(world, KVPULL_READS_##state))
 
 /* Nothing is left of a pull: slots, parts, uses. */
 static void pull_is_gone(const struct world *world)
@@ -59,14 +61,25 @@ static void pull_is_gone(const struct world *world)
 		assert_int_equal(progress->claims.all[at].pull_count, 0);
 }
 
-WORLD_TEST(pull_that_reads_live_blocks_is_loaded)
+static void pull_failed(const struct world *world, int32_t reason)
 {
-	pull_to(world, KVPULL_READS_GUARDS);
+	failed(world, KEY, reason);
+	pull_is_gone(world);
+}
+
+static void pull_loaded(const struct world *world)
+{
+	loaded(world, KEY);
+	pull_is_gone(world);
+}
+
+PULL_TEST(pull_that_reads_live_blocks_is_loaded, GUARDS)
+{
 	world_silent(world, KEY);
 	world_done(world, 0, 0);
 	world_silent(world, KEY);
 	world_done(world, 1, 0);
-	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	loaded(world, KEY);
 	assert_int_equal(world->records[0].bytes, 2 * WORLD_BLOCK_BYTES);
 	world_poll(world, 2);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 2);
@@ -74,33 +87,29 @@ WORLD_TEST(pull_that_reads_live_blocks_is_loaded)
 	assert_int_equal(world->worker->claims.map.count, 0);
 }
 
-WORLD_TEST(pull_of_a_revoked_hold_expires)
+PULL_TEST(pull_of_a_revoked_hold_expires, GUARDS)
 {
-	pull_to(world, KVPULL_READS_GUARDS);
 	world_done(world, 0, 0);
 	world->entry.revoked = SERIAL;
 	world_done(world, 1, 0);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
+	failed(world, KEY, KVPULL_EEXPIRED);
 	world_poll(world, 2);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 2);
 	pull_is_gone(world);
 }
 
-WORLD_TEST(entry_of_another_incarnation_expires)
+PULL_TEST(entry_of_another_incarnation_expires, GUARDS)
 {
-	pull_to(world, KVPULL_READS_GUARDS);
 	world->entry.incarnation = 0xbad;
 	world_done(world, 0, 0);
 	/* The other check still runs: no report precedes its end. */
 	world_silent(world, KEY);
 	world_done(world, 1, 0);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
-	pull_is_gone(world);
+	pull_failed(world, KVPULL_EEXPIRED);
 }
 
-WORLD_TEST(entries_are_read_after_the_data_of_all_peers)
+PULL_TEST(entries_are_read_after_the_data_of_all_peers, DATA)
 {
-	pull_to(world, KVPULL_READS_DATA);
 	world_done(world, 0, 0);
 	assert_null(world->reads[0].read);
 	world_poll(world, 3);
@@ -112,83 +121,65 @@ WORLD_TEST(entries_are_read_after_the_data_of_all_peers)
 
 /* Abort. */
 
-WORLD_TEST(abort_while_connecting_fails_at_once)
+PULL_TEST(abort_while_connecting_fails_at_once, CONNECT)
 {
-	pull_to(world, KVPULL_READS_CONNECT);
-	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
-	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
-	pull_is_gone(world);
+	abort_pull(world, KEY);
+	pull_failed(world, KVPULL_EABORTED);
 }
 
-WORLD_TEST(abort_while_not_written_waits_for_the_check)
+PULL_TEST(abort_while_not_written_waits_for_the_check, WRITTEN)
 {
-	pull_to(world, KVPULL_READS_WRITTEN);
-	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
-	world_poll(world, 1);
+	abort_pull(world, KEY);
 	world_silent(world, KEY);
 	world_done(world, 0, 0);
 	world_silent(world, KEY);
 	world_done(world, 1, 0);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
-	pull_is_gone(world);
+	pull_failed(world, KVPULL_EABORTED);
 }
 
-WORLD_TEST(abort_while_reading_waits_for_every_read)
+PULL_TEST(abort_while_reading_waits_for_every_read, DATA)
 {
-	pull_to(world, KVPULL_READS_DATA);
-	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
-	world_poll(world, 1);
+	abort_pull(world, KEY);
 	assert_true(world->reads[0].cancelled);
 	assert_true(world->reads[1].cancelled);
 	world_silent(world, KEY);
 	world_done(world, 1, 0); /* was over before the cancel */
 	world_silent(world, KEY);
 	world_done(world, 0, KVPULL_EABORTED);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
-	pull_is_gone(world);
+	pull_failed(world, KVPULL_EABORTED);
 }
 
-WORLD_TEST(abort_while_checking_fails_a_live_pull)
+PULL_TEST(abort_while_checking_fails_a_live_pull, GUARDS)
 {
-	pull_to(world, KVPULL_READS_GUARDS);
-	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
-	world_poll(world, 1);
-	world_done(world, 0, 0);
-	world_done(world, 1, 0);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
-	pull_is_gone(world);
+	abort_pull(world, KEY);
+	both_done(world);
+	pull_failed(world, KVPULL_EABORTED);
 }
 
-WORLD_TEST(second_abort_changes_nothing)
+PULL_TEST(second_abort_changes_nothing, DRAIN)
 {
 	uint32_t times;
 
-	pull_to(world, KVPULL_READS_DRAIN);
 	for (times = 0; times < 1000; times++)
 		world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
 	world_poll(world, 2);
 	world_silent(world, KEY);
-	world_done(world, 0, 0);
-	world_done(world, 1, 0);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
-	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
-	world_poll(world, 1);
+	both_done(world);
+	failed(world, KEY, KVPULL_EABORTED);
+	abort_pull(world, KEY);
 	pull_is_gone(world);
 }
 
 /* An abort that is still on its way when its pull ends and the slot is used
  * again must not end the next one. */
-WORLD_TEST(abort_of_the_last_use_of_a_slot_is_ignored)
+PULL_TEST(abort_of_the_last_use_of_a_slot_is_ignored, CONNECT)
 {
 	uint32_t serial;
 
-	pull_to(world, KVPULL_READS_CONNECT);
 	serial = world->worker->pulls.notes[0].serial;
 	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
 	world_poll(world, 2);
-	world_pull(world, KEY + 1, SERIAL, 0);
-	world_poll(world, 1);
+	pull(world, KEY + 1, SERIAL, 0);
 	assert_int_equal(world->worker->handover.pulls[0].key, KEY + 1);
 	kvpull_worker_tell(world->worker, KVPULL_TO_ABORT, 0, serial);
 	world_poll(world, 1);
@@ -199,12 +190,10 @@ WORLD_TEST(abort_before_start_loads_is_reported_once)
 {
 	world_claim(world, SERIAL, 1);
 	world_pull_command(world, KEY, SERIAL, 0);
-	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
-	world_poll(world, 1);
+	abort_pull(world, KEY);
 	assert_int_equal(kvpull_worker_start_loads(world->worker), 0);
 	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
-	pull_is_gone(world);
+	pull_failed(world, KVPULL_EABORTED);
 }
 
 /* Most that have no route are of a producer that has ended since. */
@@ -213,8 +202,7 @@ WORLD_TEST(no_route_does_not_blame_the_configuration_alone)
 	world->reachable_code = KVPULL_EROUTE;
 	world_claim(world, SERIAL, 1);
 	world_poll(world, 2);
-	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
-			       "its worker has ended"));
+	warned(world, "its worker has ended");
 	world->reachable_code = 0;
 }
 
@@ -223,15 +211,14 @@ WORLD_TEST(no_route_does_not_blame_the_configuration_alone)
 /* The engine's step had nothing to compute, and started nothing. */
 WORLD_TEST(deadline_before_start_loads_fails)
 {
-	world_claim(world, SERIAL, 1);
-	world_poll(world, 1);
+	claim(world, SERIAL, 1);
 	(void)world_up(world, rank_names[0], 0, 1);
 	world_pull_command(world, KEY, SERIAL, 0);
 	world_pass(world, 499 * WORLD_MS);
 	world_silent(world, KEY);
 	world_pass(world, 1 * WORLD_MS);
 	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
+	failed(world, KEY, KVPULL_EDEADLINE);
 	assert_int_equal(kvpull_worker_start_loads(world->worker), 0);
 	world_poll(world, 1);
 	assert_int_equal(world->record_count, 1);
@@ -239,19 +226,16 @@ WORLD_TEST(deadline_before_start_loads_fails)
 	pull_is_gone(world);
 }
 
-WORLD_TEST(deadline_while_connecting_fails)
+PULL_TEST(deadline_while_connecting_fails, CONNECT)
 {
-	pull_to(world, KVPULL_READS_CONNECT);
 	world_pass(world, 499 * WORLD_MS);
 	world_silent(world, KEY);
 	world_pass(world, 1 * WORLD_MS);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
-	pull_is_gone(world);
+	pull_failed(world, KVPULL_EDEADLINE);
 }
 
-WORLD_TEST(deadline_while_reading_waits_until_no_write_can_land)
+PULL_TEST(deadline_while_reading_waits_until_no_write_can_land, DATA)
 {
-	pull_to(world, KVPULL_READS_DATA);
 	world_pass(world, 500 * WORLD_MS);
 	assert_true(world->reads[0].cancelled);
 	world_silent(world, KEY);
@@ -259,76 +243,62 @@ WORLD_TEST(deadline_while_reading_waits_until_no_write_can_land)
 	world_silent(world, KEY);
 	world_done(world, 0, KVPULL_EABORTED);
 	world_done(world, 1, KVPULL_EABORTED);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
-	pull_is_gone(world);
+	pull_failed(world, KVPULL_EDEADLINE);
 }
 
-WORLD_TEST(deadline_while_not_written_fails)
+PULL_TEST(deadline_while_not_written_fails, WRITTEN)
 {
-	pull_to(world, KVPULL_READS_WRITTEN);
 	world->check_code = 1;
-	world_done(world, 0, 0);
-	world_done(world, 1, 0);
+	both_done(world);
 	world_pass(world, 400 * WORLD_MS);
 	world_silent(world, KEY);
 	world_pass(world, 100 * WORLD_MS);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
-	pull_is_gone(world);
+	pull_failed(world, KVPULL_EDEADLINE);
 }
 
-WORLD_TEST(deadline_while_checking_fails)
+PULL_TEST(deadline_while_checking_fails, GUARDS)
 {
-	pull_to(world, KVPULL_READS_GUARDS);
 	world_pass(world, 500 * WORLD_MS);
 	assert_true(world->reads[0].cancelled && world->reads[1].cancelled);
 	world_silent(world, KEY);
-	world_done(world, 0, 0);
-	world_done(world, 1, 0);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
-	pull_is_gone(world);
+	both_done(world);
+	pull_failed(world, KVPULL_EDEADLINE);
 }
 
-WORLD_TEST(deadline_after_an_abort_keeps_its_reason)
+PULL_TEST(deadline_after_an_abort_keeps_its_reason, DRAIN)
 {
-	pull_to(world, KVPULL_READS_DRAIN);
 	world_pass(world, 1000 * WORLD_MS);
 	world_silent(world, KEY);
 	world_done(world, 0, 0);
 	world_done(world, 1, KVPULL_EABORTED);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	failed(world, KEY, KVPULL_EABORTED);
 }
 
 /* Peer down. */
 
-WORLD_TEST(peer_down_while_connecting_is_connected_again)
+PULL_TEST(peer_down_while_connecting_is_connected_again, CONNECT)
 {
-	pull_to(world, KVPULL_READS_CONNECT);
 	world_down(world, world_up(world, rank_names[0], 0, 2));
 	world_silent(world, KEY);
 	world_pass(world, 100 * WORLD_MS);
 	both_up(world);
-	world_done(world, 0, 0);
-	world_done(world, 1, 0);
-	world_done(world, 0, 0);
-	world_done(world, 1, 0);
-	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	both_done(world);
+	both_done(world);
+	loaded(world, KEY);
 }
 
-WORLD_TEST(peer_down_while_reading_fails_after_the_other_read)
+PULL_TEST(peer_down_while_reading_fails_after_the_other_read, DATA)
 {
-	pull_to(world, KVPULL_READS_DATA);
 	world_down(world, world_peer_at(world, rank_names[1]));
 	assert_true(world->reads[0].cancelled);
 	world_silent(world, KEY);
 	world_done(world, 0, 0);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPEER);
-	pull_is_gone(world);
+	pull_failed(world, KVPULL_EPEER);
 }
 
 /* All bytes of one peer are there when it dies: the check is too late. */
-WORLD_TEST(peer_that_dies_between_read_and_check_fails_it)
+PULL_TEST(peer_that_dies_between_read_and_check_fails_it, DATA)
 {
-	pull_to(world, KVPULL_READS_DATA);
 	world_done(world, 0, 0);
 	world_down(world, world_peer_at(world, rank_names[0]));
 	world_pass(world, 100 * WORLD_MS);
@@ -337,17 +307,15 @@ WORLD_TEST(peer_that_dies_between_read_and_check_fails_it)
 		world_done(world, 1, 0);
 	else
 		world_done(world, 1, KVPULL_EABORTED);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPEER);
-	pull_is_gone(world);
+	pull_failed(world, KVPULL_EPEER);
 }
 
 /*
  * The peer came back before the others were done: it is not "the same peer" any
  * more.
  */
-WORLD_TEST(peer_that_died_and_came_back_fails_the_check)
+PULL_TEST(peer_that_died_and_came_back_fails_the_check, DATA)
 {
-	pull_to(world, KVPULL_READS_DATA);
 	world_done(world, 0, 0);
 	world_down(world, world_peer_at(world, rank_names[0]));
 	world_pass(world, 100 * WORLD_MS);
@@ -356,60 +324,50 @@ WORLD_TEST(peer_that_died_and_came_back_fails_the_check)
 		(void)world_up(world, rank_names[0], 0, 2);
 	world->check_code = 1;
 	world_done(world, 1, 0);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPEER);
-	pull_is_gone(world);
+	pull_failed(world, KVPULL_EPEER);
 }
 
-WORLD_TEST(peer_down_while_checking_fails)
+PULL_TEST(peer_down_while_checking_fails, GUARDS)
 {
-	pull_to(world, KVPULL_READS_GUARDS);
 	world_done(world, 1, 0);
 	world_down(world, world_peer_at(world, rank_names[0]));
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPEER);
-	pull_is_gone(world);
+	pull_failed(world, KVPULL_EPEER);
 }
 
-WORLD_TEST(peer_down_while_draining_keeps_the_reason)
+PULL_TEST(peer_down_while_draining_keeps_the_reason, DRAIN)
 {
-	pull_to(world, KVPULL_READS_DRAIN);
 	world_down(world, world_peer_at(world, rank_names[0]));
 	world_down(world, world_peer_at(world, rank_names[1]));
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
-	pull_is_gone(world);
+	pull_failed(world, KVPULL_EABORTED);
 }
 
 /*
  * Ready at one peer, it waits for the other. Meanwhile the first is lost and
  * comes back with less memory: the ids were checked against the old plan.
  */
-WORLD_TEST(ready_part_is_not_read_from_another_connection)
+PULL_TEST(ready_part_is_not_read_from_another_connection, WRITTEN)
 {
 	struct kvpull_welcome welcome;
 	uint32_t peer;
 
-	pull_to(world, KVPULL_READS_WRITTEN);
 	world->entry.ready = SERIAL;
 	world_done(world, 0, 0);
 	world_down(world, world_peer_at(world, rank_names[0]));
 	world_pass(world, 10 * WORLD_MS);
-	peer = world_peer_at(world, rank_names[0]);
-	world_challenge(world, peer);
-	world_welcome_fill(world, peer, 0, 2, &welcome);
+	peer = greeted(world, rank_names[0], 0, 2, &welcome);
 	welcome.caches[0].block_count = 2;
 	welcome.regions[0].bytes = WORLD_BLOCK_BYTES;
 	world_welcome_send(world, peer, &welcome);
 	assert_int_equal(world->read_starts, 0);
 	world_done(world, 1, 0);
 	assert_int_equal(world->read_starts, 0);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPEER);
-	pull_is_gone(world);
+	pull_failed(world, KVPULL_EPEER);
 }
 
 /* Ready. */
 
-WORLD_TEST(pull_is_not_read_before_it_is_written)
+PULL_TEST(pull_is_not_read_before_it_is_written, WRITTEN)
 {
-	pull_to(world, KVPULL_READS_WRITTEN);
 	world->entry.ready = SERIAL - 1;
 	world_done(world, 0, 0);
 	world->entry.ready = SERIAL;
@@ -418,22 +376,17 @@ WORLD_TEST(pull_is_not_read_before_it_is_written)
 	assert_int_equal(world->read_starts, 0);
 	world_done(world, 0, 0);
 	assert_int_equal(world->read_starts, 2);
-	world_done(world, 0, 0);
-	world_done(world, 1, 0);
-	world_done(world, 0, 0);
-	world_done(world, 1, 0);
-	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	both_done(world);
+	both_done(world);
+	loaded(world, KEY);
 }
 
-WORLD_TEST(revoked_before_it_was_written_expires)
+PULL_TEST(revoked_before_it_was_written_expires, WRITTEN)
 {
-	pull_to(world, KVPULL_READS_WRITTEN);
 	world->entry.revoked = SERIAL;
-	world_done(world, 0, 0);
-	world_done(world, 1, 0);
+	both_done(world);
 	assert_int_equal(world->read_starts, 0);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
-	pull_is_gone(world);
+	pull_failed(world, KVPULL_EEXPIRED);
 }
 
 /* Refusals of the transport. */
@@ -441,49 +394,38 @@ WORLD_TEST(revoked_before_it_was_written_expires)
 WORLD_TEST(read_that_must_wait_is_started_later)
 {
 	world->read_code = KVPULL_EAGAIN;
-	world_claim(world, SERIAL, 2);
-	world_pull(world, KEY, SERIAL, 0);
-	world_poll(world, 1);
+	claim_pull(world, KEY, SERIAL, 2, 0);
 	both_up(world);
 	world_pass(world, WORLD_MS);
 	assert_true(world->read_starts > 2);
 	world_silent(world, KEY);
 	world->read_code = 1;
 	world_pass(world, WORLD_MS);
-	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
-	pull_is_gone(world);
+	pull_loaded(world);
 }
 
 WORLD_TEST(read_that_cannot_start_fails_the_pull)
 {
 	world->read_code = KVPULL_EREAD;
-	world_claim(world, SERIAL, 2);
-	world_pull(world, KEY, SERIAL, 0);
-	world_poll(world, 1);
+	claim_pull(world, KEY, SERIAL, 2, 0);
 	both_up(world);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EREAD);
-	pull_is_gone(world);
+	pull_failed(world, KVPULL_EREAD);
 }
 
-WORLD_TEST(read_that_fails_fails_the_pull)
+PULL_TEST(read_that_fails_fails_the_pull, DATA)
 {
-	pull_to(world, KVPULL_READS_DATA);
 	world_done(world, 0, KVPULL_EREAD);
 	world_silent(world, KEY);
 	assert_true(world->reads[1].cancelled);
 	world_done(world, 1, 0);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EREAD);
-	pull_is_gone(world);
+	pull_failed(world, KVPULL_EREAD);
 }
 
-WORLD_TEST(check_that_cannot_start_fails_the_pull)
+PULL_TEST(check_that_cannot_start_fails_the_pull, DATA)
 {
-	pull_to(world, KVPULL_READS_DATA);
 	world->check_code = KVPULL_EPROTO;
-	world_done(world, 0, 0);
-	world_done(world, 1, 0);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
-	pull_is_gone(world);
+	both_done(world);
+	pull_failed(world, KVPULL_EPROTO);
 }
 
 WORLD_TEST(ids_beyond_the_peer_fail_the_pull)
@@ -491,15 +433,11 @@ WORLD_TEST(ids_beyond_the_peer_fail_the_pull)
 	struct kvpull_welcome welcome;
 	uint32_t peer;
 
-	world_claim(world, SERIAL, 1);
-	world_pull(world, KEY, SERIAL, 0);
-	world_poll(world, 1);
-	peer = world_peer_at(world, "1-0");
-	world_challenge(world, peer);
-	world_welcome_fill(world, peer, 0, 1, &welcome);
+	claim_pull(world, KEY, SERIAL, 1, 0);
+	peer = greeted(world, "1-0", 0, 1, &welcome);
 	welcome.caches[0].block_count = 4;
 	world_welcome_send(world, peer, &welcome);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_ETRUNCATED);
+	failed(world, KEY, KVPULL_ETRUNCATED);
 	assert_int_equal(world->read_starts, 0);
 	pull_is_gone(world);
 }
@@ -514,14 +452,13 @@ WORLD_TEST(pull_beyond_the_table_is_reported_failed_once)
 	for (key = 1; key <= 6; key++)
 		world_pull(world, key, SERIAL, 0);
 	world_poll(world, 2);
-	world_reported(world, 5, KVPULL_POLL_FAILED, KVPULL_EFULL);
-	world_reported(world, 6, KVPULL_POLL_FAILED, KVPULL_EFULL);
+	failed(world, 5, KVPULL_EFULL);
+	failed(world, 6, KVPULL_EFULL);
 	for (key = 1; key <= 4; key++)
 		world_silent(world, key);
 	world_pass(world, 600 * WORLD_MS);
 	for (key = 1; key <= 4; key++)
-		world_reported(world, key, KVPULL_POLL_FAILED,
-			       KVPULL_EDEADLINE);
+		failed(world, key, KVPULL_EDEADLINE);
 	pull_is_gone(world);
 }
 
@@ -529,56 +466,33 @@ WORLD_TEST(pull_after_its_release_expires)
 {
 	world_claim(world, SERIAL, 1);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, SERIAL);
-	world_pull(world, KEY, SERIAL, 0);
-	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
-	pull_is_gone(world);
+	pull(world, KEY, SERIAL, 0);
+	pull_failed(world, KVPULL_EEXPIRED);
 }
 
 /* A step that says the same twice is broken; it must not do the pull twice. */
-WORLD_TEST(key_that_is_pulled_already_is_not_pulled_again)
+PULL_TEST(key_that_is_pulled_already_is_not_pulled_again, DATA)
 {
-	pull_to(world, KVPULL_READS_DATA);
-	world_pull(world, KEY, SERIAL, 0);
-	world_poll(world, 1);
-	world_done(world, 0, 0);
-	world_done(world, 1, 0);
-	world_done(world, 0, 0);
-	world_done(world, 1, 0);
+	pull(world, KEY, SERIAL, 0);
+	both_done(world);
+	both_done(world);
 	world_pass(world, 600 * WORLD_MS);
-	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
-	pull_is_gone(world);
+	pull_loaded(world);
 }
 
-WORLD_TEST(failed_blocks_are_told_until_the_next_poll)
+PULL_TEST(failed_blocks_are_told_until_the_next_poll, CONNECT)
 {
-	uint32_t blocks[4];
-	uint32_t count = 0;
-
-	pull_to(world, KVPULL_READS_CONNECT);
 	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
-	assert_int_equal(kvpull_worker_failed_blocks(world->worker, KEY, blocks,
-						     4, &count),
-			 KVPULL_ENOKEY);
+	(void)world_failed_blocks(world, KEY, 4, KVPULL_ENOKEY);
 	world_poll(world, 1);
-	assert_int_equal(kvpull_worker_failed_blocks(world->worker, KEY, blocks,
-						     1, &count),
-			 KVPULL_ETOOSMALL);
-	assert_int_equal(count, 2);
-	assert_int_equal(kvpull_worker_failed_blocks(world->worker, KEY, blocks,
-						     4, &count),
-			 0);
-	assert_int_equal(blocks[0], 5);
-	assert_int_equal(blocks[1], 6);
+	(void)world_failed_blocks(world, KEY, 1, KVPULL_ETOOSMALL);
+	assert_int_equal(world_failed_blocks(world, KEY, 4, 0), 5);
 	world_poll(world, 1);
-	assert_int_equal(kvpull_worker_failed_blocks(world->worker, KEY, blocks,
-						     4, &count),
-			 KVPULL_ENOKEY);
+	(void)world_failed_blocks(world, KEY, 4, KVPULL_ENOKEY);
 }
 
-WORLD_TEST(close_waits_for_pulls_in_flight_but_not_for_ever)
+PULL_TEST(close_waits_for_pulls_in_flight_but_not_for_ever, DATA)
 {
-	pull_to(world, KVPULL_READS_DATA);
 	world->tick_ns = WORLD_MS;
 	kvpull_worker_destroy(world->worker);
 	world->worker = NULL;

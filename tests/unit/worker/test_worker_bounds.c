@@ -13,11 +13,6 @@
 
 uint32_t world_pull_blocks = PAIRS_MAX;
 
-static int setup_many(void **state)
-{
-	return world_begin(state, ",\"pulls_max\":12,\"tickets_max\":4");
-}
-
 static uint32_t commands_make(struct kvpull_command *commands, uint32_t count,
 			      uint64_t serial)
 {
@@ -25,20 +20,36 @@ static uint32_t commands_make(struct kvpull_command *commands, uint32_t count,
 	uint32_t at;
 
 	for (at = 0; at < count; at++)
-		commands[at] =
-			(struct kvpull_command){ .kind = KVPULL_COMMAND_PULL,
-						 .key = at + 1,
-						 .ticket_serial = serial,
-						 .group_count = 1,
-						 .remote_ids = &none,
-						 .local_ids = &none };
+		commands[at] = world_pull_of(at + 1, serial, &none, &none, 0);
 	return count;
 }
 
-/* A poll with room for one: its record. */
-static int poll_one(struct world *world, struct kvpull_poll_record *record)
+/* Polls with no room tell nothing, those with room for one the keys 1 to 3. */
+static void poll_by_ones(struct world *world, uint32_t kind, int32_t reason)
 {
-	return kvpull_worker_poll(world->worker, record, 1, sizeof(*record));
+	struct kvpull_poll_record record;
+	uint64_t key;
+	int told;
+
+	assert_int_equal(
+		kvpull_worker_poll(world->worker, NULL, 0, sizeof(record)), 0);
+	for (key = 1; key <= 4; key++) {
+		told = kvpull_worker_poll(world->worker, &record, 1,
+					  sizeof(record));
+		assert_int_equal(told, key <= 3);
+		if (!told)
+			break;
+		assert_int_equal(record.key, key);
+		assert_int_equal(record.kind, kind);
+		assert_int_equal(record.reason, reason);
+	}
+}
+
+/* So many commands were bad, and said to be. */
+static void bad(const struct world *world, uint32_t count)
+{
+	assert_int_equal(world->lines.counts[KVPULL_LOG_ERROR], count);
+	assert_int_equal(world->worker->counts.step_bad, count);
 }
 
 WORLD_TEST(refused_pulls_beyond_requests_max_are_counted_and_said)
@@ -51,59 +62,37 @@ WORLD_TEST(refused_pulls_beyond_requests_max_are_counted_and_said)
 	commands[REQUESTS_MAX] = commands[0];
 	commands[REQUESTS_MAX].key = REQUESTS_MAX + 1;
 	world_send(world, &commands[REQUESTS_MAX], 1);
-	assert_int_equal(world->lines.counts[KVPULL_LOG_ERROR], 1);
-	assert_int_equal(world->worker->counts.step_bad, 1);
+	bad(world, 1);
 	world_poll(world, 2);
 	assert_int_equal(world->record_count, REQUESTS_MAX);
 	for (at = 1; at <= REQUESTS_MAX; at++)
-		world_reported(world, at, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
+		failed(world, at, KVPULL_EEXPIRED);
 	world_silent(world, REQUESTS_MAX + 1);
 	/* Refused pulls have room again. */
 	commands[0].key = REQUESTS_MAX + 2;
 	world_send(world, commands, 1);
 	world_poll(world, 1);
-	world_reported(world, REQUESTS_MAX + 2, KVPULL_POLL_FAILED,
-		       KVPULL_EEXPIRED);
+	failed(world, REQUESTS_MAX + 2, KVPULL_EEXPIRED);
 	assert_int_equal(world->lines.counts[KVPULL_LOG_ERROR], 1);
 }
 
 WORLD_TEST(poll_tells_as_many_refused_pulls_as_it_has_room_for)
 {
-	struct kvpull_poll_record record;
 	struct kvpull_command commands[3];
-	uint64_t key;
 
 	world_send(world, commands, commands_make(commands, 3, 999));
-	assert_int_equal(
-		kvpull_worker_poll(world->worker, NULL, 0, sizeof(record)), 0);
-	for (key = 1; key <= 3; key++) {
-		assert_int_equal(poll_one(world, &record), 1);
-		assert_int_equal(record.key, key);
-		assert_int_equal(record.kind, KVPULL_POLL_FAILED);
-		assert_int_equal(record.reason, KVPULL_EEXPIRED);
-	}
-	assert_int_equal(poll_one(world, &record), 0);
+	poll_by_ones(world, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
 }
 
 WORLD_TEST(poll_tells_as_many_ended_pulls_as_it_has_room_for)
 {
-	struct kvpull_poll_record record;
 	uint64_t key;
 
 	world->read_code = 1;
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
-	(void)world_up(world, "1-0", 0, 1);
+	(void)claim_up(world, 101);
 	for (key = 1; key <= 3; key++)
 		world_pull(world, key, 101, 0);
-	assert_int_equal(
-		kvpull_worker_poll(world->worker, NULL, 0, sizeof(record)), 0);
-	for (key = 1; key <= 3; key++) {
-		assert_int_equal(poll_one(world, &record), 1);
-		assert_int_equal(record.key, key);
-		assert_int_equal(record.kind, KVPULL_POLL_LOADED);
-	}
-	assert_int_equal(poll_one(world, &record), 0);
+	poll_by_ones(world, KVPULL_POLL_LOADED, 0);
 	assert_int_equal(kvpull_index_pool_used(&world->worker->pulls.pool), 0);
 }
 
@@ -111,22 +100,15 @@ static void pull_of(struct world *world, uint64_t key,
 		    const uint32_t *remote_ids, const uint32_t *local_ids,
 		    uint32_t pairs)
 {
-	struct kvpull_command command = {
-		.kind = KVPULL_COMMAND_PULL,
-		.key = key,
-		.ticket_serial = 101,
-		.group_count = 1,
-		.remote_ids = remote_ids,
-		.local_ids = local_ids,
-	};
+	const struct kvpull_command command =
+		world_pull_of(key, 101, remote_ids, local_ids, pairs);
 
-	command.group_first[1] = pairs;
 	world_send(world, &command, 1);
 }
 
 /* Also for pulls behind those whose ids lie in huge pages. */
-UNIT_TEST_OF(each_pull_keeps_as_many_ids_as_pull_blocks_max, struct world,
-	     world, setup_many, world_teardown)
+WORLD_TEST_WITH(each_pull_keeps_as_many_ids_as_pull_blocks_max,
+		",\"pulls_max\":12,\"tickets_max\":4")
 {
 	const struct kvpull_worker *worker = world->worker;
 	uint32_t remote[PAIRS_MAX + 1];
@@ -160,11 +142,11 @@ UNIT_TEST_OF(each_pull_keeps_as_many_ids_as_pull_blocks_max, struct world,
 	pull_of(world, MANY + 1, remote, local, 1);
 	world_command(world, KVPULL_COMMAND_ABORT, 1, 0);
 	world_poll(world, 2);
-	world_reported(world, MANY + 1, KVPULL_POLL_FAILED, KVPULL_EFULL);
-	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	failed(world, MANY + 1, KVPULL_EFULL);
+	failed(world, 1, KVPULL_EABORTED);
 	pull_of(world, MANY + 2, remote, local, PAIRS_MAX + 1);
 	world_poll(world, 1);
-	world_reported(world, MANY + 2, KVPULL_POLL_FAILED, KVPULL_EFULL);
+	failed(world, MANY + 2, KVPULL_EFULL);
 	pull_of(world, MANY + 3, remote, local, PAIRS_MAX);
 	world_poll(world, 1);
 	world_silent(world, MANY + 3);
@@ -184,41 +166,23 @@ WORLD_TEST(serial_of_a_pull_goes_from_the_last_to_1)
 	assert_int_equal(notes[index].serial, UINT32_MAX);
 	world_command(world, KVPULL_COMMAND_ABORT, 1, 0);
 	world_poll(world, 2);
-	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	failed(world, 1, KVPULL_EABORTED);
 	notes[index].serial = UINT32_MAX;
 	world_pull_command(world, 2, 101, 0);
 	assert_int_equal(kvpull_map_get(&world->worker->pulls.map, 2), index);
 	assert_int_equal(notes[index].serial, 1);
 	world_command(world, KVPULL_COMMAND_ABORT, 2, 0);
 	world_poll(world, 2);
-	world_reported(world, 2, KVPULL_POLL_FAILED, KVPULL_EABORTED);
-}
-
-static void expect_failed_blocks(const struct world *world, uint64_t key,
-				 uint32_t first)
-{
-	uint32_t blocks[2] = { 0 };
-	uint32_t count = 0;
-
-	assert_int_equal(kvpull_worker_failed_blocks(world->worker, key, blocks,
-						     2, &count),
-			 0);
-	assert_int_equal(count, 2);
-	assert_int_equal(blocks[0], first);
-	assert_int_equal(blocks[1], first + 1);
+	failed(world, 2, KVPULL_EABORTED);
 }
 
 WORLD_TEST(each_of_several_failed_pulls_tells_its_own_blocks)
 {
 	static const uint32_t remote[2] = { 1, 2 };
-	uint32_t blocks[2];
-	uint32_t count;
 	uint64_t key;
 
 	/* None has failed, also not of the key that no request has. */
-	assert_int_equal(kvpull_worker_failed_blocks(world->worker, 0, blocks,
-						     2, &count),
-			 KVPULL_ENOKEY);
+	(void)world_failed_blocks(world, 0, 2, KVPULL_ENOKEY);
 	world_claim(world, 101, 1);
 	for (key = 1; key <= 3; key++) {
 		const uint32_t local[2] = { (uint32_t)key * 4,
@@ -231,19 +195,13 @@ WORLD_TEST(each_of_several_failed_pulls_tells_its_own_blocks)
 	world_poll(world, 1);
 	assert_int_equal(world->record_count, 3);
 	for (key = 1; key <= 3; key++)
-		expect_failed_blocks(world, key, (uint32_t)key * 4);
-	assert_int_equal(kvpull_worker_failed_blocks(world->worker, 4, blocks,
-						     2, &count),
-			 KVPULL_ENOKEY);
-	assert_int_equal(kvpull_worker_failed_blocks(world->worker, 2, blocks,
-						     1, &count),
-			 KVPULL_ETOOSMALL);
-	assert_int_equal(count, 2);
+		assert_int_equal(world_failed_blocks(world, key, 2, 0),
+				 key * 4);
+	(void)world_failed_blocks(world, 4, 2, KVPULL_ENOKEY);
+	(void)world_failed_blocks(world, 2, 1, KVPULL_ETOOSMALL);
 	assert_int_equal(kvpull_index_pool_used(&world->worker->pulls.pool), 3);
 	world_poll(world, 1);
-	assert_int_equal(kvpull_worker_failed_blocks(world->worker, 2, blocks,
-						     2, &count),
-			 KVPULL_ENOKEY);
+	(void)world_failed_blocks(world, 2, 2, KVPULL_ENOKEY);
 	assert_int_equal(kvpull_index_pool_used(&world->worker->pulls.pool), 0);
 }
 
@@ -256,14 +214,12 @@ WORLD_TEST(hold_that_does_not_fit_the_table_is_refused_and_said)
 				      .reason = KVPULL_END_REVOKED };
 
 	world_hold(world, 1, world_holds, GENERATION);
-	assert_int_equal(world->lines.counts[KVPULL_LOG_ERROR], 1);
-	assert_int_equal(world->worker->counts.step_bad, 1);
+	bad(world, 1);
 	world_hold(world, 1, world_holds - 1, GENERATION);
 	assert_int_equal(world->worker->counts.step_bad, 1);
 	/* The slot has had this generation. */
 	world_hold(world, 2, world_holds - 1, GENERATION);
-	assert_int_equal(world->lines.counts[KVPULL_LOG_ERROR], 2);
-	assert_int_equal(world->worker->counts.step_bad, 2);
+	bad(world, 2);
 	/* An end of no slot is counted, the hold's own is not. */
 	world_send(world, &end, 1);
 	assert_int_equal(world->worker->counts.step_bad, 3);
@@ -273,7 +229,7 @@ WORLD_TEST(hold_that_does_not_fit_the_table_is_refused_and_said)
 	world_send(world, &end, 1);
 	assert_int_equal(world->worker->counts.step_bad, 3);
 	world_poll(world, 1);
-	world_reported(world, 1, KVPULL_POLL_SENT, KVPULL_END_REVOKED);
+	sent(world, 1, KVPULL_END_REVOKED);
 }
 
 /* A ticket whose claim lies in this place of an empty map. */
@@ -324,13 +280,11 @@ WORLD_TEST(claim_of_what_is_not_held_names_no_request)
 					     .generation = GENERATION,
 					     .label = "cmpl-3" };
 	const struct world_hello who = { .instance = 1,
-					 .incarnation = UINT64_C(1) << 32,
-					 .uid = world->peer_uid };
-	struct world_caller *caller = world_hello(world, 0, &who);
+					 .incarnation = UINT64_C(1) << 32 };
+	struct world_caller *caller = world_let_in(world, 0, &who);
 	char text[64];
 	uint32_t at;
 
-	assert_int_equal(caller->state, 2);
 	world_send(world, &hold, 1);
 	for (at = 0; at < sizeof(rows) / sizeof(rows[0]); at++) {
 		world->lines = (struct lines){ 0 };
@@ -345,35 +299,37 @@ WORLD_TEST(claim_of_what_is_not_held_names_no_request)
 	}
 }
 
+static int rank_info(const struct world *world, size_t room, size_t *count)
+{
+	static uint8_t bytes[4096];
+
+	return kvpull_worker_rank_info(world->worker, bytes, room, count);
+}
+
+static int result(const struct world *world, size_t room, size_t *count)
+{
+	static uint8_t bytes[4096];
+
+	return kvpull_worker_result_build(world->worker, bytes, room, count);
+}
+
 WORLD_TEST(rank_info_and_result_say_what_room_they_need)
 {
 	struct kvpull_command command;
-	uint8_t bytes[4096];
 	size_t needed = 0;
 	size_t count = 0;
 
-	assert_int_equal(kvpull_worker_rank_info(world->worker, bytes,
-						 sizeof(bytes), &needed),
-			 0);
-	assert_int_equal(kvpull_worker_rank_info(world->worker, bytes,
-						 needed - 1, &count),
+	assert_int_equal(rank_info(world, 4096, &needed), 0);
+	assert_int_equal(rank_info(world, needed - 1, &count),
 			 KVPULL_ETOOSMALL);
 	assert_int_equal(count, needed);
-	assert_int_equal(
-		kvpull_worker_rank_info(world->worker, bytes, needed, &count),
-		0);
+	assert_int_equal(rank_info(world, needed, &count), 0);
 	world_send(world, &command, commands_make(&command, 1, 999));
 	world_poll(world, 1);
-	assert_int_equal(
-		kvpull_worker_result_build(world->worker, bytes, 0, &needed),
-		KVPULL_ETOOSMALL);
+	assert_int_equal(result(world, 0, &needed), KVPULL_ETOOSMALL);
 	assert_true(needed > 0);
-	assert_int_equal(kvpull_worker_result_build(world->worker, bytes,
-						    needed - 1, &count),
-			 KVPULL_ETOOSMALL);
-	assert_int_equal(kvpull_worker_result_build(world->worker, bytes,
-						    needed, &count),
-			 0);
+	assert_int_equal(result(world, needed - 1, &count), KVPULL_ETOOSMALL);
+	assert_int_equal(result(world, needed, &count), 0);
 	assert_int_equal(count, needed);
 }
 
@@ -401,24 +357,15 @@ WORLD_TEST(rank_info_says_the_fewest_blocks_of_any_cache)
 	world->worker->facts.cache_count = 1;
 }
 
-UNIT_TEST(rank_info_waits_for_the_registration)
+UNIT_TEST_OF(rank_info_waits_for_the_registration, struct world, world,
+	     world_setup_bare, world_teardown)
 {
-	struct world *world = calloc(1, sizeof(*world));
-	uint8_t bytes[4096];
 	size_t count = 77;
 
-	assert_non_null(world);
-	world_create(world, ",\"pulls_max\":4,\"tickets_max\":4");
-	assert_int_equal(kvpull_worker_rank_info(world->worker, bytes,
-						 sizeof(bytes), &count),
-			 KVPULL_EAGAIN);
+	assert_int_equal(rank_info(world, 4096, &count), KVPULL_EAGAIN);
 	assert_int_equal(count, 77);
 	world_register(world);
-	assert_int_equal(kvpull_worker_rank_info(world->worker, bytes,
-						 sizeof(bytes), &count),
-			 0);
-	*state = world;
-	(void)world_teardown(state);
+	assert_int_equal(rank_info(world, 4096, &count), 0);
 }
 
 /* Results that were not made yet cannot have been taken. */
@@ -452,8 +399,7 @@ static void closed_caller_goes(struct world *world,
 	world_poll(world, 3);
 	assert_int_equal(world->lines.counts[KVPULL_LOG_WARN], warnings);
 	assert_int_equal(world->worker->crowd.active_count, 1);
-	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
-	world_poll(world, 3);
+	caller_down(world, 0, 3);
 	assert_int_equal(world->lines.counts[KVPULL_LOG_WARN], warnings);
 	assert_int_equal(caller->forgotten, forgotten + 1);
 	assert_int_equal(world->worker->crowd.active_count, 0);
@@ -474,14 +420,12 @@ WORLD_TEST(consumer_that_the_table_of_holds_has_no_room_for_is_closed)
 	for (at = 0; at <= 2 * world->config.consumers_max; at++) {
 		who.instance = 100 + at;
 		who.incarnation = (UINT64_C(1) << 32) * (at + 1);
-		caller = world_hello(world, 0, &who);
-		assert_int_equal(caller->state, 2);
+		caller = world_let_in(world, 0, &who);
 		world_poll(world, 1);
 		if (at == 2 * world->config.consumers_max)
 			break;
 		assert_int_equal(caller->dropped, 0);
-		(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
-		world_poll(world, 3);
+		caller_down(world, 0, 3);
 	}
 	assert_int_equal(caller->dropped, 1);
 	assert_string_equal(

@@ -10,7 +10,7 @@ WORLD_TEST(peer_that_rejects_our_call_is_given_up_at_once)
 	world_poll(world, 2);
 	world_lost(world, world_peer_at(world, "1-0"), KVPULL_EREJECTED);
 	world_poll(world, 2);
-	world_reported(world, 7, KVPULL_POLL_FAILED, KVPULL_EREJECTED);
+	failed(world, 7, KVPULL_EREJECTED);
 	world_pass(world, 1000 * WORLD_MS);
 	assert_int_equal(world->connects, 1);
 }
@@ -24,8 +24,7 @@ WORLD_TEST(peer_whose_connections_break_is_called_less_and_less_often)
 	uint32_t steps;
 
 	for (steps = 0; steps < 2000; steps++) {
-		world_claim(world, 101 + steps % 90, 1);
-		world_poll(world, 1);
+		claim(world, 101 + steps % 90, 1);
 		if (world_is_connected(world, "1-0")) {
 			(void)world_up(world, "1-0", 0, 1);
 			world_down(world, world_peer_at(world, "1-0"));

@@ -9,15 +9,11 @@
 #include <sys/timerfd.h>
 
 #include "plugin/hold/hold_state.h"
-#include "tests/unit/worker/peer.h"
+#include "tests/unit/worker/holder.h"
 
-#define KEY 7u
-#define SLOT 3u
-#define GENERATION 9u
 #define ALL_HOLDS (2 * KVPULL_SCAN_MAX + 100u) /* beyond two sweeps */
 #define HOLDS (ALL_HOLDS - SLOT)
 #define ENDS 300u /* more than one poll tells */
-#define LEASE_NS (3000 * WORLD_MS)
 #define PATIENCE_MS 20000
 #define TAIL_AT 128u /* in a ring: include/base/ring.c */
 
@@ -28,52 +24,18 @@ static void hold_next(struct world *world, uint32_t index)
 	world_hold(world, KEY + index, SLOT + index, GENERATION);
 }
 
-static void hold(struct world *world)
-{
-	hold_next(world, 0);
-}
-
-/* A consumer of one rank connects and is admitted. */
-static struct world_caller *consumer(struct world *world, uint32_t index,
-				     uint64_t instance)
-{
-	const struct world_hello who = {
-		.instance = instance,
-		.incarnation = instance + 1,
-		.uid = world->config.uids[0],
-	};
-	struct world_caller *caller = world_hello(world, index, &who);
-
-	assert_int_equal(caller->state, 2);
-	return caller;
-}
-
-static void say(struct world *world, struct world_caller *caller, uint32_t kind)
-{
-	world_say(world, caller, kind, SLOT, GENERATION);
-}
-
-/* Polls often, so that nothing is taken for a stall. */
-static void pass(struct world *world, uint64_t ns)
-{
-	const uint64_t until_ns = world->now_ns + ns;
-
-	while (world->now_ns < until_ns)
-		world_pass(world, 100 * WORLD_MS);
-}
-
 WORLD_TEST(heartbeat_renews_what_its_consumer_claimed)
 {
 	struct world_caller *caller = consumer(world, 0, 0x11);
 
 	hold(world);
 	say(world, caller, KVPULL_NOTE_CLAIM);
-	pass(world, LEASE_NS - 200 * WORLD_MS);
+	world_live(world, LEASE_NS - 200 * WORLD_MS);
 	kvpull_ring_beat(&caller->writer);
-	pass(world, LEASE_NS - 200 * WORLD_MS);
+	world_live(world, LEASE_NS - 200 * WORLD_MS);
 	world_silent(world, KEY);
-	pass(world, 300 * WORLD_MS);
-	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_EXPIRED);
+	world_live(world, 300 * WORLD_MS);
+	ended(world, KVPULL_END_EXPIRED);
 }
 
 WORLD_TEST(hold_that_expires_names_who_claimed_it_last)
@@ -81,15 +43,14 @@ WORLD_TEST(hold_that_expires_names_who_claimed_it_last)
 	struct world_caller *caller;
 
 	hold(world);
-	pass(world, LEASE_NS + 100 * WORLD_MS);
-	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
-			       "expired at its lease"));
+	world_live(world, LEASE_NS + 100 * WORLD_MS);
+	warned(world, "expired at its lease");
 	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
 			       "claimed last by nobody; slot"));
 	caller = consumer(world, 0, 0x11);
 	world_hold(world, KEY + 1, SLOT, GENERATION + 1);
 	world_say(world, caller, KVPULL_NOTE_CLAIM, SLOT, GENERATION + 1);
-	pass(world, LEASE_NS + 200 * WORLD_MS);
+	world_live(world, LEASE_NS + 200 * WORLD_MS);
 	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
 			       "claimed last by consumer pid 0; slot 3 "));
 }
@@ -99,10 +60,10 @@ WORLD_TEST(release_in_the_ring_comes_before_the_end_of_the_lease)
 	struct world_caller *caller = consumer(world, 0, 0x11);
 
 	hold(world);
-	pass(world, LEASE_NS - 100 * WORLD_MS);
+	world_live(world, LEASE_NS - 100 * WORLD_MS);
 	say(world, caller, KVPULL_NOTE_RELEASE);
-	pass(world, 100 * WORLD_MS);
-	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+	world_live(world, 100 * WORLD_MS);
+	ended(world, KVPULL_END_RELEASED);
 }
 
 /* A clock behind whose every reading its consumer says the next thing. */
@@ -153,9 +114,9 @@ WORLD_TEST(claim_in_the_ring_comes_before_the_end_of_the_lease)
 	struct world_caller *caller = consumer(world, 0, 0x11);
 
 	hold(world);
-	pass(world, LEASE_NS - 100 * WORLD_MS);
+	world_live(world, LEASE_NS - 100 * WORLD_MS);
 	say(world, caller, KVPULL_NOTE_CLAIM);
-	pass(world, 100 * WORLD_MS);
+	world_live(world, 100 * WORLD_MS);
 	world_silent(world, KEY);
 }
 
@@ -164,11 +125,9 @@ WORLD_TEST(death_releases_at_the_next_poll)
 	struct world_caller *caller = consumer(world, 0, 0x11);
 
 	hold(world);
-	say(world, caller, KVPULL_NOTE_CLAIM);
-	world_poll(world, 1);
-	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
-	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+	tell(world, caller, KVPULL_NOTE_CLAIM);
+	caller_down(world, 0, 1);
+	ended(world, KVPULL_END_RELEASED);
 	world_poll(world, 1);
 	assert_int_equal(caller->forgotten, 1);
 }
@@ -180,9 +139,16 @@ WORLD_TEST(last_words_of_the_dead_count)
 	hold(world);
 	world_poll(world, 1);
 	say(world, caller, KVPULL_NOTE_RELEASE);
-	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
-	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+	caller_down(world, 0, 1);
+	ended(world, KVPULL_END_RELEASED);
+}
+
+/* All holds of the worker, so many, are revoked. */
+static void revoked(const struct world *world, int count)
+{
+	assert_int_equal(
+		kvpull_worker_revoke_all(world->worker, KVPULL_END_REVOKED),
+		count);
 }
 
 /* Is an engine that sleeps woken? Once asked, no more. */
@@ -216,19 +182,15 @@ static int arm_late(struct kvpull_transport *transport)
 
 WORLD_TEST(record_that_comes_while_arming_is_not_slept_over)
 {
-	struct kvpull_worker *worker = world->worker;
 	struct world_caller *caller = consumer(world, 0, 0x11);
-	static struct kvpull_transport_ops ops;
 
-	ops = *world->transport.ops;
 	hold(world);
 	world_poll(world, 1);
-	ops.arm = arm_late;
-	world->transport.ops = &ops;
-	events_open(worker);
+	world->ops.arm = arm_late;
+	events_open(world->worker);
 	late = caller;
 	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+	ended(world, KVPULL_END_RELEASED);
 }
 
 static int arm_busy(struct kvpull_transport *transport)
@@ -241,16 +203,13 @@ static int arm_busy(struct kvpull_transport *transport)
 WORLD_TEST(transport_that_has_more_to_do_is_not_slept_over)
 {
 	struct kvpull_worker *worker = world->worker;
-	static struct kvpull_transport_ops ops;
 
-	ops = *world->transport.ops;
-	world->transport.ops = &ops;
 	events_open(worker);
 	world_poll(world, 2);
 	(void)is_due(worker);
 	world_poll(world, 1);
 	assert_false(is_due(worker));
-	ops.arm = arm_busy;
+	world->ops.arm = arm_busy;
 	world_poll(world, 1);
 	assert_true(is_due(worker));
 }
@@ -274,12 +233,9 @@ WORLD_TEST(poll_that_told_something_is_followed_by_another)
 		world_poll(world, 3);
 		assert_int_equal(epoll_wait(worker->wakeup.fd, &event, 1, 0),
 				 0);
-		assert_int_equal(
-			kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED),
-			1);
+		revoked(world, 1);
 		world_poll(world, 1);
-		world_reported(world, KEY + round, KVPULL_POLL_SENT,
-			       KVPULL_END_REVOKED);
+		sent(world, KEY + round, KVPULL_END_REVOKED);
 		assert_int_equal(epoll_wait(worker->wakeup.fd, &event, 1, 0),
 				 1);
 	}
@@ -302,11 +258,8 @@ static void said_nothing(struct kvpull_worker *worker)
 WORLD_TEST(bell_that_is_unread_needs_no_other)
 {
 	struct kvpull_worker *worker = world->worker;
-	static struct kvpull_transport_ops ops;
 	uint32_t round;
 
-	ops = *world->transport.ops;
-	ops.rings = rings_now;
 	events_open(worker);
 	for (round = 0; round < 4; round++) {
 		const uint32_t rings = round & 1;
@@ -321,16 +274,13 @@ WORLD_TEST(bell_that_is_unread_needs_no_other)
 		 * already.
 		 */
 		worker->events_armed = armed;
-		world->transport.ops = rings ? &ops : &fake_ops;
-		assert_int_equal(
-			kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED),
-			1);
+		world->ops.rings = rings ? rings_now : fake_ops.rings;
+		revoked(world, 1);
 		said_nothing(worker);
 		world_poll(world, 1);
-		world_reported(world, KEY + round, KVPULL_POLL_SENT,
-			       KVPULL_END_REVOKED);
+		sent(world, KEY + round, KVPULL_END_REVOKED);
 		assert_int_equal(is_due(worker), !(rings && armed));
-		world->transport.ops = &fake_ops;
+		world->ops.rings = fake_ops.rings;
 	}
 }
 
@@ -349,8 +299,7 @@ WORLD_TEST(ends_that_one_poll_leaves_are_not_slept_over)
 		hold_next(world, index);
 	world_poll(world, 3);
 	assert_int_equal(worker->events_armed, 1);
-	assert_int_equal(kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED),
-			 ENDS);
+	revoked(world, ENDS);
 	said_nothing(worker);
 	for (; told < ENDS; told += (uint32_t)count) {
 		(void)is_due(worker);
@@ -391,29 +340,18 @@ WORLD_TEST(calls_between_polls_wake_a_sleeper)
 	assert_true(is_due(worker));
 	hold(world);
 	sleep_well(world);
-	assert_int_equal(kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED),
-			 1);
+	revoked(world, 1);
 	assert_true(is_due(worker));
 }
 
 /* An engine may start loads long after the step that brought them. */
 WORLD_TEST(load_that_is_started_late_wakes_a_sleeper)
 {
-	static const uint32_t ids[2] = { 3, 4 };
 	struct kvpull_worker *worker = world->worker;
-	struct kvpull_command command = { .kind = KVPULL_COMMAND_PULL,
-					  .key = 1,
-					  .ticket_serial = 101,
-					  .group_count = 1,
-					  .remote_ids = ids,
-					  .local_ids = ids };
 
 	events_open(worker);
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
-	(void)world_up(world, "1-0", 0, 1);
-	command.group_first[1] = 2;
-	world_send(world, &command, 1);
+	(void)claim_up(world, 101);
+	world_pull_command(world, 1, 101, 0);
 	sleep_well(world);
 	assert_int_equal(kvpull_worker_start_loads(worker), 0);
 	assert_true(is_due(worker));
@@ -431,11 +369,10 @@ WORLD_TEST(lease_that_a_step_began_is_not_slept_over)
 	(void)is_due(worker);
 	/* The first ends in the poll that follows the step: it tells. */
 	hold_next(world, 0);
-	assert_int_equal(kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED),
-			 1);
+	revoked(world, 1);
 	hold_next(world, 1);
 	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_REVOKED);
+	ended(world, KVPULL_END_REVOKED);
 	assert_true(is_due(worker));
 	world_poll(world, 2);
 	assert_in_range(worker->wakeup.timer_ns, world->now_ns,
@@ -512,8 +449,7 @@ WORLD_TEST(broken_rings_are_counted_and_told_once_a_second)
 		assert_int_equal(caller->dropped, 1);
 		assert_int_equal(world->lines.counts[KVPULL_LOG_ERROR],
 				 1 + round / 2);
-		(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
-		world_poll(world, 2);
+		caller_down(world, 0, 2);
 		world->now_ns += round ? KVPULL_NS_PER_S : 0;
 	}
 }
@@ -539,13 +475,10 @@ static int descriptor_next(void)
 WORLD_TEST(event_fd_that_failed_is_tried_again)
 {
 	struct kvpull_worker *worker = world->worker;
-	static struct kvpull_transport_ops ops;
 	const int next = descriptor_next();
 	struct pollfd due = { .events = POLLIN };
 
-	ops = *world->transport.ops;
-	world->transport.ops = &ops;
-	ops.fd = bell_of;
+	world->ops.fd = bell_of;
 	bell = -1; /* it cannot be waited for */
 	assert_int_equal(kvpull_worker_event_fd(worker), KVPULL_EDEVICE);
 	assert_int_equal(descriptor_next(), next);
@@ -558,13 +491,10 @@ WORLD_TEST(event_fd_that_failed_is_tried_again)
 
 WORLD_TEST(event_fd_with_descriptor_0_is_opened_once)
 {
-	static struct kvpull_transport_ops ops;
 	int input;
 	int again;
 
-	ops = *world->transport.ops;
-	world->transport.ops = &ops;
-	ops.fd = bell_of;
+	world->ops.fd = bell_of;
 	bell = eventfd(0, EFD_CLOEXEC);
 	input = input_close();
 	assert_int_equal(kvpull_worker_event_fd(world->worker), 0);
@@ -584,9 +514,7 @@ WORLD_TEST(engine_that_does_the_io_wakes_up_for_heartbeats)
 	struct kvpull_worker *worker = world->worker;
 
 	events_open(worker);
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
-	(void)world_up(world, "1-0", 0, 1);
+	(void)claim_up(world, 101);
 	world_poll(world, 2);
 	assert_in_range(worker->wakeup.timer_ns, world->now_ns,
 			world->now_ns + LEASE_NS / 3);
@@ -615,16 +543,13 @@ WORLD_TEST(consumer_beats_three_times_a_lease_until_the_release)
 	uint32_t peer;
 	uint32_t beats;
 
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
-	peer = world_up(world, "1-0", 0, 1);
+	peer = claim_up(world, 101);
 	beats = world->peers[peer].beats;
-	pass(world, LEASE_NS);
+	world_live(world, LEASE_NS);
 	assert_in_range(world->peers[peer].beats - beats, 2, 4);
-	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
-	world_poll(world, 2);
+	release(world, 101);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
 	beats = world->peers[peer].beats;
-	pass(world, LEASE_NS);
+	world_live(world, LEASE_NS);
 	assert_int_equal(world->peers[peer].beats, beats);
 }

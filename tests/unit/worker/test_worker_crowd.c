@@ -4,22 +4,13 @@
  * for a new one, and what the hold table takes it for.
  */
 #include "plugin/hold/hold_state.h"
-#include "tests/unit/worker/peer.h"
+#include "tests/unit/worker/holder.h"
 
-#define KEY 7u
-#define SLOT 3u
-#define GENERATION 9u
 #define FULL 4u /* consumers_max: callers 0 to 3; caller 4 comes late */
-#define LEASE_NS (3000 * WORLD_MS)
 
-static void hold(struct world *world)
+static void say_of(struct world *world, uint32_t index, uint32_t kind)
 {
-	world_hold(world, KEY, SLOT, GENERATION);
-}
-
-static void say(struct world *world, uint32_t index, uint32_t kind)
-{
-	world_say(world, &world->callers[index], kind, SLOT, GENERATION);
+	say(world, &world->callers[index], kind);
 }
 
 static struct world_caller *call(struct world *world, uint32_t index,
@@ -29,12 +20,18 @@ static struct world_caller *call(struct world *world, uint32_t index,
 	const struct world_hello who = {
 		.instance = instance,
 		.incarnation = (index + 1) << KVPULL_SELF_BITS,
-		.uid = world->config.uids[0],
 		.rank = rank,
 		.rank_count = rank_count,
 	};
 
 	return world_hello(world, index, &who);
+}
+
+static void in(struct world *world, uint32_t index, uint64_t instance,
+	       uint32_t rank, uint32_t rank_count)
+{
+	assert_int_equal(call(world, index, instance, rank, rank_count)->state,
+			 2);
 }
 
 /* Consumers 0 to 3, each of one rank, heard in this order. */
@@ -43,10 +40,18 @@ static void crowd(struct world *world)
 	uint32_t index;
 
 	for (index = 0; index < FULL; index++) {
-		assert_int_equal(call(world, index, 0x11 + index, 0, 1)->state,
-				 2);
+		in(world, index, 0x11 + index, 0, 1);
 		world_pass(world, 200 * WORLD_MS);
 	}
+}
+
+static void all_say(struct world *world, uint32_t kind)
+{
+	uint32_t index;
+
+	for (index = 0; index < FULL; index++)
+		say_of(world, index, kind);
+	world_poll(world, 1);
 }
 
 /* Caller 4 is told EFULL; then the engine has polled. */
@@ -70,10 +75,16 @@ static uint32_t dropped(const struct world *world)
 	return set;
 }
 
+/* These consumers go for one more of so many ranks. */
+static void makes_room(struct world *world, uint32_t rank_count, uint32_t set)
+{
+	one_more(world, rank_count);
+	assert_int_equal(dropped(world), set);
+}
+
 static void leave(struct world *world, uint32_t index)
 {
-	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, index);
-	world_poll(world, 3);
+	caller_down(world, index, 3);
 	world->callers[index].dropped = 0;
 }
 
@@ -81,14 +92,12 @@ WORLD_TEST(consumer_that_was_heard_longest_ago_makes_room)
 {
 	crowd(world);
 	kvpull_ring_beat(&world->callers[0].writer);
-	one_more(world, 1);
-	assert_int_equal(dropped(world), 1u << 1);
-	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN], "make room"));
-	/* Nobody else does while it goes. */
-	one_more(world, 1);
-	assert_int_equal(dropped(world), 1u << 1);
+	makes_room(world, 1, 1u << 1);
+	warned(world, "make room");
+	/* No other consumer does while it goes. */
+	makes_room(world, 1, 1u << 1);
 	leave(world, 1);
-	assert_int_equal(call(world, FULL, 0x99, 0, 1)->state, 2);
+	in(world, FULL, 0x99, 0, 1);
 	/* It comes back when it has something to say, and another one goes. */
 	assert_int_equal(call(world, 1, 0x12, 0, 1)->state, 0);
 	world_poll(world, 2);
@@ -97,62 +106,51 @@ WORLD_TEST(consumer_that_was_heard_longest_ago_makes_room)
 
 WORLD_TEST(instance_with_a_new_rank_does_not_keep_the_others_places)
 {
-	assert_int_equal(call(world, 0, 0x11, 0, 2)->state, 2);
+	in(world, 0, 0x11, 0, 2);
 	world_pass(world, 200 * WORLD_MS);
-	assert_int_equal(call(world, 1, 0x12, 0, 1)->state, 2);
-	assert_int_equal(call(world, 2, 0x13, 0, 1)->state, 2);
+	in(world, 1, 0x12, 0, 1);
+	in(world, 2, 0x13, 0, 1);
 	world_pass(world, 200 * WORLD_MS);
 	/* The sibling of caller 3 was silent for longest, and cannot go alone. */
-	assert_int_equal(call(world, 3, 0x11, 1, 2)->state, 2);
-	one_more(world, 1);
-	assert_int_equal(dropped(world), 1u << 1);
+	in(world, 3, 0x11, 1, 2);
+	makes_room(world, 1, 1u << 1);
 }
 
 WORLD_TEST(consumer_with_a_claim_makes_no_room)
 {
-	uint32_t index;
-
 	hold(world);
 	crowd(world);
-	for (index = 0; index < FULL; index++)
-		say(world, index, KVPULL_NOTE_CLAIM);
+	all_say(world, KVPULL_NOTE_CLAIM);
+	makes_room(world, 1, 0);
+	say_of(world, 3, KVPULL_NOTE_RELEASE);
 	world_poll(world, 1);
-	one_more(world, 1);
-	assert_int_equal(dropped(world), 0);
-	say(world, 3, KVPULL_NOTE_RELEASE);
-	world_poll(world, 1);
-	one_more(world, 1);
-	assert_int_equal(dropped(world), 0); /* the others' hold keeps it */
-	for (index = 0; index < FULL; index++)
-		say(world, index, KVPULL_NOTE_RELEASE);
-	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
-	one_more(world, 1);
-	assert_int_equal(dropped(world), 1u << 0);
+	makes_room(world, 1, 0); /* the others' hold keeps it */
+	all_say(world, KVPULL_NOTE_RELEASE);
+	ended(world, KVPULL_END_RELEASED);
+	makes_room(world, 1, 1u << 0);
 }
 
 /* Ranks 0 and 1 of one instance; rank 0 was heard longest ago of all. */
 WORLD_TEST(consumer_whose_sibling_has_a_claim_makes_no_room)
 {
 	hold(world);
-	assert_int_equal(call(world, 0, 0x11, 0, 2)->state, 2);
-	assert_int_equal(call(world, 1, 0x11, 1, 2)->state, 2);
+	in(world, 0, 0x11, 0, 2);
+	in(world, 1, 0x11, 1, 2);
 	world_pass(world, 200 * WORLD_MS);
-	assert_int_equal(call(world, 2, 0x12, 0, 1)->state, 2);
-	assert_int_equal(call(world, 3, 0x13, 0, 1)->state, 2);
+	in(world, 2, 0x12, 0, 1);
+	in(world, 3, 0x13, 0, 1);
 	world_pass(world, 200 * WORLD_MS);
-	say(world, 1, KVPULL_NOTE_CLAIM);
+	say_of(world, 1, KVPULL_NOTE_CLAIM);
 	world_poll(world, 1);
-	one_more(world, 1);
-	assert_int_equal(dropped(world), 1u << 2);
+	makes_room(world, 1, 1u << 2);
 }
 
 WORLD_TEST(all_ranks_of_an_instance_make_room_together)
 {
-	assert_int_equal(call(world, 0, 0x11, 0, 2)->state, 2);
-	assert_int_equal(call(world, 1, 0x11, 1, 2)->state, 2);
-	assert_int_equal(call(world, 2, 0x12, 0, 1)->state, 2);
-	assert_int_equal(call(world, 3, 0x13, 0, 1)->state, 2);
+	in(world, 0, 0x11, 0, 2);
+	in(world, 1, 0x11, 1, 2);
+	in(world, 2, 0x12, 0, 1);
+	in(world, 3, 0x13, 0, 1);
 	world_pass(world, 200 * WORLD_MS);
 	kvpull_ring_beat(&world->callers[1].writer);
 	one_more(world, 3);
@@ -160,20 +158,17 @@ WORLD_TEST(all_ranks_of_an_instance_make_room_together)
 	assert_int_equal(dropped(world), 1u << 0 | 1u << 1 | 1u << 2);
 }
 
-/* Its claim may be on its way. */
+/* A claim of the newcomer may be on its way. */
 WORLD_TEST(new_consumer_makes_no_room)
 {
 	uint32_t index;
 
 	for (index = 0; index < FULL; index++)
-		assert_int_equal(call(world, index, 0x11 + index, 0, 1)->state,
-				 2);
+		in(world, index, 0x11 + index, 0, 1);
 	world_pass(world, 99 * WORLD_MS);
-	one_more(world, 1);
-	assert_int_equal(dropped(world), 0);
+	makes_room(world, 1, 0);
 	world_pass(world, WORLD_MS);
-	one_more(world, 1);
-	assert_int_equal(dropped(world), 1u << 0);
+	makes_room(world, 1, 1u << 0);
 }
 
 /* Said when it was too late: its hold waits for it, as for one that is away. */
@@ -182,16 +177,15 @@ WORLD_TEST(claim_of_a_consumer_that_makes_room_counts)
 	world_far(world);
 	hold(world);
 	crowd(world);
-	one_more(world, 1);
-	assert_int_equal(dropped(world), 1u << 0);
-	say(world, 0, KVPULL_NOTE_CLAIM);
+	makes_room(world, 1, 1u << 0);
+	say_of(world, 0, KVPULL_NOTE_CLAIM);
 	leave(world, 0);
 	world_silent(world, KEY);
 	/* Here again, it releases what it claimed. */
-	assert_int_equal(call(world, 0, 0x11, 0, 1)->state, 2);
-	say(world, 0, KVPULL_NOTE_RELEASE);
+	in(world, 0, 0x11, 0, 1);
+	say_of(world, 0, KVPULL_NOTE_RELEASE);
 	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+	ended(world, KVPULL_END_RELEASED);
 }
 
 /* A loss over a network would keep its entry for a lease of grace. */
@@ -229,9 +223,7 @@ WORLD_TEST(full_producer_says_so_once_a_second)
 
 	hold(world);
 	crowd(world);
-	for (index = 0; index < FULL; index++)
-		say(world, index, KVPULL_NOTE_CLAIM);
-	world_poll(world, 1);
+	all_say(world, KVPULL_NOTE_CLAIM);
 	for (index = 0; index < 20; index++) {
 		world->lines.of[KVPULL_LOG_WARN][0] = '\0';
 		one_more(world, 1);
@@ -257,10 +249,10 @@ WORLD_TEST(room_that_is_made_is_said_once_a_second)
 {
 	crowd(world);
 	assert_int_equal(room_is_said(world, 0), 1);
-	assert_int_equal(call(world, 0, 0x21, 0, 1)->state, 2);
+	in(world, 0, 0x21, 0, 1);
 	world_pass(world, 200 * WORLD_MS);
 	assert_int_equal(room_is_said(world, 1), 0);
-	assert_int_equal(call(world, 1, 0x22, 0, 1)->state, 2);
+	in(world, 1, 0x22, 0, 1);
 	world_pass(world, 1000 * WORLD_MS);
 	assert_int_equal(room_is_said(world, 2), 1);
 }

@@ -22,10 +22,19 @@ static void pulls_start(struct world *world, uint32_t count, uint32_t flags)
 	(void)world_up(world, rank_names[1], 1, 2);
 }
 
+/* A test of a pull whose reads have begun. */
+#define CUT_TEST(name) WORLD_TEST_AFTER(name, pulls_start(world, 1, 0))
+
 static void cut(struct world *world, uint32_t rank)
 {
 	world_lost(world, world_peer_at(world, rank_names[rank]),
 		   KVPULL_EABORTED);
+}
+
+static void both_cut(struct world *world)
+{
+	cut(world, 0);
+	cut(world, 1);
 }
 
 static void is_up_again(struct world *world, uint32_t rank)
@@ -62,6 +71,12 @@ static const struct kvpull_read *reading(const struct world *world,
 	return NULL;
 }
 
+static void both_read_from_the_start(const struct world *world)
+{
+	assert_int_equal(reading(world, 0)->done_bytes, 0);
+	assert_int_equal(reading(world, 1)->done_bytes, 0);
+}
+
 static uint32_t checking(const struct world *world)
 {
 	uint32_t count = 0;
@@ -73,20 +88,21 @@ static uint32_t checking(const struct world *world)
 	return count;
 }
 
-static void loaded(const struct world *world, uint64_t key)
+/* All that is open ends well, and the pull was loaded, whole. */
+static void loads(struct world *world, uint64_t key)
 {
 	uint32_t index;
 
-	world_reported(world, key, KVPULL_POLL_LOADED, 0);
+	all_done(world);
+	loaded(world, key);
 	for (index = 0; index < world->record_count; index++)
 		if (world->records[index].key == key)
 			assert_int_equal(world->records[index].bytes,
 					 2 * WORLD_BLOCK_BYTES);
 }
 
-WORLD_TEST(pull_that_reads_reads_the_rest)
+CUT_TEST(pull_that_reads_reads_the_rest)
 {
-	pulls_start(world, 1, 0);
 	assert_int_equal(world->reads[0].read->done_bytes, 0);
 	world->reads[0].read->done_bytes = 100;
 	cut(world, 0);
@@ -100,8 +116,7 @@ WORLD_TEST(pull_that_reads_reads_the_rest)
 	assert_int_equal(world->read_starts, 3);
 	assert_int_equal(reading(world, 0)->done_bytes, 100);
 	world_silent(world, 1);
-	all_done(world);
-	loaded(world, 1);
+	loads(world, 1);
 	/* Parts of the first attempt are free, too. */
 	assert_int_equal(kvpull_index_pool_used(
 				 &world->worker->progress->reads.part_pool),
@@ -109,53 +124,43 @@ WORLD_TEST(pull_that_reads_reads_the_rest)
 }
 
 /* Bytes read for other strips do not count for these. */
-WORLD_TEST(peer_with_other_strips_is_read_from_the_start)
+CUT_TEST(peer_with_other_strips_is_read_from_the_start)
 {
 	struct kvpull_welcome welcome;
 	uint32_t peer;
 
-	pulls_start(world, 1, 0);
 	world_done(world, 1, 0);
 	world->reads[0].read->done_bytes = 100;
 	cut(world, 0);
 	world_pass(world, 20 * WORLD_MS);
-	peer = world_peer_at(world, rank_names[0]);
-	world_challenge(world, peer);
-	world_welcome_fill(world, peer, 0, 2, &welcome);
+	peer = greeted(world, rank_names[0], 0, 2, &welcome);
 	welcome.regions[0].bytes += WORLD_BLOCK_BYTES;
 	welcome.caches[0].offset += WORLD_BLOCK_BYTES;
 	world_welcome_send(world, peer, &welcome);
 	world_pass(world, WORLD_MS);
 	assert_int_equal(world->read_starts, 3);
 	assert_int_equal(reading(world, 0)->done_bytes, 0);
-	all_done(world);
-	loaded(world, 1);
+	loads(world, 1);
 }
 
 /* A slot's next pull has read nothing yet. */
-WORLD_TEST(next_pull_begins_at_the_start)
+CUT_TEST(next_pull_begins_at_the_start)
 {
-	pulls_start(world, 1, 0);
 	world->reads[0].read->done_bytes = 100;
 	cut(world, 0);
 	world_done(world, 1, 0);
 	is_up_again(world, 0);
-	all_done(world);
-	loaded(world, 1);
+	loads(world, 1);
 	world_pull(world, 2, SERIAL, 0);
 	world_poll(world, 3);
-	assert_int_equal(reading(world, 0)->done_bytes, 0);
-	assert_int_equal(reading(world, 1)->done_bytes, 0);
-	all_done(world);
-	loaded(world, 2);
+	both_read_from_the_start(world);
+	loads(world, 2);
 }
 
 /* All data is there, and no entry will come by the same connection. */
-WORLD_TEST(pull_that_checks_checks_again)
+CUT_TEST(pull_that_checks_checks_again)
 {
-	pulls_start(world, 1, 0);
-	world_done(world, 0, 0);
-	world_done(world, 1, 0);
+	both_done(world);
 	assert_true(world->reads[0].checking);
 	cut(world, 0);
 	world_done(world, 1, 0);
@@ -163,27 +168,22 @@ WORLD_TEST(pull_that_checks_checks_again)
 	is_up_again(world, 0);
 	assert_int_equal(world->read_starts, 2);
 	assert_int_equal(checking(world), 2);
-	all_done(world);
-	loaded(world, 1);
+	loads(world, 1);
 }
 
 /* Bytes in memory of a device were not flushed, and all are read again. */
-WORLD_TEST(pull_into_a_device_begins_again)
+CUT_TEST(pull_into_a_device_begins_again)
 {
-	pulls_start(world, 1, 0);
 	world->worker->handover.pulls[0].after = KVPULL_AFTER_NOTHING;
-	world_done(world, 0, 0);
-	world_done(world, 1, 0);
+	both_done(world);
 	assert_true(world->reads[0].checking);
 	cut(world, 0);
 	world_done(world, 1, 0);
 	is_up_again(world, 0);
 	assert_int_equal(checking(world), 0);
 	assert_int_equal(world->read_starts, 4);
-	assert_int_equal(reading(world, 0)->done_bytes, 0);
-	assert_int_equal(reading(world, 1)->done_bytes, 0);
-	all_done(world);
-	loaded(world, 1);
+	both_read_from_the_start(world);
+	loads(world, 1);
 }
 
 WORLD_TEST(pull_that_waits_to_be_written_waits_again)
@@ -196,8 +196,7 @@ WORLD_TEST(pull_that_waits_to_be_written_waits_again)
 	is_up_again(world, 1);
 	assert_int_equal(world->read_starts, 0);
 	assert_true(world->reads[0].checking);
-	all_done(world);
-	loaded(world, 1);
+	loads(world, 1);
 }
 
 /*
@@ -227,8 +226,7 @@ WORLD_TEST(pull_between_data_and_check_reads_what_is_missing)
 	ends_between_data_and_check(world, KVPULL_EABORTED, 0);
 	assert_int_equal(world->read_starts, 2);
 	assert_int_equal(checking(world), 2);
-	all_done(world);
-	loaded(world, 1);
+	loads(world, 1);
 }
 
 /* Cut again for others before it looks: still nobody's fault. */
@@ -236,30 +234,26 @@ WORLD_TEST(pull_whose_peer_is_cut_twice_reads_what_is_missing)
 {
 	ends_between_data_and_check(world, KVPULL_EABORTED, KVPULL_EABORTED);
 	world_silent(world, 1);
-	all_done(world);
-	loaded(world, 1);
+	loads(world, 1);
 }
 
 /* The peer's own connection was cut, and another one was lost. */
 WORLD_TEST(pull_whose_peer_was_cut_and_then_lost_reads_what_is_missing)
 {
 	ends_between_data_and_check(world, KVPULL_EABORTED, KVPULL_EPEER);
-	all_done(world);
-	loaded(world, 1);
+	loads(world, 1);
 }
 
 /* Lost, and whoever came back was cut: the loss may have been a death. */
 WORLD_TEST(pull_whose_peer_was_lost_and_then_cut_fails)
 {
 	ends_between_data_and_check(world, KVPULL_EPEER, KVPULL_EABORTED);
-	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EPEER);
+	failed(world, 1, KVPULL_EPEER);
 }
 
-WORLD_TEST(pull_that_begins_while_it_is_cut_waits)
+CUT_TEST(pull_that_begins_while_it_is_cut_waits)
 {
-	pulls_start(world, 1, 0);
-	all_done(world);
-	loaded(world, 1);
+	loads(world, 1);
 	world->read_code = KVPULL_EABORTED;
 	world_pull(world, 2, SERIAL, 0);
 	world_poll(world, 3);
@@ -268,67 +262,57 @@ WORLD_TEST(pull_that_begins_while_it_is_cut_waits)
 	world->read_code = 0;
 	cut(world, 0);
 	is_up_again(world, 0);
-	all_done(world);
-	loaded(world, 2);
+	loads(world, 2);
 }
 
 WORLD_TEST(cancelled_pull_ends_and_the_other_goes_on)
 {
 	pulls_start(world, 2, 0);
-	world_command(world, KVPULL_COMMAND_ABORT, 1, 0);
-	world_poll(world, 1);
-	cut(world, 0);
-	cut(world, 1);
-	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	abort_pull(world, 1);
+	both_cut(world);
+	failed(world, 1, KVPULL_EABORTED);
 	is_up_again(world, 0);
 	is_up_again(world, 1);
-	all_done(world);
-	loaded(world, 2);
+	loads(world, 2);
 }
 
-WORLD_TEST(deadline_ends_what_would_begin_again)
+CUT_TEST(deadline_ends_what_would_begin_again)
 {
-	pulls_start(world, 1, 0);
 	cut(world, 0);
 	world_pass(world, 500 * WORLD_MS);
 	/* The other rank's read may write until it ends. */
 	assert_true(world->reads[1].cancelled);
 	world_silent(world, 1);
 	world_done(world, 1, KVPULL_EABORTED);
-	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
+	failed(world, 1, KVPULL_EDEADLINE);
 }
 
-WORLD_TEST(deadline_bounds_how_often_it_begins)
+CUT_TEST(deadline_bounds_how_often_it_begins)
 {
 	uint32_t times;
 
-	pulls_start(world, 1, 0);
 	for (times = 0; times < 20; times++) {
 		world_silent(world, 1);
-		cut(world, 0);
-		cut(world, 1);
+		both_cut(world);
 		is_up_again(world, 0);
 		world_pass(world, 5 * WORLD_MS);
 		(void)world_up(world, rank_names[1], 1, 2);
 	}
-	cut(world, 0);
-	cut(world, 1);
+	both_cut(world);
 	world_pass(world, 20 * WORLD_MS);
-	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
+	failed(world, 1, KVPULL_EDEADLINE);
 }
 
-WORLD_TEST(peer_that_dies_of_it_fails_the_pull)
+CUT_TEST(peer_that_dies_of_it_fails_the_pull)
 {
-	pulls_start(world, 1, 0);
 	cut(world, 0);
 	world_down(world, world_peer_at(world, rank_names[1]));
-	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EPEER);
+	failed(world, 1, KVPULL_EPEER);
 }
 
 /* The peer lived when it was cut: a failing call does not prove its death. */
-WORLD_TEST(peer_is_called_again_after_a_cut)
+CUT_TEST(peer_is_called_again_after_a_cut)
 {
-	pulls_start(world, 1, 0);
 	world->connect_code = KVPULL_EPEER;
 	cut(world, 0);
 	world_done(world, 1, KVPULL_EABORTED);
@@ -336,15 +320,13 @@ WORLD_TEST(peer_is_called_again_after_a_cut)
 	world_silent(world, 1);
 	world->connect_code = 0;
 	is_up_again(world, 0);
-	all_done(world);
-	loaded(world, 1);
+	loads(world, 1);
 }
 
-WORLD_TEST(peer_that_is_not_there_after_a_cut_fails_the_pull)
+CUT_TEST(peer_that_is_not_there_after_a_cut_fails_the_pull)
 {
 	uint32_t before;
 
-	pulls_start(world, 1, 0);
 	before = world->connects;
 	world->connect_code = KVPULL_EPEER;
 	cut(world, 0);
@@ -355,17 +337,15 @@ WORLD_TEST(peer_that_is_not_there_after_a_cut_fails_the_pull)
 		assert_in_range(world->connects - before, 1, 3);
 	}
 	world_pass(world, WORLD_MS);
-	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EPEER);
+	failed(world, 1, KVPULL_EPEER);
 }
 
-WORLD_TEST(hold_that_ended_meanwhile_expires)
+CUT_TEST(hold_that_ended_meanwhile_expires)
 {
-	pulls_start(world, 1, 0);
-	cut(world, 0);
-	cut(world, 1);
+	both_cut(world);
 	world->entry.revoked = SERIAL;
 	is_up_again(world, 0);
 	(void)world_up(world, rank_names[1], 1, 2);
 	all_done(world);
-	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
+	failed(world, 1, KVPULL_EEXPIRED);
 }

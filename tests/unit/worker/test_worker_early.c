@@ -11,18 +11,12 @@
 #define KEY 5u
 #define SERIAL 700u
 
-static int up(void **state)
-{
-	struct world *world = calloc(1, sizeof(*world));
+/* Before the registration. */
+#define EARLY_TEST(name)                                                       \
+	UNIT_TEST_OF(name, struct world, world, world_setup_bare,              \
+		     world_teardown)
 
-	assert_non_null(world);
-	world_create(world, ",\"pulls_max\":4,\"tickets_max\":4");
-	*state = world;
-	return 0;
-}
-
-UNIT_TEST_OF(pull_waits_for_the_registration, struct world, world, up,
-	     world_teardown)
+EARLY_TEST(pull_waits_for_the_registration)
 {
 	world_claim(world, SERIAL, 1);
 	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
@@ -34,13 +28,12 @@ UNIT_TEST_OF(pull_waits_for_the_registration, struct world, world, up,
 	(void)world_up(world, "7-0", 0, 1);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 1);
 	world_done(world, 0, 0);
-	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	loaded(world, KEY);
 	world_poll(world, 2);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
 }
 
-UNIT_TEST_OF(abort_before_the_registration_is_reported_after_it, struct world,
-	     world, up, world_teardown)
+EARLY_TEST(abort_before_the_registration_is_reported_after_it)
 {
 	world_claim(world, SERIAL, 1);
 	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
@@ -48,19 +41,14 @@ UNIT_TEST_OF(abort_before_the_registration_is_reported_after_it, struct world,
 	world_poll(world, 3);
 	world_register(world);
 	world_poll(world, 3);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	failed(world, KEY, KVPULL_EABORTED);
 }
 
-UNIT_TEST_OF(worker_without_memory_closes_with_a_pull_waiting, struct world,
-	     world, up, world_teardown)
+EARLY_TEST(worker_without_memory_closes_with_a_pull_waiting)
 {
-	world_claim(world, SERIAL, 1);
-	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
-	world_poll(world, 1);
+	claim_pull(world, KEY, SERIAL, 1, KVPULL_FLAG_RELEASE);
 	world_silent(world, KEY);
 }
-
-#define TEST(name) UNIT_TEST_WITH(name, up, world_teardown)
 
 static uint32_t reads_end(struct world *world)
 {
@@ -82,8 +70,7 @@ static void pull_that_waits(struct world *world)
 {
 	world_register(world);
 	world_claim(world, 101, 1);
-	world_claim(world, 201, 1);
-	world_poll(world, 1);
+	claim(world, 201, 1);
 	(void)world_up(world, "1-0", 0, 1);
 	(void)world_up(world, "2-0", 0, 1);
 	world_pull_command(world, KEY, 101, 0);
@@ -101,16 +88,14 @@ static void waits_until_start_loads(struct world *world, uint32_t reads)
 }
 
 /* The engine's work in flight may still write these blocks. */
-UNIT_TEST_OF(release_of_another_ticket_starts_no_load, struct world, world, up,
-	     world_teardown)
+EARLY_TEST(release_of_another_ticket_starts_no_load)
 {
 	pull_that_waits(world);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 201);
 	waits_until_start_loads(world, 0);
 }
 
-UNIT_TEST_OF(abort_of_another_request_starts_no_load, struct world, world, up,
-	     world_teardown)
+EARLY_TEST(abort_of_another_request_starts_no_load)
 {
 	pull_that_waits(world);
 	world_pull_command(world, KEY + 1, 201, 0);
@@ -120,19 +105,18 @@ UNIT_TEST_OF(abort_of_another_request_starts_no_load, struct world, world, up,
 	world_poll(world, 2);
 	assert_int_equal(world->read_starts, 1);
 	assert_true(reads_end(world) == 1);
-	world_reported(world, KEY + 1, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	failed(world, KEY + 1, KVPULL_EABORTED);
 	world_pull_command(world, KEY + 3, 101, 0);
 	assert_int_equal(kvpull_worker_start_loads(world->worker), 0);
 	world_poll(world, 2);
 	assert_int_equal(reads_end(world), 3);
-	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
-	world_reported(world, KEY + 2, KVPULL_POLL_LOADED, 0);
-	world_reported(world, KEY + 3, KVPULL_POLL_LOADED, 0);
+	loaded(world, KEY);
+	loaded(world, KEY + 2);
+	loaded(world, KEY + 3);
 }
 
 /* The pull's end comes before the release. */
-UNIT_TEST_OF(release_starts_the_pulls_of_its_ticket, struct world, world, up,
-	     world_teardown)
+EARLY_TEST(release_starts_the_pulls_of_its_ticket)
 {
 	pull_that_waits(world);
 	world_pull_command(world, KEY + 1, 201, 0);
@@ -141,8 +125,7 @@ UNIT_TEST_OF(release_starts_the_pulls_of_its_ticket, struct world, world, up,
 }
 
 /* The scheduler half knows of their ends before the next poll. */
-UNIT_TEST_OF(places_of_failed_pulls_are_taken_at_once, struct world, world, up,
-	     world_teardown)
+EARLY_TEST(places_of_failed_pulls_are_taken_at_once)
 {
 	uint32_t key;
 
@@ -154,14 +137,14 @@ UNIT_TEST_OF(places_of_failed_pulls_are_taken_at_once, struct world, world, up,
 	world_poll(world, 1);
 	(void)reads_end(world);
 	for (key = KEY; key < KEY + 4; key++)
-		world_reported(world, key, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+		failed(world, key, KVPULL_EABORTED);
 	/* The last one's place is kept for its list of blocks. */
 	for (key = KEY + 4; key < KEY + 8; key++)
 		world_pull(world, key, 201, 0);
 	world_poll(world, 2);
 	assert_int_equal(reads_end(world), 4);
 	for (key = KEY + 4; key < KEY + 8; key++)
-		world_reported(world, key, KVPULL_POLL_LOADED, 0);
+		loaded(world, key);
 }
 
 /* Consumers have it mapped, and know of no other. */

@@ -3,19 +3,11 @@
  * Tickets that are given back by consumers that are not let in: what a producer
  * makes of the words, and when a consumer says them.
  */
-#include "tests/unit/worker/peer.h"
+#include "tests/unit/worker/holder.h"
 
-#define KEY 7u
-#define SLOT 3u
-#define GENERATION 9u
 #define FULL_TURNS 5u /* waits double from 10 ms to the longest, 160 */
 
 /* ---- the producer ---- */
-
-static void hold(struct world *world)
-{
-	world_hold(world, KEY, SLOT, GENERATION);
-}
 
 static struct kvpull_give_word word_of(const struct world *world, uint32_t slot,
 				       uint64_t generation)
@@ -46,13 +38,9 @@ static size_t message_put(uint8_t *bytes, struct kvpull_give_word word)
 static void give(struct world *world, uint32_t index,
 		 struct kvpull_give_word word)
 {
-	struct kvpull_event *event;
+	struct kvpull_event *event = world_word(world, index);
 
-	(void)world_event(world, KVPULL_EVENT_CALLER_UP, index);
-	world_poll(world, 1);
-	event = world_event(world, KVPULL_EVENT_CALLER_MESSAGE, index);
-	/* A user that is not let in. */
-	event->uid = world->config.uids[0] + 1;
+	event->uid++; /* a user that is not let in */
 	event->data_bytes =
 		message_put(world->data[world->queue_count - 1], word);
 	world_poll(world, 1);
@@ -71,28 +59,21 @@ static uint64_t counted(struct world *world, const char *name)
 	return 0;
 }
 
-static struct world_caller *consumer(struct world *world, uint32_t index)
+/* The first of two ranks of a consumer is let in. */
+static struct world_caller *one_of_two(struct world *world, uint32_t index)
 {
 	const struct world_hello who = { .instance = 0x11,
 					 .incarnation = 0x12,
-					 .rank_count = 2,
-					 .uid = world->config.uids[0] };
-	struct world_caller *caller = world_hello(world, index, &who);
+					 .rank_count = 2 };
 
-	assert_int_equal(caller->state, 2);
-	return caller;
-}
-
-static void say(struct world *world, struct world_caller *caller, uint32_t kind)
-{
-	world_say(world, caller, kind, SLOT, GENERATION);
+	return world_let_in(world, index, &who);
 }
 
 WORLD_TEST(caller_that_is_not_let_in_gives_a_ticket_back)
 {
 	hold(world);
 	give(world, 0, word_of(world, SLOT, GENERATION));
-	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_GIVEN_BACK);
+	ended(world, KVPULL_END_GIVEN_BACK);
 	/* Nothing answers, and no place is kept. */
 	assert_int_equal(world->callers[0].closed, 1);
 	assert_int_equal(world->callers[0].refused, 0);
@@ -101,8 +82,7 @@ WORLD_TEST(caller_that_is_not_let_in_gives_a_ticket_back)
 	assert_int_equal(counted(world, "holds_given_back"), 1);
 	assert_int_equal(counted(world, "gives"), 1);
 	assert_int_equal(counted(world, "consumers_refused"), 0);
-	assert_non_null(
-		strstr(world->lines.of[KVPULL_LOG_WARN], "blocks are free"));
+	warned(world, "blocks are free");
 }
 
 /* A refused consumer may have thousands of them. */
@@ -120,8 +100,7 @@ WORLD_TEST(tickets_given_back_have_a_line_a_second)
 		assert_int_equal(world->lines.counts[KVPULL_LOG_WARN] - before,
 				 at % 3 == 0);
 	}
-	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
-			       "those of 2 requests more"));
+	warned(world, "those of 2 requests more");
 }
 
 WORLD_TEST(route_hands_over_what_callers_without_a_place_give_back)
@@ -136,7 +115,7 @@ WORLD_TEST(route_hands_over_what_callers_without_a_place_give_back)
 	world_silent(world, KEY);
 	kvpull_serve_given(world->worker->progress, bytes, byte_count);
 	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_GIVEN_BACK);
+	ended(world, KVPULL_END_GIVEN_BACK);
 }
 
 WORLD_TEST(words_with_wrong_tags_slots_and_old_ones_are_counted)
@@ -154,7 +133,7 @@ WORLD_TEST(words_with_wrong_tags_slots_and_old_ones_are_counted)
 	give(world, 0, word_of(world, SLOT, GENERATION - 1));
 	assert_int_equal(counted(world, "gives_old"), 2);
 	assert_int_equal(counted(world, "gives"), 1);
-	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_GIVEN_BACK);
+	ended(world, KVPULL_END_GIVEN_BACK);
 }
 
 WORLD_TEST(ticket_given_back_before_the_hold_is_known_ends_it_when_it_comes)
@@ -163,27 +142,26 @@ WORLD_TEST(ticket_given_back_before_the_hold_is_known_ends_it_when_it_comes)
 	world_poll(world, 2);
 	hold(world);
 	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_GIVEN_BACK);
+	ended(world, KVPULL_END_GIVEN_BACK);
 }
 
 WORLD_TEST(claim_said_before_the_mark_keeps_the_hold_until_its_release)
 {
-	struct world_caller *caller = consumer(world, 1);
+	struct world_caller *caller = one_of_two(world, 1);
 
 	hold(world);
 	say(world, caller, KVPULL_NOTE_CLAIM);
 	give(world, 0, word_of(world, SLOT, GENERATION));
 	world_poll(world, 2);
 	world_silent(world, KEY);
-	say(world, caller, KVPULL_NOTE_RELEASE);
-	world_poll(world, 1);
+	tell(world, caller, KVPULL_NOTE_RELEASE);
 	/* The second rank of that consumer never came. */
-	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_GIVEN_BACK);
+	ended(world, KVPULL_END_GIVEN_BACK);
 }
 
 WORLD_TEST(other_ranks_take_the_end_of_one_as_a_mark)
 {
-	struct world_caller *caller = consumer(world, 1);
+	struct world_caller *caller = one_of_two(world, 1);
 	const struct kvpull_command mark = { .kind = KVPULL_COMMAND_END,
 					     .slot = SLOT,
 					     .key = KEY,
@@ -191,14 +169,12 @@ WORLD_TEST(other_ranks_take_the_end_of_one_as_a_mark)
 					     .reason = KVPULL_END_GIVEN_BACK };
 
 	hold(world);
-	say(world, caller, KVPULL_NOTE_CLAIM);
-	world_poll(world, 1);
+	tell(world, caller, KVPULL_NOTE_CLAIM);
 	world_send(world, &mark, 1);
 	world_poll(world, 1);
 	world_silent(world, KEY);
-	say(world, caller, KVPULL_NOTE_RELEASE);
-	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_GIVEN_BACK);
+	tell(world, caller, KVPULL_NOTE_RELEASE);
+	ended(world, KVPULL_END_GIVEN_BACK);
 }
 
 WORLD_TEST(consumer_that_was_let_in_gives_nothing_back_by_its_call)
@@ -206,7 +182,7 @@ WORLD_TEST(consumer_that_was_let_in_gives_nothing_back_by_its_call)
 	struct kvpull_event *event;
 
 	hold(world);
-	(void)consumer(world, 1);
+	(void)one_of_two(world, 1);
 	event = world_event(world, KVPULL_EVENT_CALLER_MESSAGE, 1);
 	event->data_bytes = message_put(world->data[world->queue_count - 1],
 					word_of(world, SLOT, GENERATION));
@@ -234,14 +210,25 @@ static void refused(struct world *world, const char *address, int code)
 	world_poll(world, 1);
 }
 
+static void answered(struct world *world, uint32_t peer, int code)
+{
+	world_event(world, KVPULL_EVENT_PEER_DOWN, peer)->code = code;
+	world->peers[peer].used = 0;
+	world_poll(world, 1);
+}
+
 /* The call ends as the route says. */
 static void heard(struct world *world, const char *address, int code)
 {
-	const uint32_t peer = world_peer_at(world, address);
+	answered(world, world_peer_at(world, address), code);
+	world_poll(world, 1);
+}
 
-	world_event(world, KVPULL_EVENT_PEER_DOWN, peer)->code = code;
-	world->peers[peer].used = 0;
-	world_poll(world, 2);
+/* The call that is heard was the last one owed. */
+static void all_heard(struct world *world, const char *address)
+{
+	heard(world, address, 0);
+	assert_int_equal(world->worker->claims.map.count, 0);
 }
 
 static void gave(const struct world *world, uint32_t at, uint64_t serial,
@@ -253,13 +240,26 @@ static void gave(const struct world *world, uint32_t at, uint64_t serial,
 	assert_int_equal(world->give.words[at].tag, serial * 10 + rank);
 }
 
+/* So many calls were made; the first word of the last one is this. */
+static void gave_one(const struct world *world, uint32_t calls, uint64_t serial,
+		     uint32_t rank)
+{
+	assert_int_equal(world->gives, calls);
+	gave(world, 0, serial, rank);
+}
+
+/* A claim of ticket 101, whose one rank refuses it. */
+static void claim_refused(struct world *world, int code)
+{
+	claim(world, 101, 1);
+	refused(world, "1-0", code);
+}
+
 WORLD_TEST(refused_consumer_gives_its_ticket_back_at_once)
 {
-	world_claim(world, 101, 1);
-	world_pull(world, 9, 101, 0);
-	world_poll(world, 1);
+	claim_pull(world, 9, 101, 1, 0);
 	refused(world, "1-0", KVPULL_EREJECTED);
-	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EREJECTED);
+	failed(world, 9, KVPULL_EREJECTED);
 	world_poll(world, 1);
 	/* Requests that wait in the engine's queue are not waited for. */
 	assert_int_equal(world->gives, 1);
@@ -268,13 +268,12 @@ WORLD_TEST(refused_consumer_gives_its_ticket_back_at_once)
 	heard(world, "1-0", 0);
 	assert_int_equal(counted(world, "gives_said"), 1);
 	assert_int_equal(world->worker->claims.map.count, 1);
-	assert_non_null(
-		strstr(world->lines.of[KVPULL_LOG_WARN], "were given back"));
-	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN], "cmpl-7"));
+	warned(world, "were given back");
+	warned(world, "cmpl-7");
 	/* Such a request is told why when its turn comes. */
 	world_pull(world, 10, 101, 0);
 	world_poll(world, 2);
-	world_reported(world, 10, KVPULL_POLL_FAILED, KVPULL_EREJECTED);
+	failed(world, 10, KVPULL_EREJECTED);
 	released(world, 101);
 	assert_int_equal(world->gives, 1);
 	assert_int_equal(world->worker->claims.map.count, 0);
@@ -284,8 +283,7 @@ WORLD_TEST(refused_consumer_gives_its_ticket_back_at_once)
 WORLD_TEST(ticket_is_given_back_while_its_request_waits_in_a_queue)
 {
 	world_claim(world, 101, 1);
-	world_claim(world, 102, 1);
-	world_poll(world, 1);
+	claim(world, 102, 1);
 	refused(world, "1-0", KVPULL_EREJECTED);
 	world_poll(world, 1);
 	assert_int_equal(world->gives, 1);
@@ -297,32 +295,25 @@ WORLD_TEST(ticket_is_given_back_while_its_request_waits_in_a_queue)
 WORLD_TEST(
 	ticket_that_was_given_back_is_not_pulled_from_a_producer_that_takes_us_now)
 {
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
-	refused(world, "1-0", KVPULL_EREJECTED);
+	claim_refused(world, KVPULL_EREJECTED);
 	world_poll(world, 1);
 	heard(world, "1-0", 0);
 	world_pass(world, 1100 * WORLD_MS);
-	world_claim(world, 102, 1);
-	world_poll(world, 1);
-	(void)world_up(world, "1-0", 0, 1);
+	(void)claim_up(world, 102);
 	world_pull(world, 9, 101, 0);
 	world_poll(world, 2);
-	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EREJECTED);
+	failed(world, 9, KVPULL_EREJECTED);
 }
 
 WORLD_TEST(each_rank_that_refuses_gets_its_own_word)
 {
-	world_claim(world, 101, 2);
-	world_poll(world, 1);
+	claim(world, 101, 2);
 	(void)world_up(world, "1-0", 0, 2);
 	refused(world, "1-1", KVPULL_EREJECTED);
 	released(world, 101);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
-	assert_int_equal(world->gives, 1);
-	gave(world, 0, 101, 1);
-	heard(world, "1-1", 0);
-	assert_int_equal(world->worker->claims.map.count, 0);
+	gave_one(world, 1, 101, 1);
+	all_heard(world, "1-1");
 }
 
 WORLD_TEST(more_tickets_than_a_call_takes_go_by_the_next_one)
@@ -344,17 +335,14 @@ WORLD_TEST(more_tickets_than_a_call_takes_go_by_the_next_one)
 	assert_int_equal(world->give.word_count, 2);
 	gave(world, 0, 104, 0);
 	gave(world, 1, 105, 0);
-	heard(world, "1-0", 0);
-	assert_int_equal(world->worker->claims.map.count, 0);
+	all_heard(world, "1-0");
 	assert_int_equal(counted(world, "gives_said"), 5);
 }
 
 /* A claim of ticket 101 is refused, so a call gives the ticket back. */
 static void give_begin(struct world *world)
 {
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
-	refused(world, "1-0", KVPULL_EVERSION);
+	claim_refused(world, KVPULL_EVERSION);
 	released(world, 101);
 }
 
@@ -365,10 +353,8 @@ WORLD_TEST(call_that_was_not_heard_is_made_again)
 	heard(world, "1-0", KVPULL_EAGAIN);
 	assert_int_equal(world->worker->claims.map.count, 1);
 	world_pass(world, 20 * WORLD_MS);
-	assert_int_equal(world->gives, 2);
-	gave(world, 0, 101, 0);
-	heard(world, "1-0", 0);
-	assert_int_equal(world->worker->claims.map.count, 0);
+	gave_one(world, 2, 101, 0);
+	all_heard(world, "1-0");
 }
 
 /* A call of ours that ends at its deadline: the route says that of any peer. */
@@ -387,14 +373,12 @@ WORLD_TEST(call_that_is_answered_too_late_is_made_again)
 	late(world);
 	assert_int_equal(world->worker->claims.map.count, 1);
 	world_pass(world, 20 * WORLD_MS);
-	assert_int_equal(world->gives, 2);
-	gave(world, 0, 101, 0);
-	heard(world, "1-0", 0);
-	assert_int_equal(world->worker->claims.map.count, 0);
+	gave_one(world, 2, 101, 0);
+	all_heard(world, "1-0");
 	assert_int_equal(counted(world, "gives_said"), 1);
 }
 
-/* As long as the ticket may be live, and no longer. */
+/* Calls go on as long as the ticket may be live, and no longer. */
 WORLD_TEST(call_that_is_never_answered_is_given_up_with_the_ticket)
 {
 	uint32_t times = 0;
@@ -424,30 +408,23 @@ WORLD_TEST(call_to_a_producer_that_is_not_there_is_given_up)
 
 WORLD_TEST(claim_that_comes_during_a_call_that_gives_back_is_said_after_it)
 {
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
-	refused(world, "1-0", KVPULL_EREJECTED);
+	claim_refused(world, KVPULL_EREJECTED);
 	/* From then on a claim calls the producer again. */
 	world_pass(world, 1100 * WORLD_MS);
 	released(world, 101);
 	assert_int_equal(world->gives, 1);
-	world_claim(world, 102, 1);
-	world_poll(world, 1);
+	claim(world, 102, 1);
 	heard(world, "1-0", 0);
 	assert_int_equal(world_is_connected(world, "1-0"), 1);
 	refused(world, "1-0", KVPULL_EREJECTED);
 	released(world, 102);
-	assert_int_equal(world->gives, 2);
-	gave(world, 0, 102, 0);
-	heard(world, "1-0", 0);
-	assert_int_equal(world->worker->claims.map.count, 0);
+	gave_one(world, 2, 102, 0);
+	all_heard(world, "1-0");
 }
 
 WORLD_TEST(another_incarnation_is_given_nothing_back)
 {
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
-	refused(world, "1-0", KVPULL_EPEER);
+	claim_refused(world, KVPULL_EPEER);
 	released(world, 101);
 	assert_int_equal(world->worker->claims.map.count, 0);
 	assert_int_equal(world->gives, 0);
@@ -458,11 +435,8 @@ WORLD_TEST(consumer_that_refuses_a_welcome_says_why_and_gives_its_ticket_back)
 	struct kvpull_welcome welcome;
 	uint32_t peer;
 
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
-	peer = world_peer_at(world, "1-0");
-	world_challenge(world, peer);
-	world_welcome_fill(world, peer, 0, 1, &welcome);
+	claim(world, 101, 1);
+	peer = greeted(world, "1-0", 0, 1, &welcome);
 	welcome.caches[0].head_bytes *= 2;
 	world_welcome_send(world, peer, &welcome);
 	assert_int_equal(world->peers[peer].refusal.code, KVPULL_EREJECTED);
@@ -470,10 +444,8 @@ WORLD_TEST(consumer_that_refuses_a_welcome_says_why_and_gives_its_ticket_back)
 	assert_int_equal(world->peers[peer].disconnected, 1);
 	world_down(world, peer);
 	released(world, 101);
-	assert_int_equal(world->gives, 1);
-	gave(world, 0, 101, 0);
-	heard(world, "1-0", 0);
-	assert_int_equal(world->worker->claims.map.count, 0);
+	gave_one(world, 1, 101, 0);
+	all_heard(world, "1-0");
 }
 
 /* The producer answers each call that it is full, until the waits are longest. */
@@ -486,10 +458,7 @@ static void stays_full(struct world *world)
 
 		/* A full producer may have room the next time. */
 		assert_int_equal(world->gives, 0);
-		world_event(world, KVPULL_EVENT_PEER_DOWN, peer)->code =
-			KVPULL_EFULL;
-		world->peers[peer].used = 0;
-		world_poll(world, 1);
+		answered(world, peer, KVPULL_EFULL);
 		if (turn + 1 < FULL_TURNS)
 			world_pass(world, 200 * WORLD_MS);
 	}
@@ -500,24 +469,20 @@ WORLD_TEST(ticket_of_a_producer_that_stays_full_is_given_back)
 {
 	uint32_t connects;
 
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
+	claim(world, 101, 1);
 	released(world, 101);
 	stays_full(world);
-	assert_int_equal(world->gives, 1);
-	gave(world, 0, 101, 0);
+	gave_one(world, 1, 101, 0);
 	/* The producer has one call of ours at a time. */
 	connects = world->connects;
 	world_pass(world, 200 * WORLD_MS);
 	assert_int_equal(world->connects, connects);
-	heard(world, "1-0", 0);
-	assert_int_equal(world->worker->claims.map.count, 0);
+	all_heard(world, "1-0");
 }
 
 WORLD_TEST(ticket_of_a_full_producer_is_kept_while_its_request_waits)
 {
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
+	claim(world, 101, 1);
 	stays_full(world);
 	world_pass(world, 200 * WORLD_MS);
 	assert_int_equal(world->gives, 0);
@@ -531,19 +496,14 @@ WORLD_TEST(claim_that_a_full_producer_has_heard_is_released_not_given_back)
 	uint32_t peer;
 	uint32_t turn;
 
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
-	peer = world_up(world, "1-0", 0, 1);
+	peer = claim_up(world, 101);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 1);
 	world_down(world, peer);
 	released(world, 101);
 	for (turn = 0; turn < 2 * FULL_TURNS; turn++) {
 		world_pass(world, 20 * WORLD_MS);
 		peer = world_peer_at(world, "1-0");
-		world_event(world, KVPULL_EVENT_PEER_DOWN, peer)->code =
-			KVPULL_EFULL;
-		world->peers[peer].used = 0;
-		world_poll(world, 1);
+		answered(world, peer, KVPULL_EFULL);
 		world_pass(world, 200 * WORLD_MS);
 	}
 	assert_int_equal(world->gives, 0);

@@ -12,7 +12,6 @@
 #define FIRST 101u
 #define STORM_ROUNDS 50u
 
-static struct kvpull_transport_ops ops;
 static uint32_t notifies;
 static uint32_t looks; /* at what a peer took */
 
@@ -33,17 +32,12 @@ static uint32_t notes_open_count(const struct kvpull_transport *transport,
 /* A peer that is connected, by the claim of a ticket that is kept. */
 static int many_setup(void **state)
 {
-	struct world *world;
+	struct world *world = world_new(",\"pulls_max\":32,\"tickets_max\":64");
 
-	(void)world_begin(state, ",\"pulls_max\":32,\"tickets_max\":64");
-	world = *state;
-	ops = *world->transport.ops;
-	ops.notify = notify_count;
-	ops.notes_open = notes_open_count;
-	world->transport.ops = &ops;
-	world_claim(world, FIRST, 1);
-	world_poll(world, 1);
-	(void)world_up(world, "1-0", 0, 1);
+	*state = world;
+	world->ops.notify = notify_count;
+	world->ops.notes_open = notes_open_count;
+	(void)claim_up(world, FIRST);
 	world_poll(world, 2);
 	notifies = looks = 0;
 	return 0;
@@ -67,21 +61,28 @@ static uint64_t part_key(const struct world *world, uint32_t part)
 #define TEST(name)                                                             \
 	UNIT_TEST_OF(name, struct world, world, many_setup, world_teardown)
 
+static void many_pulled(struct world *world)
+{
+	uint64_t key;
+
+	world->check_code = 1;
+	for (key = 1; key <= MANY; key++)
+		world_pull(world, key, FIRST, 0);
+	world_poll(world, 3);
+}
+
 TEST(pulls_in_flight_are_not_stepped_by_others_ends)
 {
 	uint64_t before;
 	uint32_t i;
 
-	world->check_code = 1;
-	for (i = 0; i < MANY; i++)
-		world_pull(world, i + 1, FIRST, 0);
-	world_poll(world, 2);
+	many_pulled(world);
 	assert_int_equal(world->read_starts, MANY);
 	for (i = 0; i < MANY; i++) {
 		before = steps(world);
 		world_done(world, i, 0);
 		world_poll(world, 3);
-		world_reported(world, i + 1, KVPULL_POLL_LOADED, 0);
+		loaded(world, i + 1);
 		/* Each pull makes its own step, when its bytes have come. */
 		assert_int_equal(steps(world), before + 1);
 	}
@@ -95,12 +96,9 @@ TEST(pulls_that_wait_for_parts_start_in_order)
 	uint64_t before;
 	uint32_t i;
 
-	world->check_code = 1;
 	/* As if others had all parts but two. */
 	progress->reads.part_pool.count_max = 2;
-	for (i = 0; i < MANY; i++)
-		world_pull(world, i + 1, FIRST, 0);
-	world_poll(world, 3);
+	many_pulled(world);
 	assert_int_equal(world->read_starts, 2);
 	for (i = 0; i < MANY; i++) {
 		uint32_t index = 0;
@@ -112,7 +110,7 @@ TEST(pulls_that_wait_for_parts_start_in_order)
 		before = steps(world);
 		world_done(world, index, 0);
 		world_poll(world, 3);
-		world_reported(world, i + 1, KVPULL_POLL_LOADED, 0);
+		loaded(world, i + 1);
 		assert_in_range(steps(world), before + 1, before + 2);
 		assert_int_equal(world->read_starts,
 				 i + 3 < MANY ? i + 3 : MANY);
@@ -157,8 +155,7 @@ TEST(pull_that_waits_can_end)
 	for (i = 0; i < 3; i++) {
 		world_command(world, KVPULL_COMMAND_ABORT, aborted[i], 0);
 		world_poll(world, 2);
-		world_reported(world, aborted[i], KVPULL_POLL_FAILED,
-			       KVPULL_EABORTED);
+		failed(world, aborted[i], KVPULL_EABORTED);
 	}
 	assert_int_equal(world->read_starts, 0);
 	progress->reads.part_pool.count_max = max;
@@ -166,8 +163,8 @@ TEST(pull_that_waits_can_end)
 	assert_int_equal(world->read_starts, 2);
 	for (i = 0; i < 2; i++)
 		world_done(world, i, 0);
-	world_reported(world, 2, KVPULL_POLL_LOADED, 0);
-	world_reported(world, 4, KVPULL_POLL_LOADED, 0);
+	loaded(world, 2);
+	loaded(world, 4);
 	assert_int_equal(progress->reads.parts_waits.arrival.count, 0);
 }
 
@@ -188,11 +185,10 @@ static uint64_t steps_of_a_pull(struct world *world, uint64_t key)
 	const uint64_t before = steps(world);
 	const uint32_t starts = world->read_starts;
 
-	world_pull(world, key, FIRST, 0);
-	world_poll(world, 1);
+	pull(world, key, FIRST, 0);
 	assert_int_equal(world->read_starts, starts + 1);
 	reads_end(world, 0);
-	world_reported(world, key, KVPULL_POLL_LOADED, 0);
+	loaded(world, key);
 	return steps(world) - before;
 }
 
@@ -230,13 +226,20 @@ TEST(storm_of_aborts_leaves_nothing_behind)
 	assert_int_equal(steps_of_a_pull(world, 2), calm);
 }
 
-static void many_released(struct world *world)
+static void many_claimed(struct world *world)
 {
 	uint32_t i;
 
 	for (i = 1; i <= MANY; i++)
 		world_claim(world, FIRST + i, 1);
 	world_poll(world, 2);
+}
+
+static void many_released(struct world *world)
+{
+	uint32_t i;
+
+	many_claimed(world);
 	for (i = 1; i <= MANY; i++)
 		world_command(world, KVPULL_COMMAND_RELEASE, 0, FIRST + i);
 	world_poll(world, 2);
@@ -277,9 +280,7 @@ TEST(releases_without_room_are_said_in_order)
 	uint32_t i;
 	uint32_t note;
 
-	for (i = 1; i <= MANY; i++)
-		world_claim(world, FIRST + i, 1);
-	world_poll(world, 2);
+	many_claimed(world);
 	world->notify_code = KVPULL_EAGAIN;
 	notifies = 0;
 	for (i = 1; i <= MANY; i++) {
@@ -318,10 +319,7 @@ TEST(lists_end_with_their_connection)
 	assert_int_equal(world->worker->claims.map.count, 1);
 }
 
-static int wide_setup(void **state)
-{
-	return world_begin(state, ",\"tickets_max\":4096");
-}
+#define WIDE ",\"tickets_max\":4096"
 
 /*
  * Makes an access to claims in the middle of the table, where none ever was,
@@ -344,13 +342,10 @@ static void middle_protect(const struct world *world, int protection)
  * thousand tickets, of which each page was a fault at first, all before the next
  * heartbeat. A machine on which a fault is slow lost a lease by that.
  */
-UNIT_TEST_OF(peer_that_comes_or_goes_looks_at_no_claim_that_never_was,
-	     struct world, world, wide_setup, world_teardown)
+WORLD_TEST_WITH(peer_that_comes_or_goes_looks_at_no_claim_that_never_was, WIDE)
 {
 	middle_protect(world, PROT_NONE);
-	world_claim(world, FIRST, 1);
-	world_poll(world, 1);
-	(void)world_up(world, "1-0", 0, 1);
+	(void)claim_up(world, FIRST);
 	world_poll(world, 2);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 1);
 	world_down(world, world_peer_at(world, "1-0"));
@@ -362,8 +357,7 @@ UNIT_TEST_OF(peer_that_comes_or_goes_looks_at_no_claim_that_never_was,
 }
 
 /* Only the caller runs commands, and it may sleep after its poll. */
-UNIT_TEST_OF(caller_leaves_no_command_to_its_next_poll, struct world, world,
-	     wide_setup, world_teardown)
+WORLD_TEST_WITH(caller_leaves_no_command_to_its_next_poll, WIDE)
 {
 	uint64_t serial;
 

@@ -112,12 +112,10 @@ WORLD_TEST(connections_that_made_room_are_no_faults_of_their_peer)
 
 	world->read_code = 1;
 	for (at = 1; at <= 2 * KVPULL_RETRY_ATTEMPTS_MAX; at++) {
-		world_claim(world, 100 + at, 1);
-		world_pull(world, at, 100 + at, KVPULL_FLAG_RELEASE);
-		world_poll(world, 1);
+		claim_pull(world, at, 100 + at, 1, KVPULL_FLAG_RELEASE);
 		(void)world_up(world, "1-0", 0, 1);
 		world_poll(world, 2);
-		world_reported(world, at, KVPULL_POLL_LOADED, 0);
+		loaded(world, at);
 		assert_int_equal(kvpull_remote_idle_close(
 					 &world->worker->progress->remotes, 1,
 					 world->now_ns),

@@ -21,12 +21,8 @@ WORLD_TEST(newer_producer_is_told_which_field_of_its_welcome_is_not_known)
 	struct kvpull_event *event;
 	uint32_t peer;
 
-	world_claim(world, 101, 1);
-	world_pull(world, 9, 101, 0);
-	world_poll(world, 1);
-	peer = world_peer_at(world, "1-0");
-	world_challenge(world, peer);
-	world_welcome_fill(world, peer, 0, 1, &welcome);
+	claim_pull(world, 9, 101, 1, 0);
+	peer = greeted(world, "1-0", 0, 1, &welcome);
 	event = world_event(world, KVPULL_EVENT_PEER_MESSAGE, peer);
 	seal.nonce = world->peers[peer].hello.nonce;
 	event->data_bytes = newer_put(world->data[world->queue_count - 1], 8192,
@@ -36,7 +32,7 @@ WORLD_TEST(newer_producer_is_told_which_field_of_its_welcome_is_not_known)
 	assert_false(world->peers[peer].attached);
 	says_which_field(&world->peers[peer].refusal);
 	world_down(world, peer);
-	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EVERSION);
+	failed(world, 9, KVPULL_EVERSION);
 }
 
 WORLD_TEST(newer_consumer_is_told_which_field_of_its_hello_is_not_known)
@@ -45,9 +41,7 @@ WORLD_TEST(newer_consumer_is_told_which_field_of_its_hello_is_not_known)
 						 &kvpull_hello_table };
 	struct kvpull_seal seal = { NULL, NULL, "kvpull.hello.v01" };
 	struct world_caller *caller = &world->callers[0];
-	const struct world_hello older = { .instance = 1,
-					   .incarnation = 2,
-					   .uid = world->config.uids[0] };
+	const struct world_hello older = { .instance = 1, .incarnation = 2 };
 	const struct kvpull_hello hello = {
 		.compat = world->worker->facts.compat,
 		.instance = 1,
@@ -58,10 +52,7 @@ WORLD_TEST(newer_consumer_is_told_which_field_of_its_hello_is_not_known)
 	};
 	struct kvpull_event *event;
 
-	(void)world_event(world, KVPULL_EVENT_CALLER_UP, 0);
-	world_poll(world, 1);
-	event = world_event(world, KVPULL_EVENT_CALLER_MESSAGE, 0);
-	event->uid = world->config.uids[0];
+	event = world_word(world, 0);
 	seal.nonce = caller->nonce;
 	event->data_bytes = newer_put(world->data[world->queue_count - 1], 8192,
 				      &kind, &seal, &hello);
@@ -70,8 +61,7 @@ WORLD_TEST(newer_consumer_is_told_which_field_of_its_hello_is_not_known)
 	assert_int_equal(caller->refused, 1);
 	says_which_field(&caller->refusal);
 	/* The refused consumer has taken no place. */
-	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
-	world_poll(world, 1);
+	caller_down(world, 0, 1);
 	assert_int_equal(world_hello(world, 1, &older)->state, 2);
 }
 
@@ -91,10 +81,7 @@ WORLD_TEST(newer_consumer_that_says_nothing_unknown_is_let_in)
 	};
 	struct kvpull_event *event;
 
-	(void)world_event(world, KVPULL_EVENT_CALLER_UP, 0);
-	world_poll(world, 1);
-	event = world_event(world, KVPULL_EVENT_CALLER_MESSAGE, 0);
-	event->uid = world->config.uids[0];
+	event = world_word(world, 0);
 	event->data_bytes =
 		kvpull_handshake_put_hello(world->data[world->queue_count - 1],
 					   8192, &hello, NULL, caller->nonce);

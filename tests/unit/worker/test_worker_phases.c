@@ -31,6 +31,19 @@ static const struct kvpull_poll_record *record_of(const struct world *world,
 	return &world->records[0];
 }
 
+static void failed_with(const struct world *world, const char *text)
+{
+	(void)record_of(world, KVPULL_POLL_FAILED);
+	warned(world, text);
+}
+
+/* At its deadline. */
+static void late_with(struct world *world, const char *text)
+{
+	world_pass(world, 501 * WORLD_MS);
+	failed_with(world, text);
+}
+
 WORLD_TEST(loaded_pull_says_when_it_reached_each_phase)
 {
 	const struct kvpull_poll_record *record;
@@ -49,29 +62,30 @@ WORLD_TEST(loaded_pull_says_when_it_reached_each_phase)
 	assert_int_equal(record->took_ns, 6 * WORLD_MS);
 }
 
+static void ranks_up(struct world *world)
+{
+	assert_int_equal(world_up(world, "1-0", 0, 2), 0);
+	assert_int_equal(world_up(world, "1-1", 1, 2), 1);
+}
+
 /* The second one takes the place of the first, which had a part more. */
 WORLD_TEST(pull_counts_for_the_peers_that_it_read)
 {
 	const struct kvpull_status_peer *rows;
+	uint32_t at;
 
 	world->read_code = world->check_code = 1;
-	world_claim(world, SERIAL, 2);
-	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
-	world_poll(world, 1);
-	assert_int_equal(world_up(world, "1-0", 0, 2), 0);
-	assert_int_equal(world_up(world, "1-1", 1, 2), 1);
+	claim_pull(world, KEY, SERIAL, 2, KVPULL_FLAG_RELEASE);
+	ranks_up(world);
 	world_poll(world, 2);
-	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
-	world_claim(world, 2 * SERIAL - 1, 1);
-	world_pull(world, KEY + 1, 2 * SERIAL - 1, KVPULL_FLAG_RELEASE);
-	world_poll(world, 1);
+	loaded(world, KEY);
+	claim_pull(world, KEY + 1, 2 * SERIAL - 1, 1, KVPULL_FLAG_RELEASE);
 	assert_int_equal(world_up(world, "2-0", 0, 1), 2);
 	world_poll(world, 2);
-	world_reported(world, KEY + 1, KVPULL_POLL_LOADED, 0);
+	loaded(world, KEY + 1);
 	rows = world->worker->facts.status->peers;
-	assert_int_equal(kvpull_status_get(&rows[0].pulls), 1);
-	assert_int_equal(kvpull_status_get(&rows[1].pulls), 1);
-	assert_int_equal(kvpull_status_get(&rows[2].pulls), 1);
+	for (at = 0; at < 3; at++)
+		assert_int_equal(kvpull_status_get(&rows[at].pulls), 1);
 }
 
 WORLD_TEST(failed_pull_says_how_far_it_came)
@@ -88,16 +102,12 @@ WORLD_TEST(failed_pull_says_how_far_it_came)
 	assert_int_equal(record->took_ns, 5 * WORLD_MS);
 }
 
-WORLD_TEST(pull_without_a_peer_was_begun_and_not_connected)
+static void aborted_unconnected(struct world *world)
 {
 	const struct kvpull_poll_record *record;
 
-	world_claim(world, SERIAL, 2);
-	world_pull(world, KEY, SERIAL, 0);
-	world_pass(world, WORLD_MS);
 	world->now_ns += WORLD_MS;
-	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
-	world_poll(world, 1);
+	abort_pull(world, KEY);
 	record = record_of(world, KVPULL_POLL_FAILED);
 	assert_int_equal(record->begun_ns, WORLD_MS);
 	assert_int_equal(record->connected_ns, 0);
@@ -105,23 +115,22 @@ WORLD_TEST(pull_without_a_peer_was_begun_and_not_connected)
 	assert_int_equal(record->came_ns, 0);
 }
 
+WORLD_TEST(pull_without_a_peer_was_begun_and_not_connected)
+{
+	world_claim(world, SERIAL, 2);
+	world_pull(world, KEY, SERIAL, 0);
+	world_pass(world, WORLD_MS);
+	aborted_unconnected(world);
+}
+
 /* The connection is cut for another pull's sake: the last beginning counts. */
 WORLD_TEST(pull_that_begins_again_is_not_connected)
 {
-	const struct kvpull_poll_record *record;
-
 	pull_until_read(world);
 	world_done(world, 1, 0);
 	world_lost(world, world_peer_at(world, "1-0"), KVPULL_EABORTED);
 	world_done(world, 1, 0);
-	world->now_ns += WORLD_MS;
-	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
-	world_poll(world, 1);
-	record = record_of(world, KVPULL_POLL_FAILED);
-	assert_int_equal(record->begun_ns, WORLD_MS);
-	assert_int_equal(record->connected_ns, 0);
-	assert_int_equal(record->asked_ns, 0);
-	assert_int_equal(record->came_ns, 0);
+	aborted_unconnected(world);
 }
 
 /* The line has request, age, reason, peer, route, and the hold at P. */
@@ -141,8 +150,7 @@ WORLD_TEST(failed_pull_is_a_line_that_names_both_sides)
 
 WORLD_TEST(claim_is_a_line_that_names_the_request_and_its_hold)
 {
-	world_claim(world, SERIAL, 2);
-	world_poll(world, 1);
+	claim(world, SERIAL, 2);
 	assert_non_null(strstr(
 		world->lines.all,
 		"ticket claimed for request cmpl-7: slot 1 generation 101 of "
@@ -151,14 +159,9 @@ WORLD_TEST(claim_is_a_line_that_names_the_request_and_its_hold)
 
 WORLD_TEST(phase_is_told_where_a_pull_failed)
 {
-	world_claim(world, SERIAL, 2);
-	world_pull(world, KEY, SERIAL, 0);
-	world_poll(world, 1);
-	world_pass(world, 501 * WORLD_MS);
-	(void)record_of(world, KVPULL_POLL_FAILED);
-	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
-			       " ms, waiting to connect: "
-			       "EDEADLINE: "));
+	claim_pull(world, KEY, SERIAL, 2, 0);
+	late_with(world, " ms, waiting to connect: "
+			 "EDEADLINE: ");
 }
 
 WORLD_TEST(pull_that_was_never_started_is_a_line_that_says_so)
@@ -166,26 +169,17 @@ WORLD_TEST(pull_that_was_never_started_is_a_line_that_says_so)
 	world_claim(world, SERIAL, 2);
 	world_pull_command(world, KEY, SERIAL, 0);
 	world_poll(world, 1);
-	assert_int_equal(world_up(world, "1-0", 0, 2), 0);
-	assert_int_equal(world_up(world, "1-1", 1, 2), 1);
-	world_pass(world, 501 * WORLD_MS);
-	(void)record_of(world, KVPULL_POLL_FAILED);
-	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
-			       " ms, waiting for start_loads(), which this "
-			       "engine has not called: EDEADLINE: "));
+	ranks_up(world);
+	late_with(world, " ms, waiting for start_loads(), which this "
+			 "engine has not called: EDEADLINE: ");
 }
 
 WORLD_TEST(phase_tells_what_became_of_the_last_try)
 {
 	world->connect_code = KVPULL_EAGAIN; /* out of descriptors here */
-	world_claim(world, SERIAL, 2);
-	world_pull(world, KEY, SERIAL, 0);
-	world_poll(world, 1);
-	world_pass(world, 501 * WORLD_MS);
-	(void)record_of(world, KVPULL_POLL_FAILED);
-	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
-			       " ms, waiting to connect (last try: EAGAIN): "
-			       "EDEADLINE: "));
+	claim_pull(world, KEY, SERIAL, 2, 0);
+	late_with(world, " ms, waiting to connect (last try: EAGAIN): "
+			 "EDEADLINE: ");
 }
 
 /* A producer that died fails all of its tickets: two lines, not one each. */
@@ -205,8 +199,7 @@ WORLD_TEST(pulls_that_fail_alike_share_a_line)
 	world_pass(world, 400 * WORLD_MS);
 	world_pass(world, 100 * WORLD_MS);
 	assert_int_equal(world->lines.counts[KVPULL_LOG_WARN], warnings + 1);
-	assert_non_null(
-		strstr(world->lines.of[KVPULL_LOG_WARN], "pull of request "));
+	warned(world, "pull of request ");
 	world_pass(world, 1000 * WORLD_MS);
 	assert_int_equal(world->lines.counts[KVPULL_LOG_WARN], warnings + 2);
 	assert_string_equal(world->lines.of[KVPULL_LOG_WARN],
@@ -215,25 +208,20 @@ WORLD_TEST(pulls_that_fail_alike_share_a_line)
 
 WORLD_TEST(refused_pull_is_a_line)
 {
-	world_pull(world, KEY, SERIAL, 0);
-	world_poll(world, 1);
-	(void)record_of(world, KVPULL_POLL_FAILED);
-	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
-			       "pull of request cmpl-7 key 1 "
-			       "refused: EEXPIRED: "));
+	pull(world, KEY, SERIAL, 0);
+	failed_with(world, "pull of request cmpl-7 key 1 "
+			   "refused: EEXPIRED: ");
 }
 
 /* The progress thread looks at the clock before the command comes. */
 WORLD_TEST(pull_never_takes_less_than_no_time)
 {
 	world->read_code = 1;
-	world_claim(world, SERIAL, 1);
-	world_poll(world, 1);
-	(void)world_up(world, "1-0", 0, 1);
+	(void)claim_up(world, SERIAL);
 	world->now_ns += 1000;
 	world_pull(world, KEY, SERIAL, 0);
 	(void)kvpull_progress_run(world->worker->progress, world->now_ns - 500);
 	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	loaded(world, KEY);
 	assert_in_range(world->records[0].took_ns, 0, 1000000);
 }

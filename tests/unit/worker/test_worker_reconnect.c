@@ -12,11 +12,9 @@ static void peer_unused(struct world *world, uint32_t producer)
 	char address[8];
 
 	(void)snprintf(address, sizeof(address), "%u-0", producer);
-	world_claim(world, serial, 1);
-	world_poll(world, 1);
+	claim(world, serial, 1);
 	(void)world_up(world, address, 0, 1);
-	world_command(world, KVPULL_COMMAND_RELEASE, 0, serial);
-	world_poll(world, 2);
+	release(world, serial);
 }
 
 /* As many as there is room for. */
@@ -28,17 +26,16 @@ static void peers_unused(struct world *world, uint32_t first)
 		peer_unused(world, producer);
 }
 
-WORLD_TEST(unused_peer_makes_room_for_another)
+#define UNUSED_TEST(name) WORLD_TEST_AFTER(name, peers_unused(world, 1))
+
+UNUSED_TEST(unused_peer_makes_room_for_another)
 {
 	uint32_t producer;
 
-	peers_unused(world, 1);
-	world_claim(world, 901, 1);
-	world_poll(world, 1);
+	claim(world, 901, 1);
 	/* There is room, soon: nothing has to be said. */
 	assert_string_equal(world->lines.of[KVPULL_LOG_WARN], "");
-	world_pull(world, 9, 901, 0);
-	world_poll(world, 1);
+	pull(world, 9, 901, 0);
 	world_pass(world, 20 * WORLD_MS);
 	/* The longest unused, and no other one, once. */
 	for (producer = 0; producer < WORLD_PEERS; producer++)
@@ -52,7 +49,7 @@ WORLD_TEST(unused_peer_makes_room_for_another)
 	assert_int_equal(world->notes[world->note_count - 1].generation, 901);
 	assert_int_equal(world->read_starts, 1);
 	world_done(world, 0, 0);
-	world_reported(world, 9, KVPULL_POLL_LOADED, 0);
+	loaded(world, 9);
 	assert_int_equal(world->lines.counts[KVPULL_LOG_ERROR], 0);
 }
 
@@ -60,11 +57,10 @@ WORLD_TEST(unused_peer_makes_room_for_another)
  * Without the word the peer would take us for dead, and end our siblings'
  * claims.
  */
-WORLD_TEST(peer_hears_that_we_make_room_before_its_connection_ends)
+UNUSED_TEST(peer_hears_that_we_make_room_before_its_connection_ends)
 {
 	const struct kvpull_record away = { .kind = KVPULL_NOTE_AWAY };
 
-	peers_unused(world, 1);
 	/*
 	 * The peer's ring is full: it is tried again, and the connection is
 	 * kept until then.
@@ -86,9 +82,8 @@ WORLD_TEST(peer_hears_that_we_make_room_before_its_connection_ends)
 }
 
 /* After the word AWAY a peer may ignore further notes. */
-WORLD_TEST(nothing_is_claimed_of_a_peer_that_was_told_that_we_go)
+UNUSED_TEST(nothing_is_claimed_of_a_peer_that_was_told_that_we_go)
 {
-	peers_unused(world, 1);
 	world->notes_open = 1;
 	world_claim(world, 901, 1);
 	world_poll(world, 2);
@@ -105,9 +100,8 @@ WORLD_TEST(nothing_is_claimed_of_a_peer_that_was_told_that_we_go)
 }
 
 /* A stopped peer reads the word when it goes on. */
-WORLD_TEST(peer_that_does_not_hear_that_we_go_is_left)
+UNUSED_TEST(peer_that_does_not_hear_that_we_go_is_left)
 {
-	peers_unused(world, 1);
 	world->notes_open = 1;
 	world_claim(world, 901, 1);
 	world_poll(world, 2);
@@ -119,13 +113,12 @@ WORLD_TEST(peer_that_does_not_hear_that_we_go_is_left)
 }
 
 /* The worker claims what its siblings claimed meanwhile: it is no successor. */
-WORLD_TEST(peer_that_made_room_knows_us_again)
+UNUSED_TEST(peer_that_made_room_knows_us_again)
 {
 	uint64_t self;
 	uint32_t producer;
 	uint32_t peer;
 
-	peers_unused(world, 1);
 	self = world->peers[0].hello.incarnation;
 	for (producer = WORLD_PEERS + 1; producer <= 2 * WORLD_PEERS;
 	     producer++) {
@@ -144,6 +137,14 @@ WORLD_TEST(peer_that_made_room_knows_us_again)
 	assert_int_equal(world->peers[peer].hello.incarnation, self);
 }
 
+static void pulled_from(struct world *world, const char *address, uint64_t key)
+{
+	(void)world_up(world, address, 0, 1);
+	world_poll(world, 1);
+	world_done(world, 0, 0);
+	loaded(world, key);
+}
+
 /* Out of descriptors, for one: that passes, and says nothing of the peer. */
 WORLD_TEST(route_that_cannot_tell_is_asked_again)
 {
@@ -156,9 +157,7 @@ WORLD_TEST(route_that_cannot_tell_is_asked_again)
 	world->reachable_code = 0;
 	world_pass(world, 5 * WORLD_MS);
 	world_pass(world, WORLD_MS);
-	(void)world_up(world, "1-0", 0, 1);
-	world_done(world, 0, 0);
-	world_reported(world, 9, KVPULL_POLL_LOADED, 0);
+	pulled_from(world, "1-0", 9);
 }
 
 static uint64_t greeted_as(struct world *world)
@@ -169,6 +168,17 @@ static uint64_t greeted_as(struct world *world)
 	return world->peers[peer].hello.incarnation;
 }
 
+static void first_is_given_up(struct world *world)
+{
+	uint32_t rounds;
+
+	world->connect_code = KVPULL_EPEER;
+	world_down(world, world_peer_at(world, "1-0"));
+	for (rounds = 0; rounds < 10; rounds++)
+		world_pass(world, 500 * WORLD_MS);
+	world->connect_code = 0;
+}
+
 /*
  * The claims at this peer are given up, and the peer may live. It renews our
  * claims as long as it knows us.
@@ -177,22 +187,15 @@ WORLD_TEST(peer_that_was_given_up_knows_us_as_another)
 {
 	uint64_t first;
 	uint64_t second;
-	uint32_t rounds;
 
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
+	claim(world, 101, 1);
 	first = greeted_as(world);
 	/* A flap: it is the same one that comes back. */
 	world_down(world, world_peer_at(world, "1-0"));
 	world_pass(world, 20 * WORLD_MS);
 	assert_int_equal(greeted_as(world), first);
-	world->connect_code = KVPULL_EPEER;
-	world_down(world, world_peer_at(world, "1-0"));
-	for (rounds = 0; rounds < 10; rounds++)
-		world_pass(world, 500 * WORLD_MS);
-	world->connect_code = 0;
-	world_claim(world, 102, 1);
-	world_poll(world, 1);
+	first_is_given_up(world);
+	claim(world, 102, 1);
 	second = greeted_as(world);
 	assert_int_not_equal(second, first);
 	assert_int_not_equal(second, 0);
@@ -202,16 +205,10 @@ WORLD_TEST(peer_that_was_given_up_knows_us_as_another)
 WORLD_TEST(peer_that_was_given_up_and_forgotten_knows_us_as_another)
 {
 	uint64_t first;
-	uint32_t rounds;
 
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
+	claim(world, 101, 1);
 	first = greeted_as(world);
-	world->connect_code = KVPULL_EPEER;
-	world_down(world, world_peer_at(world, "1-0"));
-	for (rounds = 0; rounds < 10; rounds++)
-		world_pass(world, 500 * WORLD_MS);
-	world->connect_code = 0;
+	first_is_given_up(world);
 	peers_unused(world, 2);
 	world_claim(world, 102, 1);
 	world_pass(world, 20 * WORLD_MS);
@@ -220,22 +217,25 @@ WORLD_TEST(peer_that_was_given_up_and_forgotten_knows_us_as_another)
 	assert_int_not_equal(greeted_as(world), first);
 }
 
+static void not_greeted(struct world *world, uint32_t peer)
+{
+	assert_int_equal(world->peers[peer].disconnected, 1);
+	assert_int_equal(world->peers[peer].hello.wanted, 0);
+	world_down(world, peer);
+	world_pass(world, 20 * WORLD_MS);
+	failed(world, 9, KVPULL_EAUTH);
+}
+
 /* Another process may have bound the name of a producer that ended. */
 WORLD_TEST(producer_of_a_user_that_is_not_allowed_is_not_greeted)
 {
 	uint32_t peer;
 
-	world_claim(world, 101, 1);
-	world_pull(world, 9, 101, 0);
-	world_poll(world, 1);
+	claim_pull(world, 9, 101, 1, 0);
 	peer = world_peer_at(world, "1-0");
 	world->peer_uid = world->config.uids[0] + 1;
 	world_challenge(world, peer);
-	assert_int_equal(world->peers[peer].disconnected, 1);
-	assert_int_equal(world->peers[peer].hello.wanted, 0);
-	world_down(world, peer);
-	world_pass(world, 20 * WORLD_MS);
-	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EAUTH);
+	not_greeted(world, peer);
 }
 
 /* In a user namespace that maps not all users, one uid is many of them. */
@@ -243,20 +243,13 @@ WORLD_TEST(producer_who_may_be_anybody_is_not_greeted)
 {
 	uint32_t peer;
 
-	world_claim(world, 101, 1);
-	world_pull(world, 9, 101, 0);
-	world_poll(world, 1);
+	claim_pull(world, 9, 101, 1, 0);
 	peer = world_peer_at(world, "1-0");
 	world->worker->facts.config.has_unknown_users = 1;
 	world->worker->facts.config.unknown_uid = world->peer_uid;
 	world_challenge(world, peer);
-	assert_int_equal(world->peers[peer].disconnected, 1);
-	assert_int_equal(world->peers[peer].hello.wanted, 0);
-	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
-			       "is not asked: its user"));
-	world_down(world, peer);
-	world_pass(world, 20 * WORLD_MS);
-	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EAUTH);
+	warned(world, "is not asked: its user");
+	not_greeted(world, peer);
 }
 
 static void busy_round(struct world *world)
@@ -275,8 +268,7 @@ WORLD_TEST(busy_peer_is_asked_until_it_is_ready)
 {
 	uint32_t attempt;
 
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
+	claim(world, 101, 1);
 	for (attempt = 0; attempt < 2 * KVPULL_RETRY_ATTEMPTS_MAX; attempt++)
 		busy_round(world);
 	(void)world_up(world, "1-0", 0, 1);
@@ -288,8 +280,7 @@ WORLD_TEST(peer_that_lets_us_in_and_hangs_up_is_given_up)
 {
 	uint32_t attempt;
 
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
+	claim(world, 101, 1);
 	for (attempt = 0; attempt <= KVPULL_RETRY_ATTEMPTS_MAX; attempt++) {
 		(void)world_up(world, "1-0", 0, 1);
 		world_pass(world, (world->config.connect_ms - 1) * WORLD_MS);
@@ -304,8 +295,7 @@ WORLD_TEST(peer_that_stayed_up_for_connect_ms_has_all_its_attempts_again)
 {
 	uint32_t attempt;
 
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
+	claim(world, 101, 1);
 	for (attempt = 0; attempt < 3 * KVPULL_RETRY_ATTEMPTS_MAX; attempt++) {
 		(void)world_up(world, "1-0", 0, 1);
 		world_pass(world, world->config.connect_ms * WORLD_MS);
@@ -321,8 +311,7 @@ WORLD_TEST(release_at_a_busy_peer_ends_at_its_lease)
 	uint32_t rounds = 0;
 
 	world->give_code = KVPULL_EAGAIN;
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
+	claim(world, 101, 1);
 	busy_round(world);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
 	while (world->worker->claims.map.count) {
@@ -340,9 +329,7 @@ WORLD_TEST(release_at_a_busy_peer_ends_at_its_lease)
 		busy_round(world);
 	world_pass(world, 1000 * WORLD_MS);
 	assert_false(world_is_connected(world, "1-0"));
-	world_claim(world, 102, 1);
-	world_poll(world, 1);
-	(void)world_up(world, "1-0", 0, 1);
+	(void)claim_up(world, 102);
 }
 
 static void busy_for_two_seconds(struct world *world, int code)
@@ -368,26 +355,30 @@ WORLD_TEST(busy_peer_is_asked_less_and_less)
 	(void)world_up(world, "1-0", 0, 1);
 }
 
+static void welcome_and_go(struct world *world, uint32_t peer,
+			   const struct kvpull_welcome *welcome)
+{
+	world_welcome_send(world, peer, welcome);
+	world_down(world, peer);
+}
+
 /* EFULL of kvpull_plan_make() never passes: it must not be waited for. */
 WORLD_TEST(peer_of_more_strips_than_a_plan_has_is_given_up)
 {
 	struct kvpull_welcome welcome;
 	uint32_t peer;
 
-	world_claim(world, 101, 1);
-	world_pull(world, 9, 101, 0);
-	world_poll(world, 1);
+	claim_pull(world, 9, 101, 1, 0);
 	peer = world_peer_at(world, "1-0");
 	world->worker->progress->remotes.all[0].plan.strip_count_max = 0;
 	world_challenge(world, peer);
 	world_welcome_fill(world, peer, 0, 1, &welcome);
-	world_welcome_send(world, peer, &welcome);
-	world_down(world, peer);
+	welcome_and_go(world, peer, &welcome);
 	world_pass(world, 1000 * WORLD_MS);
 	/* The one call since then gives the ticket back. */
 	assert_int_equal(world->connects, 1);
 	assert_int_equal(world->gives, 1);
-	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EUNSUPPORTED);
+	failed(world, 9, KVPULL_EUNSUPPORTED);
 }
 
 /* The connection ended between its welcome and the use of it. */
@@ -396,14 +387,12 @@ WORLD_TEST(connection_lost_in_its_welcome_is_no_refusal)
 	struct kvpull_welcome welcome;
 	uint32_t peer;
 
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
+	claim(world, 101, 1);
 	peer = world_peer_at(world, "1-0");
 	world->attach_code = KVPULL_EPEER;
 	world_challenge(world, peer);
 	world_welcome_fill(world, peer, 0, 1, &welcome);
-	world_welcome_send(world, peer, &welcome);
-	world_down(world, peer);
+	welcome_and_go(world, peer, &welcome);
 	world->attach_code = 0;
 	world_pass(world, 20 * WORLD_MS);
 	(void)world_up(world, "1-0", 0, 1);
@@ -415,8 +404,7 @@ WORLD_TEST(handshake_that_takes_longer_than_connect_ms_is_cut)
 	uint32_t answers;
 	uint32_t peer;
 
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
+	claim(world, 101, 1);
 	for (answers = 0; answers < 2; answers++) {
 		peer = world_peer_at(world, "1-0");
 		if (answers)
@@ -444,11 +432,8 @@ WORLD_TEST(peer_that_goes_in_each_welcome_is_given_up)
 	for (calls = 0; calls <= KVPULL_RETRY_ATTEMPTS_MAX; calls++) {
 		assert_int_not_equal(remote->state, KVPULL_PEER_GONE);
 		world_pass(world, KVPULL_RETRY_NS << calls);
-		peer = world_peer_at(world, "1-0");
-		world_challenge(world, peer);
-		world_welcome_fill(world, peer, 0, 1, &welcome);
-		world_welcome_send(world, peer, &welcome);
-		world_down(world, peer);
+		peer = greeted(world, "1-0", 0, 1, &welcome);
+		welcome_and_go(world, peer, &welcome);
 	}
 	assert_int_equal(remote->state, KVPULL_PEER_GONE);
 }
@@ -456,9 +441,7 @@ WORLD_TEST(peer_that_goes_in_each_welcome_is_given_up)
 /* The peer was away for a while, and no pull missed it. */
 WORLD_TEST(lost_peer_is_connected_again_at_the_next_pull)
 {
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
-	(void)world_up(world, "1-0", 0, 1);
+	(void)claim_up(world, 101);
 	world->connect_code = KVPULL_EPEER;
 	world_down(world, 0);
 	world_pass(world, 20 * WORLD_MS);
@@ -472,10 +455,7 @@ WORLD_TEST(lost_peer_is_connected_again_at_the_next_pull)
 	world_poll(world, 2);
 	world_silent(world, 7);
 	world_pass(world, 1000 * WORLD_MS / 8);
-	(void)world_up(world, "1-0", 0, 1);
-	world_poll(world, 1);
-	world_done(world, 0, 0);
-	world_reported(world, 7, KVPULL_POLL_LOADED, 0);
+	pulled_from(world, "1-0", 7);
 }
 
 /* A later ticket of producer 1, which names where it listens now. */
@@ -502,56 +482,48 @@ static void peer_leaves(struct world *world)
 {
 	uint32_t rounds;
 
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
-	(void)world_up(world, "1-0", 0, 1);
-	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
-	world_poll(world, 2);
+	(void)claim_up(world, 101);
+	release(world, 101);
 	world_down(world, world_peer_at(world, "1-0"));
 	for (rounds = 0; rounds < 30; rounds++)
 		world_pass(world, 1000 * WORLD_MS);
 }
 
-/* The peer's worker lives on, and listens elsewhere: its tickets say where. */
-WORLD_TEST(peer_that_moved_is_called_where_its_tickets_say)
+#define LEFT_TEST(name) WORLD_TEST_AFTER(name, peer_leaves(world))
+
+/* A pull of that ticket, and what the worker calls for its sake. */
+static void calls_for(struct world *world, uint64_t key, uint64_t serial)
 {
-	peer_leaves(world);
-	claim_at(world, 102, "fake:1-moved");
-	world_pull(world, 7, 102, KVPULL_FLAG_RELEASE);
+	world_pull(world, key, serial, KVPULL_FLAG_RELEASE);
 	world_poll(world, 2);
 	world_pass(world, 20 * WORLD_MS);
+}
+
+/* The peer's worker lives on, and listens elsewhere: its tickets say where. */
+LEFT_TEST(peer_that_moved_is_called_where_its_tickets_say)
+{
+	claim_at(world, 102, "fake:1-moved");
+	calls_for(world, 7, 102);
 	assert_true(world_is_connected(world, "1-moved"));
-	(void)world_up(world, "1-moved", 0, 1);
-	world_poll(world, 1);
-	world_done(world, 0, 0);
-	world_reported(world, 7, KVPULL_POLL_LOADED, 0);
+	pulled_from(world, "1-moved", 7);
 }
 
 /* Nothing here leads to that address, or the ticket has none of this route. */
-WORLD_TEST(peer_is_called_where_it_was_if_a_ticket_names_no_place_to_go)
+LEFT_TEST(peer_is_called_where_it_was_if_a_ticket_names_no_place_to_go)
 {
-	peer_leaves(world);
 	claim_at(world, 102, "fake:nowhere");
 	claim_at(world, 103, "other:1-moved");
-	world_pull(world, 7, 103, KVPULL_FLAG_RELEASE);
-	world_poll(world, 2);
-	world_pass(world, 20 * WORLD_MS);
-	(void)world_up(world, "1-0", 0, 1);
-	world_poll(world, 1);
-	world_done(world, 0, 0);
-	world_reported(world, 7, KVPULL_POLL_LOADED, 0);
+	calls_for(world, 7, 103);
+	pulled_from(world, "1-0", 7);
 }
 
 /* A ticket from before it moved comes late: its hold is read at the new place. */
-WORLD_TEST(peer_that_moved_is_not_called_where_an_older_ticket_says)
+LEFT_TEST(peer_that_moved_is_not_called_where_an_older_ticket_says)
 {
-	peer_leaves(world);
 	claim_at(world, 104, "fake:1-moved");
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 104);
 	claim_at(world, 103, "fake:1-0");
-	world_pull(world, 7, 103, KVPULL_FLAG_RELEASE);
-	world_poll(world, 2);
-	world_pass(world, 20 * WORLD_MS);
+	calls_for(world, 7, 103);
 	assert_true(world_is_connected(world, "1-moved"));
 	assert_false(world_is_connected(world, "1-0"));
 }
@@ -576,9 +548,8 @@ static void peer_given_up(struct world *world, const char *place)
 /*
  * No peer is at the last ticket's address; the next ticket has the right one.
  */
-WORLD_TEST(peer_that_was_given_up_is_called_at_once_where_it_is_now)
+LEFT_TEST(peer_that_was_given_up_is_called_at_once_where_it_is_now)
 {
-	peer_leaves(world);
 	peer_given_up(world, "1-nowhere");
 	claim_at(world, 103, "fake:1-moved");
 	world_pull(world, 8, 103, KVPULL_FLAG_RELEASE);
@@ -587,17 +558,15 @@ WORLD_TEST(peer_that_was_given_up_is_called_at_once_where_it_is_now)
 }
 
 /* Nobody is told of its end; its lease is far longer. */
-WORLD_TEST(claim_at_a_peer_that_was_given_up_ends_at_once)
+LEFT_TEST(claim_at_a_peer_that_was_given_up_ends_at_once)
 {
-	peer_leaves(world);
 	peer_given_up(world, "1-0");
 	claim_at(world, 103, "fake:1-0");
 	world_pull(world, 8, 103, KVPULL_FLAG_RELEASE);
 	world_poll(world, 3);
 	assert_false(world_is_connected(world, "1-0"));
-	world_reported(world, 8, KVPULL_POLL_FAILED, KVPULL_EPEER);
-	world_command(world, KVPULL_COMMAND_RELEASE, 0, 103);
-	world_poll(world, 2);
+	failed(world, 8, KVPULL_EPEER);
+	release(world, 103);
 	assert_int_equal(world->worker->progress->counts->releases_queued, 0);
 }
 
@@ -633,9 +602,7 @@ WORLD_TEST(forged_ticket_does_not_say_for_ever_where_a_peer_is)
 {
 	uint32_t rounds;
 
-	world_claim(world, 101, 1);
-	world_poll(world, 1);
-	(void)world_up(world, "1-0", 0, 1);
+	(void)claim_up(world, 101);
 	claim_at(world, 9999999, "fake:1-nowhere");
 	world_poll(world, 2);
 	world_down(world, world_peer_at(world, "1-0"));
@@ -646,8 +613,7 @@ WORLD_TEST(forged_ticket_does_not_say_for_ever_where_a_peer_is)
 		world_pass(world, 1000 * WORLD_MS);
 		if (world_is_connected(world, "1-nowhere"))
 			world_down(world, world_peer_at(world, "1-nowhere"));
-		world_command(world, KVPULL_COMMAND_RELEASE, 0, 102 + rounds);
-		world_poll(world, 2);
+		release(world, 102 + rounds);
 	}
 	assert_true(world_is_connected(world, "1-0"));
 }

@@ -10,13 +10,9 @@
 static void released_without_answer(struct world *world)
 {
 	world->notes_open = 1;
-	world_claim(world, FIRST, 1);
-	world_poll(world, 1);
-	(void)world_up(world, "1-0", 0, 1);
-	world_claim(world, SECOND, 1);
-	world_poll(world, 1);
-	world_command(world, KVPULL_COMMAND_RELEASE, 0, FIRST);
-	world_poll(world, 2);
+	(void)claim_up(world, FIRST);
+	claim(world, SECOND, 1);
+	release(world, FIRST);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
 }
 
@@ -46,9 +42,7 @@ WORLD_TEST(lost_release_is_said_again)
 /* The engine has not read yet that its claim is over when it begins a pull. */
 WORLD_TEST(pull_of_a_claim_that_ended_meanwhile_expires)
 {
-	world_claim(world, FIRST, 1);
-	world_poll(world, 1);
-	(void)world_up(world, "1-0", 0, 1);
+	(void)claim_up(world, FIRST);
 	world->worker->facts.config.progress = KVPULL_PROGRESS_THREAD;
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, FIRST);
 	(void)kvpull_worker_progress(world->worker);
@@ -58,7 +52,7 @@ WORLD_TEST(pull_of_a_claim_that_ended_meanwhile_expires)
 	(void)kvpull_worker_progress(world->worker);
 	world->worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 	world_poll(world, 1);
-	world_reported(world, 5, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
+	failed(world, 5, KVPULL_EEXPIRED);
 }
 
 WORLD_TEST(taken_release_is_not_said_again)
@@ -111,16 +105,11 @@ static int notify_and_look(struct kvpull_transport *transport, uint32_t peer,
 WORLD_TEST(release_is_said_before_the_engine_is_woken)
 {
 	struct kvpull_worker *worker = world->worker;
-	static struct kvpull_transport_ops ops;
 	eventfd_t wakes;
 
-	ops = *world->transport.ops;
-	ops.notify = notify_and_look;
+	world->ops.notify = notify_and_look;
 	world->check_code = 0;
-	world->transport.ops = &ops;
-	world_claim(world, FIRST, 1);
-	world_pull(world, 1, FIRST, KVPULL_FLAG_RELEASE);
-	world_poll(world, 1);
+	claim_pull(world, 1, FIRST, 1, KVPULL_FLAG_RELEASE);
 	(void)world_up(world, "1-0", 0, 1);
 	world_done(world, 0, 0);
 	assert_int_equal(kvpull_ring_arm(&worker->end.reader), 0);
@@ -135,7 +124,7 @@ WORLD_TEST(release_is_said_before_the_engine_is_woken)
 			 0);
 	worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 	world_poll(world, 1);
-	world_reported(world, 1, KVPULL_POLL_LOADED, 0);
+	loaded(world, 1);
 }
 
 /* A system call for each poll after it would be as many as polls. */
@@ -210,21 +199,17 @@ WORLD_TEST(claim_waits_only_after_its_last_pull_ended)
 
 	world_claim(world, 101, 1);
 	world_pull(world, 8, 101, 0);
-	world_pull(world, 9, 101, 0);
-	world_poll(world, 1);
+	pull(world, 9, 101, 0);
 	assert_int_equal(claim->pull_count, 2);
 	for (key = 8; key <= 9; key++) {
 		assert_int_equal(claim->waits, 0);
-		world_command(world, KVPULL_COMMAND_ABORT, key, 0);
-		world_poll(world, 1);
+		abort_pull(world, key);
 	}
 	assert_int_equal(claim->pull_count, 0);
 	assert_int_equal(claim->waits, 1);
-	world_pull(world, 10, 101, 0);
-	world_poll(world, 1);
+	pull(world, 10, 101, 0);
 	assert_int_equal(claim->waits, 0);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
-	world_command(world, KVPULL_COMMAND_ABORT, 10, 0);
-	world_poll(world, 1);
+	abort_pull(world, 10);
 	assert_int_equal(claim->waits, 0);
 }

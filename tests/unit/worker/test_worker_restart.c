@@ -6,38 +6,13 @@
 #include <sys/mman.h>
 
 #include "plugin/reads/judge.h"
-#include "tests/unit/worker/peer.h"
+#include "tests/unit/worker/holder.h"
 
-#define KEY 7u
-#define SLOT 3u
-#define GENERATION 9u
 #define INSTANCE 0x11u
 #define WORKER 0x12u
 #define SUCCESSOR 0x13u
 
-static int setup_grace(void **state)
-{
-	return world_begin(
-		state, ",\"pulls_max\":4,\"tickets_max\":4,\"grace_ms\":1000");
-}
-
-static void hold(struct world *world, uint64_t generation, uint64_t key)
-{
-	const struct kvpull_command command = {
-		.kind = KVPULL_COMMAND_HOLD,
-		.slot = SLOT,
-		.key = key,
-		.generation = generation,
-	};
-
-	world_send(world, &command, 1);
-}
-
-static void say(struct world *world, struct world_caller *caller, uint32_t kind,
-		uint32_t slot)
-{
-	world_say(world, caller, kind, slot, GENERATION);
-}
+#define GRACE WORLD_MORE ",\"grace_ms\":1000"
 
 /* A caller as one of the two ranks of an instance. */
 static struct world_caller *sibling(struct world *world, uint32_t index,
@@ -46,39 +21,31 @@ static struct world_caller *sibling(struct world *world, uint32_t index,
 	const struct world_hello who = {
 		.instance = INSTANCE,
 		.incarnation = incarnation,
-		.uid = world->config.uids[0],
 		.rank = rank,
 		.rank_count = 2,
 	};
-	struct world_caller *caller = world_hello(world, index, &who);
 
-	assert_int_equal(caller->state, 2);
-	return caller;
+	return world_let_in(world, index, &who);
 }
 
 /* The one rank of an instance connects: this worker of it. */
-static struct world_caller *consumer(struct world *world, uint32_t index,
-				     uint64_t incarnation)
+static struct world_caller *worker_of(struct world *world, uint32_t index,
+				      uint64_t incarnation)
 {
 	const struct world_hello who = {
 		.instance = INSTANCE,
 		.incarnation = incarnation,
-		.uid = world->config.uids[0],
 	};
-	struct world_caller *caller = world_hello(world, index, &who);
 
-	assert_int_equal(caller->state, 2);
-	return caller;
+	return world_let_in(world, index, &who);
 }
 
 /* The caller claims the hold, and its connection is lost. */
 static void claim_and_go(struct world *world, struct world_caller *caller)
 {
-	hold(world, GENERATION, KEY);
-	say(world, caller, KVPULL_NOTE_CLAIM, SLOT);
-	world_poll(world, 1);
-	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
-	world_poll(world, 2);
+	hold(world);
+	tell(world, caller, KVPULL_NOTE_CLAIM);
+	caller_down(world, 0, 2);
 	world_pass(world, 100 * WORLD_MS);
 	world_silent(world, KEY);
 }
@@ -92,16 +59,14 @@ static void beat(struct world *world, struct world_caller *caller,
 	}
 }
 
-UNIT_TEST_OF(flapped_connection_keeps_its_claims, struct world, world,
-	     setup_grace, world_teardown)
+WORLD_TEST_WITH(flapped_connection_keeps_its_claims, GRACE)
 {
-	claim_and_go(world, consumer(world, 0, WORKER));
-	beat(world, consumer(world, 1, WORKER), 30);
+	claim_and_go(world, worker_of(world, 0, WORKER));
+	beat(world, worker_of(world, 1, WORKER), 30);
 	world_silent(world, KEY);
 }
 
 /* Records that are in the ring when a caller of this transport is let in. */
-static const struct kvpull_transport_ops *plain;
 static uint32_t claims_itself;
 
 static int admit_and_say(struct kvpull_transport *transport, uint32_t caller,
@@ -110,11 +75,11 @@ static int admit_and_say(struct kvpull_transport *transport, uint32_t caller,
 {
 	struct world *world = world_of(transport);
 	const int code =
-		plain->admit(transport, caller, welcome, welcome_bytes, ring);
+		fake_ops.admit(transport, caller, welcome, welcome_bytes, ring);
 
 	if (claims_itself)
-		say(world, &world->callers[caller], KVPULL_NOTE_CLAIM, SLOT);
-	say(world, &world->callers[0], KVPULL_NOTE_RELEASE, SLOT);
+		say(world, &world->callers[caller], KVPULL_NOTE_CLAIM);
+	say(world, &world->callers[0], KVPULL_NOTE_RELEASE);
 	return code;
 }
 
@@ -124,19 +89,13 @@ static int admit_and_say(struct kvpull_transport *transport, uint32_t caller,
  */
 static struct world_caller *release_and_return(struct world *world)
 {
-	static struct kvpull_transport_ops ops;
 	struct world_caller *other = sibling(world, 0, 0, WORKER - 1);
 
 	(void)sibling(world, 1, 1, WORKER);
-	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 1);
-	world_poll(world, 2);
-	hold(world, GENERATION, KEY);
-	say(world, other, KVPULL_NOTE_CLAIM, SLOT);
-	world_poll(world, 1);
-	plain = world->transport.ops;
-	ops = *plain;
-	ops.admit = admit_and_say;
-	world->transport.ops = &ops;
+	caller_down(world, 1, 2);
+	hold(world);
+	tell(world, other, KVPULL_NOTE_CLAIM);
+	world->ops.admit = admit_and_say;
 	return sibling(world, 2, 1, SUCCESSOR);
 }
 
@@ -144,7 +103,7 @@ WORLD_TEST(worker_restarted_alone_pins_nothing_of_its_siblings)
 {
 	claims_itself = 0;
 	(void)release_and_return(world);
-	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+	ended(world, KVPULL_END_RELEASED);
 }
 
 WORLD_TEST(worker_restarted_alone_is_waited_for_if_it_claims)
@@ -155,21 +114,19 @@ WORLD_TEST(worker_restarted_alone_is_waited_for_if_it_claims)
 	caller = release_and_return(world);
 	world_poll(world, 2);
 	world_silent(world, KEY);
-	say(world, caller, KVPULL_NOTE_RELEASE, SLOT);
-	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+	tell(world, caller, KVPULL_NOTE_RELEASE);
+	ended(world, KVPULL_END_RELEASED);
 }
 
 /*
  * The successor will never release these claims, and its heartbeats must not
  * renew them.
  */
-UNIT_TEST_OF(restarted_worker_does_not_keep_its_predecessors_claims,
-	     struct world, world, setup_grace, world_teardown)
+WORLD_TEST_WITH(restarted_worker_does_not_keep_its_predecessors_claims, GRACE)
 {
-	claim_and_go(world, consumer(world, 0, WORKER));
-	beat(world, consumer(world, 1, SUCCESSOR), 1);
-	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+	claim_and_go(world, worker_of(world, 0, WORKER));
+	beat(world, worker_of(world, 1, SUCCESSOR), 1);
+	ended(world, KVPULL_END_RELEASED);
 	beat(world, &world->callers[1], 1);
 	assert_int_equal(world->worker->crowd.notes[1].joined, 1);
 }
@@ -178,31 +135,26 @@ UNIT_TEST_OF(restarted_worker_does_not_keep_its_predecessors_claims,
  * Rank 1 is away and owes a word. Rank 0 is lost, and in one poll its successor
  * comes and is lost, too: nobody of the instance will be there again.
  */
-UNIT_TEST_OF(successor_that_is_lost_at_once_ends_its_instance, struct world,
-	     world, setup_grace, world_teardown)
+WORLD_TEST_WITH(successor_that_is_lost_at_once_ends_its_instance, GRACE)
 {
 	const struct world_hello who = {
 		.instance = INSTANCE,
 		.incarnation = SUCCESSOR,
-		.uid = world->config.uids[0],
 		.rank_count = 2,
 	};
 	struct world_caller *other;
 
 	(void)sibling(world, 0, 0, WORKER - 1);
 	other = sibling(world, 1, 1, WORKER);
-	hold(world, GENERATION, KEY);
-	say(world, other, KVPULL_NOTE_CLAIM, SLOT);
-	say(world, other, KVPULL_NOTE_AWAY, SLOT);
-	world_poll(world, 1);
+	hold(world);
+	say(world, other, KVPULL_NOTE_CLAIM);
+	tell(world, other, KVPULL_NOTE_AWAY);
 	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 1);
-	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
-	world_poll(world, 2);
+	caller_down(world, 0, 2);
 	world_silent(world, KEY);
 	(void)world_hello_put(world, 2, &who);
-	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 2);
-	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+	caller_down(world, 2, 1);
+	ended(world, KVPULL_END_RELEASED);
 }
 
 static uint32_t live_slots(const struct kvpull_revocation_entry *entries,
@@ -238,10 +190,8 @@ WORLD_TEST(another_scheduler_half_ends_all_for_good)
 	const uint64_t incarnation = world->worker->facts.incarnation;
 
 	assert_int_equal(live_slots(entries, incarnation), world_holds);
-	hold(world, 1, KEY);
-	world_claim(world, 101, 1);
-	world_pull(world, KEY + 1, 101, 0);
-	world_poll(world, 1);
+	world_hold(world, KEY, SLOT, 1);
+	claim_pull(world, KEY + 1, 101, 1, 0);
 	(void)world_up(world, "1-0", 0, 1);
 	assert_int_equal(world->read_starts, 1);
 	world->incarnation++;
@@ -250,11 +200,11 @@ WORLD_TEST(another_scheduler_half_ends_all_for_good)
 	assert_int_equal(world->lines.counts[KVPULL_LOG_ERROR], 1);
 	assert_int_equal(live_slots(entries, incarnation), 0);
 	world_poll(world, 2);
-	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_REVOKED);
+	ended(world, KVPULL_END_REVOKED);
 	assert_true(world->reads[0].cancelled);
 	world_silent(world, KEY + 1);
 	world_done(world, 0, KVPULL_EABORTED);
-	world_reported(world, KEY + 1, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	failed(world, KEY + 1, KVPULL_EABORTED);
 	/* Nor does the old one come back. */
 	world->incarnation--;
 	world->sequence = 9;
@@ -289,7 +239,7 @@ WORLD_TEST(
 					    incarnation,
 					    kvpull_half_floor(before) + 1),
 			 KVPULL_EEXPIRED);
-	hold(world, kvpull_half_floor(world->incarnation) + 1, KEY);
+	world_hold(world, KEY, SLOT, kvpull_half_floor(world->incarnation) + 1);
 	assert_int_equal(
 		kvpull_guard_judge(KVPULL_GUARD_HOLD, &value, incarnation,
 				   kvpull_half_floor(world->incarnation) + 1),

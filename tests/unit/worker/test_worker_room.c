@@ -12,8 +12,13 @@
 #define CROWD_RANKS 4u
 #define CROWD_ROUNDS 150u
 
-#define TEST(name)                                                             \
-	UNIT_TEST_OF(name, struct world, world, room_setup, world_teardown)
+/* A ticket of so many ranks is claimed, and its only pull begins. */
+static void want(struct world *world, uint64_t key, uint64_t serial,
+		 uint32_t ranks)
+{
+	world_claim(world, serial, ranks);
+	world_pull(world, key, serial, KVPULL_FLAG_RELEASE);
+}
 
 /* Every called peer comes up, and one of the disconnected ones goes down. */
 static void peers_answer(struct world *world, uint32_t ranks)
@@ -67,7 +72,13 @@ static void await_loaded(struct world *world, uint64_t key, uint32_t ranks)
 
 	for (round = 0; round < CROWD_ROUNDS && !is_loaded(world, key); round++)
 		round_run(world, round, ranks);
-	world_reported(world, key, KVPULL_POLL_LOADED, 0);
+	loaded(world, key);
+}
+
+static void pull_whole(struct world *world, uint32_t producer, uint32_t ranks)
+{
+	claim_and_pull(world, producer, ranks);
+	await_loaded(world, producer, ranks);
 }
 
 /* All ranks of a producer. */
@@ -90,13 +101,12 @@ static int is_connected(const struct world *world, uint32_t producer,
  * Six producers, and entries for the ranks of two: pulls that had some each
  * would wait for each other until they are too late.
  */
-TEST(pulls_wait_for_entries_with_all_that_they_need_or_none)
+QUICK_ROOM_TEST(pulls_wait_for_entries_with_all_that_they_need_or_none)
 {
 	uint32_t begun = 0;
 	uint32_t round;
 	uint32_t at;
 
-	world->read_code = 1;
 	for (round = 0; round < CROWD_ROUNDS; round++) {
 		/*
 		 * Another claim comes in time for an entry that becomes free.
@@ -106,21 +116,19 @@ TEST(pulls_wait_for_entries_with_all_that_they_need_or_none)
 		round_run(world, round, CROWD_RANKS);
 	}
 	for (at = 1; at <= CROWD; at++)
-		world_reported(world, at, KVPULL_POLL_LOADED, 0);
+		loaded(world, at);
 }
 
 /*
  * The second one has the entry of one rank of the first, which is wanted again:
  * that pull is not to keep the others while it waits for that one.
  */
-TEST(pull_from_a_producer_that_is_half_gone_keeps_no_entries)
+QUICK_ROOM_TEST(pull_from_a_producer_that_is_half_gone_keeps_no_entries)
 {
 	uint32_t producer;
 
-	world->read_code = 1;
 	for (producer = 1; producer <= 2; producer++) {
-		claim_and_pull(world, producer, CROWD_RANKS);
-		await_loaded(world, producer, CROWD_RANKS);
+		pull_whole(world, producer, CROWD_RANKS);
 	}
 	claim_and_pull(world, 3, CROWD_RANKS);
 	while (!world->peers[0].disconnected)
@@ -128,8 +136,7 @@ TEST(pull_from_a_producer_that_is_half_gone_keeps_no_entries)
 	world_down(world, 0);
 	world_pass(world, 5 * WORLD_MS);
 	assert_true(world_is_connected(world, "3-0"));
-	world_claim(world, 102, CROWD_RANKS);
-	world_pull(world, 9, 102, KVPULL_FLAG_RELEASE);
+	want(world, 9, 102, CROWD_RANKS);
 	await_loaded(world, 3, CROWD_RANKS);
 	await_loaded(world, 9, CROWD_RANKS);
 }
@@ -138,11 +145,10 @@ TEST(pull_from_a_producer_that_is_half_gone_keeps_no_entries)
  * An engine claims what it has no blocks for yet: those tickets wait for pulls
  * that have some, which must not wait for them.
  */
-TEST(claims_that_wait_leave_entries_to_pulls)
+QUICK_ROOM_TEST(claims_that_wait_leave_entries_to_pulls)
 {
 	uint32_t at;
 
-	world->read_code = 1;
 	for (at = 1; at <= CROWD; at++)
 		world_claim(world, at * 100 + 1, CROWD_RANKS);
 	for (at = CROWD; at; at--) {
@@ -154,16 +160,14 @@ TEST(claims_that_wait_leave_entries_to_pulls)
 }
 
 /* In time, so that its producer keeps the blocks. */
-TEST(claim_that_waits_is_told_when_there_is_room)
+QUICK_ROOM_TEST(claim_that_waits_is_told_when_there_is_room)
 {
 	uint32_t at;
 
-	world->read_code = 1;
 	for (at = 1; at <= 2; at++)
 		world_claim(world, at * 100 + 1, CROWD_RANKS);
 	rounds_run(world, 10, CROWD_RANKS);
-	assert_non_null(
-		strstr(world->lines.of[KVPULL_LOG_WARN], "raise peers_max"));
+	warned(world, "raise peers_max");
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), CROWD_RANKS);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
 	rounds_run(world, 10, CROWD_RANKS);
@@ -189,7 +193,7 @@ static void reads_note(const struct world *world, uint8_t *which)
 }
 
 /* A pull of theirs ends when the next one has begun. */
-TEST(producers_with_a_steady_load_make_room_for_another)
+ROOM_TEST(producers_with_a_steady_load_make_room_for_another)
 {
 	uint8_t ran[WORLD_READS] = { 0 };
 	uint32_t round;
@@ -218,16 +222,14 @@ TEST(producers_with_a_steady_load_make_room_for_another)
 	/* Entries of the other pulls come as before. */
 	world->read_code = 1;
 	for (at = WAITED + 1; at <= WORLD_PEERS; at++) {
-		world_claim(world, at * 100 + 99, 1);
-		world_pull(world, at, at * 100 + 99, KVPULL_FLAG_RELEASE);
+		want(world, at, at * 100 + 99, 1);
 		await_loaded(world, at, 1);
 	}
 }
 
 /* A claim that several requests share is pulled again when they have blocks. */
-TEST(claim_whose_pulls_are_over_waits_again)
+QUICK_ROOM_TEST(claim_whose_pulls_are_over_waits_again)
 {
-	world->read_code = 1;
 	world_claim(world, 101, CROWD_RANKS);
 	world_pull(world, 1, 101, 0);
 	await_loaded(world, 1, CROWD_RANKS);
@@ -242,29 +244,27 @@ TEST(claim_whose_pulls_are_over_waits_again)
 }
 
 /* The other request's pull still reads. */
-TEST(claim_with_a_pull_left_does_not_wait)
+ROOM_TEST(claim_with_a_pull_left_does_not_wait)
 {
 	const struct kvpull_remote *remote =
 		&world->worker->progress->remotes.all[0];
 
 	world_claim(world, 101, 1);
 	world_pull(world, 1, 101, 0);
-	world_pull(world, 2, 101, 0);
-	world_poll(world, 1);
+	pull(world, 2, 101, 0);
 	(void)world_up(world, "1-0", 0, 1);
 	world_poll(world, 1);
 	world_done(world, 0, 0);
-	world_reported(world, 1, KVPULL_POLL_LOADED, 0);
+	loaded(world, 1);
 	assert_int_equal(remote->wait_count, 0);
 	world_done(world, 1, 0);
-	world_reported(world, 2, KVPULL_POLL_LOADED, 0);
+	loaded(world, 2);
 	assert_int_equal(remote->wait_count, 1);
 }
 
 /* More of them wait than should: none joins them until those are fewer. */
-TEST(no_claim_joins_where_too_many_wait)
+QUICK_ROOM_TEST(no_claim_joins_where_too_many_wait)
 {
-	world->read_code = 1;
 	world_claim(world, 101, CROWD_RANKS);
 	world_claim(world, 201, CROWD_RANKS);
 	world_pull(world, 2, 201, 0);
@@ -275,27 +275,37 @@ TEST(no_claim_joins_where_too_many_wait)
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 0);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 201);
 	rounds_run(world, 10, CROWD_RANKS);
-	claim_and_pull(world, 3, CROWD_RANKS);
-	await_loaded(world, 3, CROWD_RANKS);
+	pull_whole(world, 3, CROWD_RANKS);
 }
 
-/* Entries of a claim's own ranks are no room for its other ranks. */
-TEST(claim_without_room_calls_nobody)
+/* All other entries, from this producer's on, are those of pulls that read. */
+static void others_read(struct world *world, uint32_t first)
 {
-	uint32_t connects;
 	uint32_t at;
 
-	world->read_code = 1;
-	claim_and_pull(world, 1, 1);
-	await_loaded(world, 1, 1);
 	world->read_code = 0;
-	for (at = 2; at <= WORLD_PEERS; at++) {
+	for (at = first; at <= WORLD_PEERS; at++) {
 		claim_and_pull(world, at, 1);
 		rounds_run(world, 5, 1);
 	}
+}
+
+/* And is not connected again yet. */
+static void first_is_lost(struct world *world)
+{
 	world->connect_code = KVPULL_EAGAIN;
 	world_down(world, world_peer_at(world, "1-0"));
 	world->connect_code = 0;
+}
+
+/* Entries of a claim's own ranks are no room for its other ranks. */
+QUICK_ROOM_TEST(claim_without_room_calls_nobody)
+{
+	uint32_t connects;
+
+	pull_whole(world, 1, 1);
+	others_read(world, 2);
+	first_is_lost(world);
 	world_pass(world, 5 * WORLD_MS);
 	connects = world->connects;
 	world_claim(world, 102, 2);
@@ -304,24 +314,16 @@ TEST(claim_without_room_calls_nobody)
 }
 
 /* Nor do they keep a connection that nobody uses from making room for those. */
-TEST(claim_that_waits_has_connections_closed_for_its_other_ranks)
+QUICK_ROOM_TEST(claim_that_waits_has_connections_closed_for_its_other_ranks)
 {
 	uint32_t rounds;
 	uint32_t at;
 
-	world->read_code = 1;
 	for (at = 1; at <= 2; at++) {
-		claim_and_pull(world, at, 1);
-		await_loaded(world, at, 1);
+		pull_whole(world, at, 1);
 	}
-	world->read_code = 0;
-	for (at = 3; at <= WORLD_PEERS; at++) {
-		claim_and_pull(world, at, 1);
-		rounds_run(world, 5, 1);
-	}
-	world->connect_code = KVPULL_EAGAIN;
-	world_down(world, world_peer_at(world, "1-0"));
-	world->connect_code = 0;
+	others_read(world, 3);
+	first_is_lost(world);
 	world_claim(world, 102, 2);
 	at = world_peer_at(world, "2-0");
 	for (rounds = 0; !world->peers[at].disconnected; rounds++) {
@@ -331,19 +333,18 @@ TEST(claim_that_waits_has_connections_closed_for_its_other_ranks)
 }
 
 /* The ticket could never be read: its pull fails at once. */
-TEST(producer_of_more_ranks_than_there_are_entries_is_refused)
+ROOM_TEST(producer_of_more_ranks_than_there_are_entries_is_refused)
 {
 	claim_and_pull(world, 1, WAITED + 1);
 	world_poll(world, 3);
-	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EROUTE);
+	failed(world, 1, KVPULL_EROUTE);
 	assert_int_equal(world->connects, 0);
 }
 
-TEST(pulls_have_their_turn_in_order)
+FULL_ROOM_TEST(pulls_have_their_turn_in_order)
 {
 	uint32_t at;
 
-	all_used(world);
 	for (at = 1; at <= WAITED; at++) {
 		claim_and_pull(world, WORLD_PEERS + at, 1);
 		world_pass(world, 3 * WORLD_MS);
@@ -369,17 +370,14 @@ static uint32_t draining(const struct world *world)
  * Claims wait on 1 to 4, nobody uses 5, pulls of 6, 7 and 8 have 2, 1 and 2
  * claims: only these three drain, the one with the fewest claims first.
  */
-TEST(entries_of_pulls_alone_drain_the_least_used_first)
+FULL_ROOM_TEST(entries_of_pulls_alone_drain_the_least_used_first)
 {
 	static const uint32_t expected[] = { 1u << 7, 3u << 6, 7u << 6,
 					     7u << 6 };
 	uint32_t at;
 
-	all_used(world);
 	for (at = 6; at <= WORLD_PEERS; at += 2) {
-		world_claim(world, at * 100 + 2, 1);
-		world_pull(world, at * 100 + 2, at * 100 + 2,
-			   KVPULL_FLAG_RELEASE);
+		want(world, at * 100 + 2, at * 100 + 2, 1);
 	}
 	(void)read_end(world, 5);
 	world_pass(world, 5 * WORLD_MS);
@@ -392,46 +390,40 @@ TEST(entries_of_pulls_alone_drain_the_least_used_first)
 }
 
 /* The engine may keep the ticket for another pull. */
-TEST(pull_that_ends_without_its_entries_has_the_turn_no_more)
+FULL_ROOM_TEST(pull_that_ends_without_its_entries_has_the_turn_no_more)
 {
-	all_used(world);
 	world_claim(world, 901, 1);
 	world_pull(world, 21, 901, 0);
 	/* The first try is a newcomer's, and the second one takes the turn. */
-	world_pass(world, 5 * WORLD_MS);
-	world_pass(world, 5 * WORLD_MS);
+	tries_pass(world, 2);
 	assert_int_not_equal(world->worker->progress->room.turn, KVPULL_NONE);
 	world_command(world, KVPULL_COMMAND_ABORT, 21, 0);
 	world_pass(world, 5 * WORLD_MS);
-	world_reported(world, 21, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	failed(world, 21, KVPULL_EABORTED);
 	claim_and_pull(world, 10, 1);
 	goes_to(world, 5, 10);
 }
 
 /* A release only ends a hold sooner, which its lease ends anyway. */
-TEST(pulls_have_their_turn_before_releases)
+FULL_ROOM_TEST(pulls_have_their_turn_before_releases)
 {
-	all_used(world);
 	claim_and_pull(world, 9, 1);
 	world_claim(world, 1001, 1);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 1001);
 	claim_and_pull(world, 11, 1);
 	world_pass(world, 5 * WORLD_MS);
-	goes_to(world, 5, 9);
-	goes_to(world, 6, 11);
-	goes_to(world, 7, 10);
+	GO_TO(world, 5, 9, 11, 10);
 }
 
 /*
  * Two entries come free at once: the pull with the turn has one of them, and the
  * next pull the other, though a claim without a pull is more urgent and few wait.
  */
-TEST(urgent_claims_that_wait_leave_entries_to_pulls_that_wait)
+FULL_ROOM_TEST(urgent_claims_that_wait_leave_entries_to_pulls_that_wait)
 {
 	uint32_t first;
 	uint32_t second;
 
-	all_used(world);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 401);
 	world_pass(world, 5 * WORLD_MS);
 	claim_and_pull(world, 9, 1);
@@ -442,8 +434,7 @@ TEST(urgent_claims_that_wait_leave_entries_to_pulls_that_wait)
 	world->priority = -9;
 	world_claim(world, 1201, 1);
 	first = read_end(world, 5);
-	world_pass(world, 5 * WORLD_MS);
-	world_pass(world, 5 * WORLD_MS);
+	tries_pass(world, 2);
 	assert_true(world->peers[first].disconnected);
 	second = read_end(world, 6);
 	world_pass(world, WORLD_MS);
@@ -458,11 +449,10 @@ TEST(urgent_claims_that_wait_leave_entries_to_pulls_that_wait)
  * Two entries come free in the run in which a claim and its release come. The first
  * one ends the turn of 9, and the second is for 11, which the next run tries.
  */
-TEST(release_that_comes_between_two_turns_takes_no_entry_of_a_pull)
+FULL_ROOM_TEST(release_that_comes_between_two_turns_takes_no_entry_of_a_pull)
 {
 	uint32_t peers[2];
 
-	all_used(world);
 	claim_and_pull(world, 9, 1);
 	world_poll(world, 2);
 	claim_and_pull(world, 11, 1);
@@ -473,18 +463,16 @@ TEST(release_that_comes_between_two_turns_takes_no_entry_of_a_pull)
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 1001);
 	world_lost_queue(world, peers[1], KVPULL_EPEER);
 	world_down(world, peers[0]);
-	world_pass(world, 5 * WORLD_MS);
-	world_pass(world, 5 * WORLD_MS);
+	tries_pass(world, 2);
 	assert_string_equal(world->peers[peers[0]].address, "9-0");
 	assert_string_equal(world->peers[peers[1]].address, "11-0");
 }
 
 /* None is unused: until its deadline, or a lease for its release. */
-TEST(pull_without_room_for_its_peer_waits)
+FULL_ROOM_TEST(pull_without_room_for_its_peer_waits)
 {
 	uint32_t rounds;
 
-	all_used(world);
 	world_claim(world, 901, 1);
 	world_pull(world, 21, 901, 0);
 	world_pull(world, 22, 901, 0);
@@ -492,9 +480,9 @@ TEST(pull_without_room_for_its_peer_waits)
 	world_silent(world, 22);
 	world_command(world, KVPULL_COMMAND_ABORT, 21, 0);
 	world_poll(world, 2);
-	world_reported(world, 21, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	failed(world, 21, KVPULL_EABORTED);
 	world_pass(world, 100 * WORLD_MS);
-	world_reported(world, 22, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
+	failed(world, 22, KVPULL_EDEADLINE);
 	/* The release is still pending, and sent when there is room. */
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 901);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
@@ -512,37 +500,33 @@ TEST(pull_without_room_for_its_peer_waits)
 }
 
 /* A ticket without a route needs no entry, whoever waits for one. */
-TEST(ticket_without_a_route_fails_at_once_though_others_wait)
+FULL_ROOM_TEST(ticket_without_a_route_fails_at_once_though_others_wait)
 {
-	all_used(world);
 	claim_and_pull(world, 10, 1);
 	world_poll(world, 2);
 	world->reachable_code = KVPULL_EROUTE;
 	claim_and_pull(world, 11, 1);
 	world_pass(world, 20 * WORLD_MS);
-	world_reported(world, 11, KVPULL_POLL_FAILED, KVPULL_EROUTE);
+	failed(world, 11, KVPULL_EROUTE);
 }
 
-TEST(producer_of_too_many_ranks_is_refused_though_others_wait)
+FULL_ROOM_TEST(producer_of_too_many_ranks_is_refused_though_others_wait)
 {
-	all_used(world);
 	claim_and_pull(world, 10, 1);
 	world_poll(world, 2);
 	claim_and_pull(world, 11, WAITED + 1);
 	world_pass(world, 20 * WORLD_MS);
-	world_reported(world, 11, KVPULL_POLL_FAILED, KVPULL_EROUTE);
+	failed(world, 11, KVPULL_EROUTE);
 	world_silent(world, 10);
 }
 
 /* A way that cannot tell now, as one without descriptors, holds up nobody. */
-TEST(pull_whose_way_cannot_tell_yet_has_no_turn)
+QUICK_ROOM_TEST(pull_whose_way_cannot_tell_yet_has_no_turn)
 {
-	world->read_code = 1;
 	world->reachable_code = KVPULL_EAGAIN;
 	claim_and_pull(world, 1, CROWD_RANKS);
 	/* A claim that lacks entries can take the turn from its second try on. */
-	world_pass(world, 5 * WORLD_MS);
-	world_pass(world, 5 * WORLD_MS);
+	tries_pass(world, 2);
 	world->reachable_code = 0;
 	claim_and_pull(world, 2, CROWD_RANKS);
 	assert_int_equal(world->worker->progress->room.turn, KVPULL_NONE);
@@ -551,38 +535,32 @@ TEST(pull_whose_way_cannot_tell_yet_has_no_turn)
 }
 
 /* Nor does it keep what it knows of its producer. */
-TEST(pull_whose_way_cannot_tell_yet_keeps_no_entry)
+QUICK_ROOM_TEST(pull_whose_way_cannot_tell_yet_keeps_no_entry)
 {
 	const struct kvpull_remote *remote =
 		&world->worker->progress->remotes.all[0];
 
-	world->read_code = 1;
-	claim_and_pull(world, 1, 1);
-	await_loaded(world, 1, 1);
+	pull_whole(world, 1, 1);
 	world_pass(world, 5 * WORLD_MS);
 	assert_int_equal(remote->claim_count, 0);
 	world->reachable_code = KVPULL_EAGAIN;
-	world_claim(world, 102, CROWD_RANKS);
-	world_pull(world, 2, 102, KVPULL_FLAG_RELEASE);
+	want(world, 2, 102, CROWD_RANKS);
 	world_pass(world, 5 * WORLD_MS);
 	assert_int_equal(remote->claim_count, 0);
 	assert_int_equal(remote->wait_count, 0);
 }
 
 /* Each of them is left, not the one that was unused for longest several times. */
-TEST(as_many_connections_as_are_wanted_make_room)
+QUICK_ROOM_TEST(as_many_connections_as_are_wanted_make_room)
 {
 	uint32_t closed = 0;
 	uint32_t at;
 
-	world->read_code = 1;
 	for (at = 1; at <= 2; at++) {
-		claim_and_pull(world, at, CROWD_RANKS);
-		await_loaded(world, at, CROWD_RANKS);
+		pull_whole(world, at, CROWD_RANKS);
 	}
 	claim_and_pull(world, 3, CROWD_RANKS);
-	world_pass(world, 5 * WORLD_MS);
-	world_pass(world, 5 * WORLD_MS);
+	tries_pass(world, 2);
 	for (at = 0; at < WORLD_PEERS; at++)
 		closed +=
 			world->peers[at].used && world->peers[at].disconnected;
@@ -591,20 +569,17 @@ TEST(as_many_connections_as_are_wanted_make_room)
 }
 
 /* The first one was connected before all others, and used after them. */
-TEST(connection_that_was_unused_for_longest_makes_room)
+QUICK_ROOM_TEST(connection_that_was_unused_for_longest_makes_room)
 {
 	uint32_t at;
 
-	world->read_code = 1;
 	for (at = 1; at <= WORLD_PEERS; at++) {
-		claim_and_pull(world, at, 1);
-		await_loaded(world, at, 1);
+		pull_whole(world, at, 1);
 	}
 	world->now_ns += WORLD_MS;
-	world_claim(world, 102, 1);
-	world_pull(world, 102, 102, KVPULL_FLAG_RELEASE);
+	want(world, 102, 102, 1);
 	world_poll(world, 2);
-	world_reported(world, 102, KVPULL_POLL_LOADED, 0);
+	loaded(world, 102);
 	claim_and_pull(world, 9, 1);
 	world_pass(world, 5 * WORLD_MS);
 	for (at = 0; at < WORLD_PEERS; at++)
@@ -625,19 +600,17 @@ UNIT_TEST(few_descriptors_are_few_entries)
 		      { 64 + 3 * 6, 6, 3 },
 		      { 64 + 3 * 2, WAITED, WAITED / 2 },
 		      { 40, WAITED, WAITED / 2 } };
-	struct world *world = calloc(1, sizeof(*world));
+	struct world *world;
 	struct rlimit before;
 	struct rlimit limit;
 	uint32_t at;
 
-	assert_non_null(world);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
 	for (at = 0; at < sizeof(cases) / sizeof(*cases); at++) {
-		memset(world, 0, sizeof(*world));
 		limit = before;
 		limit.rlim_cur = cases[at].descriptors;
 		assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
-		world_open(world, "");
+		world = world_new("");
 		assert_int_equal(world->worker->progress->remotes.count,
 				 cases[at].entries);
 		assert_int_equal(world->worker->progress->room.waited_max,
@@ -645,8 +618,7 @@ UNIT_TEST(few_descriptors_are_few_entries)
 		assert_int_equal(strstr(world->lines.of[KVPULL_LOG_WARN],
 					"ulimit -n") != NULL,
 				 cases[at].entries < 2 * WAITED);
-		kvpull_worker_destroy(world->worker);
+		world_end(world);
 	}
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-	free(world);
 }

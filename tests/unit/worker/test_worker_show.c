@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker's status file: what the engine's thread writes there, and when. */
 #include "plugin/counters/counters.h"
-#include "tests/unit/worker/peer.h"
-
-#define KEY 7u
-#define SLOT 3u
-#define GENERATION 9u
+#include "tests/unit/worker/holder.h"
 
 static uint64_t shown(const struct world *world, size_t row)
 {
@@ -17,27 +13,6 @@ static uint64_t shown(const struct world *world, size_t row)
 #define ROW(name)                                                              \
 	(offsetof(union kvpull_worker_counts, name) / sizeof(uint64_t))
 
-static void hold(struct world *world)
-{
-	world_hold(world, KEY, SLOT, GENERATION);
-}
-
-static struct world_caller *consumer(struct world *world)
-{
-	const struct world_hello who = {
-		.instance = 0x11,
-		.incarnation = 0x12,
-		.uid = world->config.uids[0],
-	};
-
-	return world_hello(world, 0, &who);
-}
-
-static void say(struct world *world, struct world_caller *caller, uint32_t kind)
-{
-	world_say(world, caller, kind, SLOT, GENERATION);
-}
-
 WORLD_TEST(step_shows_what_it_counted)
 {
 	hold(world);
@@ -47,26 +22,29 @@ WORLD_TEST(step_shows_what_it_counted)
 
 WORLD_TEST(poll_shows_what_it_counted)
 {
-	struct world_caller *caller = consumer(world);
+	struct world_caller *caller = consumer(world, 0, 0x11);
 
 	hold(world);
-	say(world, caller, KVPULL_NOTE_CLAIM);
-	world_poll(world, 1);
+	tell(world, caller, KVPULL_NOTE_CLAIM);
 	assert_int_equal(shown(world, ROW(claims)), 1);
 	assert_int_equal(shown(world, ROW(consumers_live)), 1);
-	say(world, caller, KVPULL_NOTE_RELEASE);
-	world_poll(world, 1);
+	tell(world, caller, KVPULL_NOTE_RELEASE);
 	assert_int_equal(shown(world, ROW(releases)), 1);
 	assert_int_equal(shown(world, ROW(holds_released)), 1);
 	assert_int_equal(shown(world, ROW(holds_live)), 0);
 }
 
+static void heard_at(const struct world *world, uint64_t at_ns)
+{
+	assert_int_equal(
+		kvpull_status_get(&world->worker->status.words[0].heard_ns),
+		at_ns);
+}
+
 /* A note or a heartbeat; a poll that finds neither changes nothing. */
 WORLD_TEST(consumer_is_shown_with_the_time_of_its_last_word)
 {
-	struct world_caller *caller = consumer(world);
-	const struct kvpull_status_words *words =
-		&world->worker->status.words[0];
+	struct world_caller *caller = consumer(world, 0, 0x11);
 	uint64_t heard_ns;
 
 	hold(world);
@@ -74,14 +52,14 @@ WORLD_TEST(consumer_is_shown_with_the_time_of_its_last_word)
 	say(world, caller, KVPULL_NOTE_CLAIM);
 	heard_ns = world->now_ns;
 	world_poll(world, 1);
-	assert_int_equal(kvpull_status_get(&words->heard_ns), heard_ns);
+	heard_at(world, heard_ns);
 	world_pass(world, WORLD_MS);
-	assert_int_equal(kvpull_status_get(&words->heard_ns), heard_ns);
+	heard_at(world, heard_ns);
 	world->now_ns += WORLD_MS;
 	kvpull_ring_beat(&caller->writer);
 	heard_ns = world->now_ns;
 	world_poll(world, 1);
-	assert_int_equal(kvpull_status_get(&words->heard_ns), heard_ns);
+	heard_at(world, heard_ns);
 }
 
 static void pull_is_shown(const struct world *world,
@@ -98,9 +76,7 @@ static void pull_is_shown(const struct world *world,
 WORLD_TEST(pull_is_shown_in_the_state_that_it_is_in)
 {
 	world->check_code = 0;
-	world_claim(world, 101, 1);
-	world_pull(world, KEY, 101, 0);
-	world_poll(world, 1);
+	claim_pull(world, KEY, 101, 1, 0);
 	pull_is_shown(world, KVPULL_READS_CONNECT);
 	(void)world_up(world, "1-0", 0, 1);
 	world_poll(world, 1);
@@ -108,7 +84,7 @@ WORLD_TEST(pull_is_shown_in_the_state_that_it_is_in)
 	world_done(world, 0, 0);
 	pull_is_shown(world, KVPULL_READS_GUARDS);
 	world_done(world, 0, 0);
-	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	loaded(world, KEY);
 	pull_is_shown(world, KVPULL_READS_FREE);
 }
 
@@ -137,9 +113,7 @@ WORLD_TEST(pull_that_waits_for_its_blocks_is_shown_to_read_when_it_reads)
 	uint32_t slot;
 
 	world->check_code = 0;
-	world_claim(world, 101, 1);
-	world_pull(world, KEY, 101, KVPULL_FLAG_READY);
-	world_poll(world, 1);
+	claim_pull(world, KEY, 101, 1, KVPULL_FLAG_READY);
 	(void)world_up(world, "1-0", 0, 1);
 	world_poll(world, 1);
 	pull_is_shown(world, KVPULL_READS_WRITTEN);
@@ -157,8 +131,7 @@ WORLD_TEST(claimed_ticket_is_an_event_for_each_rank)
 {
 	uint32_t slot = 0;
 
-	world_claim(world, 105, 2);
-	world_poll(world, 1);
+	claim(world, 105, 2);
 	assert_int_equal(events_of(world, KVPULL_DID_CLAIM_TICKET, &slot), 2);
 	assert_int_equal(slot, 5);
 }
@@ -173,7 +146,6 @@ static void rank_joins(struct world *world, uint32_t index, uint32_t rank)
 	const struct world_hello who = {
 		.instance = 0x11,
 		.incarnation = 0x12 + index,
-		.uid = world->config.uids[0],
 		.rank = rank,
 		.rank_count = 2,
 	};
@@ -215,9 +187,7 @@ WORLD_TEST(rate_from_a_peers_gpu_is_why)
 {
 	uint32_t peer;
 
-	world_claim(world, 101, 1);
-	world_pull(world, KEY, 101, 0);
-	world_poll(world, 1);
+	claim_pull(world, KEY, 101, 1, 0);
 	peer = world_up(world, "1-0", 0, 1);
 	rate(world, peer, 371900);
 	why_is(world, "device: another GPU of this node, 371 GB/s calibrated");

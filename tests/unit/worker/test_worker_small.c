@@ -54,24 +54,38 @@ static int test_lend(struct kvpull_transport *transport, uint32_t peer,
 
 static void world_lends(struct world *world)
 {
-	static struct kvpull_transport_ops ops;
 
-	ops = *world->transport.ops;
-	ops.lend = test_lend;
-	world->transport.ops = &ops;
+	world->ops.lend = test_lend;
 	memset(entries, 0, sizeof(entries));
 	slots_lent = SLOTS;
 	copies = 0;
 	in_copy = NULL;
 }
 
-/* A producer of one rank, connected, with its memory lent. */
-static uint32_t one_up(struct world *world)
+/* A producer's rank, of so many, is connected; so many slots are lent. */
+static uint32_t lent_up(struct world *world, uint32_t slots, uint32_t rank,
+			uint32_t size)
 {
 	world_lends(world);
+	slots_lent = slots;
 	world_claim(world, SERIAL, 1);
 	world_poll(world, 2);
-	return world_up(world, "7-0", 0, 1);
+	return world_up(world, "7-0", rank, size);
+}
+
+/* A producer of one rank. */
+static uint32_t one_up(struct world *world)
+{
+	return lent_up(world, SLOTS, 0, 1);
+}
+
+/* A test that begins with it. */
+#define LENT_TEST(name) WORLD_TEST_AFTER(name, (void)one_up(world))
+
+static void read_ends(struct world *world, uint64_t key)
+{
+	world_done(world, 0, 0);
+	loaded(world, key);
 }
 
 static void lose(struct world *world, uint32_t peer)
@@ -80,18 +94,14 @@ static void lose(struct world *world, uint32_t peer)
 	world_down(world, peer);
 }
 
-static int many_setup(void **state)
-{
-	return world_begin(state, ",\"pulls_max\":80,\"tickets_max\":4");
-}
+#define MORE ",\"pulls_max\":80,\"tickets_max\":4"
 
-WORLD_TEST(small_pull_is_done_in_the_next_poll)
+LENT_TEST(small_pull_is_done_in_the_next_poll)
 {
-	(void)one_up(world);
 	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
 	assert_int_equal(copies, 0);
 	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	loaded(world, KEY);
 	assert_int_equal(copies, 1);
 	assert_int_equal(world->read_starts, 0);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 1);
@@ -115,8 +125,7 @@ WORLD_TEST(pull_of_a_peer_that_was_lost_waits_for_no_poll)
 	world_poll(world, 1);
 	assert_int_equal(copies, 1);
 	assert_int_equal(world->read_starts, 1);
-	world_done(world, 0, 0);
-	world_reported(world, KEY + 1, KVPULL_POLL_LOADED, 0);
+	read_ends(world, KEY + 1);
 }
 
 WORLD_TEST(pull_of_a_peer_that_is_lost_before_its_turn_is_handed_over)
@@ -131,16 +140,14 @@ WORLD_TEST(pull_of_a_peer_that_is_lost_before_its_turn_is_handed_over)
 	assert_int_equal(copies, 0);
 	assert_true(kvpull_mapping_is_free(lent[peer]));
 	assert_int_equal(world->read_starts, 1);
-	world_done(world, 0, 0);
-	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	read_ends(world, KEY);
 }
 
 /* The engine's thread copies it, so nothing else wakes that thread. */
-WORLD_TEST(small_pull_wakes_an_engine_that_sleeps)
+LENT_TEST(small_pull_wakes_an_engine_that_sleeps)
 {
 	struct kvpull_worker *worker = world->worker;
 
-	(void)one_up(world);
 	world_pull_command(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
 	worker->facts.config.progress = KVPULL_PROGRESS_THREAD;
 	assert_int_equal(kvpull_wakeup_open(&worker->wakeup,
@@ -152,16 +159,14 @@ WORLD_TEST(small_pull_wakes_an_engine_that_sleeps)
 	worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 }
 
-WORLD_TEST(small_pull_says_when_it_reached_each_phase)
+LENT_TEST(small_pull_says_when_it_reached_each_phase)
 {
 	const struct kvpull_poll_record *record = &world->records[0];
 
-	(void)one_up(world);
 	world->now_ns += WORLD_MS;
 	world->tick_ns = 10; /* at each look at the clock */
-	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
-	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
+	loaded(world, KEY);
 	assert_int_equal(world->read_starts, 0);
 	assert_in_range(record->begun_ns, 10, 100);
 	assert_int_equal(record->connected_ns, record->begun_ns);
@@ -176,19 +181,23 @@ static void revoke_first(uint32_t peer)
 	kvpull_revocation_write(&entries[0][SLOT], SERIAL);
 }
 
-WORLD_TEST(hold_that_ends_in_mid_copy_is_expired)
+/* Revoked in mid copy, by this, its pull expires after so many copies. */
+static void expires(struct world *world, void (*revoke)(uint32_t peer),
+		    uint32_t flags, uint32_t count)
 {
-	(void)one_up(world);
-	in_copy = revoke_first;
+	in_copy = revoke;
 	world->read_code = world->check_code = 1;
 	world->entry.revoked = SERIAL;
-	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
-	world_poll(world, 1);
-	assert_int_equal(copies, 1);
+	pull(world, KEY, SERIAL, flags);
+	assert_int_equal(copies, count);
+	failed(world, KEY, KVPULL_EEXPIRED);
+}
+
+LENT_TEST(hold_that_ends_in_mid_copy_is_expired)
+{
 	/* The other thread has the texts for the log line. */
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
-	assert_non_null(
-		strstr(world->lines.of[KVPULL_LOG_WARN], "request cmpl-7 key"));
+	expires(world, revoke_first, KVPULL_FLAG_RELEASE, 1);
+	warned(world, "request cmpl-7 key");
 	world_poll(world, 1);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
 }
@@ -212,13 +221,7 @@ static void revoke_first_in_second(uint32_t peer)
 WORLD_TEST(entries_are_read_after_the_data_of_all_ranks)
 {
 	two_up(world, 0);
-	in_copy = revoke_first_in_second;
-	world->read_code = world->check_code = 1;
-	world->entry.revoked = SERIAL;
-	world_pull(world, KEY, SERIAL, 0);
-	world_poll(world, 1);
-	assert_int_equal(copies, 2);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
+	expires(world, revoke_first_in_second, 0, 2);
 }
 
 static void revoke_second(uint32_t peer)
@@ -230,13 +233,7 @@ static void revoke_second(uint32_t peer)
 WORLD_TEST(entry_of_each_rank_is_judged)
 {
 	two_up(world, 0);
-	in_copy = revoke_second;
-	world->read_code = world->check_code = 1;
-	world->entry.revoked = SERIAL;
-	world_pull(world, KEY, SERIAL, 0);
-	world_poll(world, 1);
-	assert_int_equal(copies, 2);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
+	expires(world, revoke_second, 0, 2);
 }
 
 static void close_first(uint32_t peer)
@@ -250,15 +247,14 @@ WORLD_TEST(peer_that_is_lost_in_mid_copy_is_judged_by_progress)
 	const uint32_t peer = one_up(world);
 
 	in_copy = close_first;
-	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
-	world_poll(world, 1);
+	pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
 	assert_int_equal(copies, 1);
 	world_silent(world, KEY);
 	assert_int_equal(world->read_starts, 1);
 	assert_true(kvpull_mapping_is_free(lent[peer]));
 	world_down(world, peer);
 	world_lost(world, peer, KVPULL_EPEER);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPEER);
+	failed(world, KEY, KVPULL_EPEER);
 }
 
 WORLD_TEST(peer_that_came_back_is_lent_again)
@@ -266,22 +262,25 @@ WORLD_TEST(peer_that_came_back_is_lent_again)
 	lose(world, one_up(world));
 	world_pass(world, 10 * WORLD_MS);
 	assert_int_equal(world_up(world, "7-0", 0, 1), 0);
-	world_pull(world, KEY, SERIAL, 0);
-	world_poll(world, 1);
+	pull(world, KEY, SERIAL, 0);
 	assert_int_equal(copies, 1);
-	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	loaded(world, KEY);
 }
 
 static void is_handed_over(struct world *world, uint32_t flags)
 {
-	world_pull(world, KEY, SERIAL, flags);
-	world_poll(world, 1);
+	pull(world, KEY, SERIAL, flags);
 	assert_int_equal(copies, 0);
 }
 
-WORLD_TEST(what_waits_to_be_written_is_handed_over)
+static void does_not_fit(struct world *world)
 {
-	(void)one_up(world);
+	is_handed_over(world, 0);
+	failed(world, KEY, KVPULL_EPROTO);
+}
+
+LENT_TEST(what_waits_to_be_written_is_handed_over)
+{
 	is_handed_over(world, KVPULL_FLAG_READY);
 	world_silent(world, KEY);
 }
@@ -293,36 +292,26 @@ WORLD_TEST(memory_that_is_not_lent_is_read_by_progress)
 	kvpull_mapping_close(lent[peer]);
 	is_handed_over(world, 0);
 	assert_int_equal(world->read_starts, 1);
-	world_done(world, 0, 0);
-	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	read_ends(world, KEY);
 }
 
 WORLD_TEST(slot_beyond_what_is_lent_is_handed_over)
 {
-	world_lends(world);
-	slots_lent = SLOT;
-	world_claim(world, SERIAL, 1);
-	world_poll(world, 2);
-	(void)world_up(world, "7-0", 0, 1);
+	(void)lent_up(world, SLOT, 0, 1);
 	is_handed_over(world, 0);
 	assert_int_equal(world->read_starts, 1);
 }
 
 WORLD_TEST(rank_that_is_another_is_handed_over)
 {
-	world_lends(world);
-	world_claim(world, SERIAL, 1);
-	world_poll(world, 2);
-	(void)world_up(world, "7-0", 1, 2);
-	is_handed_over(world, 0);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
+	(void)lent_up(world, SLOTS, 1, 2);
+	does_not_fit(world);
 }
 
 WORLD_TEST(ranks_that_are_exchanged_are_handed_over)
 {
 	two_up(world, 1);
-	is_handed_over(world, 0);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
+	does_not_fit(world);
 }
 
 /* Both have the model's only layer. */
@@ -336,26 +325,18 @@ WORLD_TEST(stages_that_share_a_layer_are_handed_over)
 	world_claim(world, SERIAL, 2);
 	world_poll(world, 2);
 	for (at = 0; at < 2; at++) {
-		const uint32_t peer = world_peer_at(world, names[at]);
-
-		world_challenge(world, peer);
-		world_welcome_fill(world, peer, 0, 1, &welcome);
+		const uint32_t peer = greeted(world, names[at], 0, 1, &welcome);
 		welcome.pp_rank = at;
 		welcome.pp_size = 2;
 		world_welcome_send(world, peer, &welcome);
 	}
-	is_handed_over(world, 0);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
+	does_not_fit(world);
 }
 
 WORLD_TEST(rank_of_a_larger_instance_is_handed_over)
 {
-	world_lends(world);
-	world_claim(world, SERIAL, 1);
-	world_poll(world, 2);
-	(void)world_up(world, "7-0", 0, 2);
-	is_handed_over(world, 0);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
+	(void)lent_up(world, SLOTS, 0, 2);
+	does_not_fit(world);
 }
 
 /* A pin that is kept leaves a lost peer mapped, and never connected again. */
@@ -363,11 +344,7 @@ WORLD_TEST(refused_ticket_leaves_no_pin)
 {
 	uint32_t peer;
 
-	world_lends(world);
-	slots_lent = SLOT;
-	world_claim(world, SERIAL, 1);
-	world_poll(world, 2);
-	peer = world_up(world, "7-0", 0, 1);
+	peer = lent_up(world, SLOT, 0, 1);
 	is_handed_over(world, 0);
 	kvpull_mapping_close(lent[peer]);
 	assert_true(kvpull_mapping_is_free(lent[peer]));
@@ -378,88 +355,69 @@ WORLD_TEST(block_beyond_the_peers_is_handed_over)
 {
 	const uint32_t remote = WORLD_BLOCKS;
 	const uint32_t local = 0;
-	struct kvpull_command command = { .kind = KVPULL_COMMAND_PULL,
-					  .key = KEY,
-					  .ticket_serial = SERIAL,
-					  .group_count = 1,
-					  .group_first = { 0, 1 },
-					  .remote_ids = &remote,
-					  .local_ids = &local };
+	const struct kvpull_command command =
+		world_pull_of(KEY, SERIAL, &remote, &local, 1);
 
 	(void)one_up(world);
 	world_send(world, &command, 1);
 	assert_int_equal(kvpull_worker_start_loads(world->worker), 0);
 	world_poll(world, 1);
 	assert_int_equal(copies, 0);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_ETRUNCATED);
+	failed(world, KEY, KVPULL_ETRUNCATED);
 }
 
-WORLD_TEST(released_ticket_is_not_copied)
+LENT_TEST(released_ticket_is_not_copied)
 {
-	(void)one_up(world);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, SERIAL);
 	is_handed_over(world, 0);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
+	failed(world, KEY, KVPULL_EEXPIRED);
 }
 
-WORLD_TEST(release_takes_a_waiting_pull_along)
+LENT_TEST(release_takes_a_waiting_pull_along)
 {
-	(void)one_up(world);
 	world_pull(world, KEY, SERIAL, 0);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, SERIAL);
 	world_poll(world, 1);
 	assert_int_equal(copies, 0);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 0);
-	world_done(world, 0, 0);
-	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	read_ends(world, KEY);
 	world_poll(world, 1);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
 }
 
-WORLD_TEST(aborted_before_its_turn_is_not_copied)
+LENT_TEST(aborted_before_its_turn_is_not_copied)
 {
-	(void)one_up(world);
 	world_pull(world, KEY, SERIAL, 0);
-	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
-	world_poll(world, 1);
+	abort_pull(world, KEY);
 	assert_int_equal(copies, 0);
 	if (world->reads[0].read)
 		world_done(world, 0, KVPULL_EABORTED);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	failed(world, KEY, KVPULL_EABORTED);
 }
 
-WORLD_TEST(late_pull_is_not_begun)
+LENT_TEST(late_pull_is_not_begun)
 {
-	(void)one_up(world);
 	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
 	world_pass(world, 501 * WORLD_MS);
 	assert_int_equal(copies, 0);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
+	failed(world, KEY, KVPULL_EDEADLINE);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 0);
 }
 
 static void big_pull(struct world *world, uint64_t key)
 {
 	uint32_t ids[BIG_BLOCKS];
-	struct kvpull_command command = {
-		.kind = KVPULL_COMMAND_PULL,
-		.key = key,
-		.ticket_serial = SERIAL,
-		.group_count = 1,
-		.remote_ids = ids,
-		.local_ids = ids,
-	};
+	const struct kvpull_command command =
+		world_pull_of(key, SERIAL, ids, ids, BIG_BLOCKS);
 	uint32_t at;
 
 	for (at = 0; at < BIG_BLOCKS; at++)
 		ids[at] = at;
-	command.group_first[1] = BIG_BLOCKS;
 	world_send(world, &command, 1);
 	assert_int_equal(kvpull_worker_start_loads(world->worker), 0);
 }
 
-UNIT_TEST_OF(poll_copies_128_kib, struct world, world, many_setup,
-	     world_teardown)
+WORLD_TEST_WITH(poll_copies_128_kib, MORE)
 {
 	struct kvpull_poll_record records[MANY];
 	uint32_t at;
@@ -491,12 +449,9 @@ static uint32_t test_help(struct kvpull_transport *transport)
 /* A pull that the other thread has: the test says when that one runs. */
 static void pull_of_the_thread(struct world *world)
 {
-	static struct kvpull_transport_ops ops;
 
 	(void)one_up(world);
-	ops = *world->transport.ops;
-	ops.help = test_help;
-	world->transport.ops = &ops;
+	world->ops.help = test_help;
 	helps = 0;
 	help_bytes = 1;
 	world->worker->facts.config.progress = KVPULL_PROGRESS_THREAD;
@@ -507,20 +462,19 @@ static void pull_of_the_thread(struct world *world)
 }
 
 /* The caller's close() joins no thread: none was started. */
-static int help_teardown(void **state)
-{
-	struct world *world = *state;
+#define HELP_TEST(name)                                                        \
+	static void name##_help(struct world *world);                          \
+	WORLD_TEST(name)                                                       \
+	{                                                                      \
+		pull_of_the_thread(world);                                     \
+		name##_help(world);                                            \
+		world->worker->facts.config.progress = KVPULL_PROGRESS_CALLER; \
+	}                                                                      \
+	static void name##_help(struct world *world)
 
-	world->worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
-	return world_teardown(state);
-}
-
-UNIT_TEST_OF(poll_with_nothing_to_tell_helps_to_copy, struct world, world,
-	     world_setup, help_teardown)
+HELP_TEST(poll_with_nothing_to_tell_helps_to_copy)
 {
-	pull_of_the_thread(world);
-	world_pull(world, KEY + 1, SERIAL, KVPULL_FLAG_RELEASE);
-	world_poll(world, 1);
+	pull(world, KEY + 1, SERIAL, KVPULL_FLAG_RELEASE);
 	assert_int_equal(helps, 1);
 	(void)kvpull_worker_progress(world->worker);
 	assert_int_equal(world->read_starts, 2);
@@ -533,7 +487,7 @@ UNIT_TEST_OF(poll_with_nothing_to_tell_helps_to_copy, struct world, world,
 	helps = 0;
 	world_poll(world, 1);
 	assert_int_equal(helps, 0);
-	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	loaded(world, KEY);
 	world_done(world, 1, 0);
 	(void)kvpull_worker_progress(world->worker);
 	/* And then there is no pull. */
@@ -542,47 +496,37 @@ UNIT_TEST_OF(poll_with_nothing_to_tell_helps_to_copy, struct world, world,
 	assert_int_equal(helps, 0);
 }
 
-UNIT_TEST_OF(poll_that_may_copy_nothing_does_not_help, struct world, world,
-	     world_setup, help_teardown)
+HELP_TEST(poll_that_may_copy_nothing_does_not_help)
 {
-	pull_of_the_thread(world);
 	world->worker->facts.config.inline_bytes = 0;
 	world_poll(world, 1);
 	assert_int_equal(helps, 0);
 }
 
-UNIT_TEST_OF(engine_that_sleeps_does_not_help, struct world, world, world_setup,
-	     help_teardown)
+HELP_TEST(engine_that_sleeps_does_not_help)
 {
-	pull_of_the_thread(world);
 	assert_true(kvpull_worker_event_fd(world->worker) >= 0);
 	world_poll(world, 2);
 	assert_int_equal(helps, 0);
 }
 
-UNIT_TEST_OF(who_makes_progress_itself_does_not_help, struct world, world,
-	     world_setup, help_teardown)
+HELP_TEST(who_makes_progress_itself_does_not_help)
 {
-	pull_of_the_thread(world);
 	world->worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 	world_poll(world, 3);
 	assert_int_equal(world->read_starts, 1);
 	assert_int_equal(helps, 0);
 }
 
-WORLD_TEST(large_pull_is_handed_over)
+LENT_TEST(large_pull_is_handed_over)
 {
-	(void)one_up(world);
 	world->worker->facts.config.inline_bytes = 2 * WORLD_BLOCK_BYTES - 1;
 	is_handed_over(world, 0);
 	assert_int_equal(world->read_starts, 1);
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
-
 /* Copied in one poll, and told in the order in which they were copied. */
-UNIT_TEST_OF(small_pulls_are_copied_by_priority, struct world, world,
-	     many_setup, world_teardown)
+WORLD_TEST_WITH(small_pulls_are_copied_by_priority, MORE)
 {
 	static const uint64_t order[] = { 4, 2, 5, 6, 7, 8, 9, 1, 3 };
 	uint64_t key;

@@ -43,9 +43,7 @@ static void stage_up(struct world *world, const char *address, uint32_t pp_rank,
 
 static void pull_begin(struct world *world)
 {
-	world_claim(world, SERIAL, 2);
-	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
-	world_poll(world, 1);
+	claim_pull(world, KEY, SERIAL, 2, KVPULL_FLAG_RELEASE);
 }
 
 /* The stage that has none of our layers is told like the other one. */
@@ -60,7 +58,7 @@ TEST(rank_reads_its_own_layers_and_tells_all_stages)
 	assert_int_equal(world->reads[0].peer, 0);
 	world_done(world, 0, 0);
 	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	loaded(world, KEY);
 	world_poll(world, 2);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 2);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 2);
@@ -84,7 +82,7 @@ TEST(hello_has_a_number_among_the_ranks_of_all_stages)
 static void not_pulled(struct world *world, const char *why)
 {
 	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
+	failed(world, KEY, KVPULL_EPROTO);
 	assert_int_equal(world->read_starts, 0);
 	if (!strstr(world->lines.all, why))
 		fail_msg("\"%s\" is in no line", why);
@@ -117,7 +115,7 @@ TEST(stage_in_the_place_of_another_fails_the_pull)
 	stage_up(world, "1-0", 1, 1, 3);
 	stage_up(world, "1-1", 0, 0, 1);
 	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
+	failed(world, KEY, KVPULL_EPROTO);
 	assert_int_equal(world->read_starts, 0);
 }
 
@@ -128,7 +126,7 @@ TEST(last_stage_ends_with_the_model)
 	stage_up(world, "1-0", 0, 0, 1);
 	stage_up(world, "1-1", 1, 1, 2);
 	world_down(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EREJECTED);
+	failed(world, KEY, KVPULL_EREJECTED);
 	assert_int_equal(world->read_starts, 0);
 	assert_non_null(
 		strstr(world->lines.all,

@@ -9,25 +9,18 @@
 WORLD_TEST(pull_that_the_scheduler_refused_is_reported_failed)
 {
 	const uint32_t none = 0;
-	const struct kvpull_command command = {
-		.kind = KVPULL_COMMAND_PULL,
-		.key = KEY,
-		.reason = KVPULL_ETRUNCATED,
-		.group_count = 1,
-		.remote_ids = &none,
-		.local_ids = &none,
-	};
+	struct kvpull_command command = world_pull_of(KEY, 0, &none, &none, 0);
 
+	command.reason = KVPULL_ETRUNCATED;
 	world_send(world, &command, 1);
 	world_poll(world, 2);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_ETRUNCATED);
+	failed(world, KEY, KVPULL_ETRUNCATED);
 }
 
 WORLD_TEST(pull_without_a_claim_expires)
 {
-	world_pull(world, KEY, SERIAL, 0);
-	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
+	pull(world, KEY, SERIAL, 0);
+	failed(world, KEY, KVPULL_EEXPIRED);
 }
 
 /* Parts of all pulls come from one pool: who cannot have all takes none. */
@@ -37,42 +30,32 @@ WORLD_TEST(pulls_that_want_the_same_parts_do_not_block_each_other)
 
 	world_claim(world, SERIAL, 2);
 	world_pull(world, 1, SERIAL, 0);
-	world_pull(world, 2, SERIAL, 0);
-	world_poll(world, 1);
+	pull(world, 2, SERIAL, 0);
 	/* Two parts in all. */
 	progress->reads.part_pool.count_max = 2;
 	(void)world_up(world, "1-0", 0, 2);
 	(void)world_up(world, "1-1", 1, 2);
 	world->check_code = 1;
-	world_done(world, 0, 0);
-	world_done(world, 1, 0);
+	both_done(world);
 	world_pass(world, WORLD_MS);
-	world_done(world, 0, 0);
-	world_done(world, 1, 0);
-	world_reported(world, 1, KVPULL_POLL_LOADED, 0);
-	world_reported(world, 2, KVPULL_POLL_LOADED, 0);
+	both_done(world);
+	loaded(world, 1);
+	loaded(world, 2);
 }
 
-UNIT_TEST(one_pull_of_many_ranks_has_parts_enough)
+WORLD_TEST_WITH(one_pull_of_many_ranks_has_parts_enough,
+		",\"pulls_max\":1,\"tickets_max\":4")
 {
-	struct world *world = calloc(1, sizeof(*world));
-
-	assert_non_null(world);
-	world_open(world, ",\"pulls_max\":1,\"tickets_max\":4");
 	assert_true(world->worker->progress->reads.part_pool.count_max >=
 		    KVPULL_RANKS_MAX);
-	kvpull_worker_destroy(world->worker);
-	free(world);
 }
 
 /* A command keeps its place in the ring until the other thread has it. */
-UNIT_TEST(every_claim_may_come_and_go_before_progress_looks)
+WORLD_TEST_WITH(every_claim_may_come_and_go_before_progress_looks,
+		",\"pulls_max\":4,\"tickets_max\":80")
 {
-	struct world *world = calloc(1, sizeof(*world));
 	uint64_t serial;
 
-	assert_non_null(world);
-	world_open(world, ",\"pulls_max\":4,\"tickets_max\":80");
 	for (serial = 101; serial < 101 + 160; serial++)
 		world_claim(world, serial, 1);
 	assert_int_equal(world->worker->claims.map.count, 160);
@@ -81,8 +64,6 @@ UNIT_TEST(every_claim_may_come_and_go_before_progress_looks)
 	world_poll(world, 1);
 	assert_int_equal(
 		kvpull_ring_ready(&world->worker->progress->end.reader), 0);
-	*state = world;
-	(void)world_teardown(state);
 }
 
 /* With a secret that others know, anybody could make the tags of tickets. */
@@ -92,18 +73,13 @@ UNIT_TEST(each_worker_draws_a_secret_of_its_own)
 	struct world *worlds[2];
 	uint32_t at;
 
-	(void)state;
 	for (at = 0; at < 2; at++) {
-		worlds[at] = calloc(1, sizeof(*worlds[at]));
-		assert_non_null(worlds[at]);
-		world_open(worlds[at], "");
+		worlds[at] = world_new("");
 		assert_memory_not_equal(worlds[at]->worker->secret, none,
 					sizeof(none));
 	}
 	assert_memory_not_equal(worlds[0]->worker->secret,
 				worlds[1]->worker->secret, sizeof(none));
-	for (at = 0; at < 2; at++) {
-		kvpull_worker_destroy(worlds[at]->worker);
-		free(worlds[at]);
-	}
+	for (at = 0; at < 2; at++)
+		world_end(worlds[at]);
 }

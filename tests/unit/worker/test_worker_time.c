@@ -8,13 +8,9 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
-#include "tests/unit/worker/peer.h"
+#include "tests/unit/worker/holder.h"
 
-#define KEY 7u
-#define SLOT 3u
-#define GENERATION 9u
 #define LEASE_MS UINT64_C(3000)
-#define LEASE_NS (LEASE_MS * WORLD_MS)
 
 static int setup_beside(void **state)
 {
@@ -33,16 +29,11 @@ static int teardown_beside(void **state)
 }
 
 #define BESIDE_A_THREAD(name)                                                  \
-	UNIT_TEST_WITH(name, setup_beside, teardown_beside)
+	UNIT_TEST_OF(name, struct world, world, setup_beside, teardown_beside)
 
 static void thread_runs(struct world *world)
 {
 	(void)kvpull_progress_run(world->worker->progress, world->now_ns);
-}
-
-static void hold(struct world *world)
-{
-	world_hold(world, KEY, SLOT, GENERATION);
 }
 
 /* Return: milliseconds after which a poll reported the hold, polled at a pace. */
@@ -59,14 +50,12 @@ static uint64_t reported_after(struct world *world, uint64_t pace_ms,
 		if (ms % pace_ms == 0)
 			world_poll(world, 1);
 	}
-	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_EXPIRED);
+	ended(world, KVPULL_END_EXPIRED);
 	return ms;
 }
 
 BESIDE_A_THREAD(hold_ends_at_the_first_poll_after_its_lease_beside_a_thread)
 {
-	struct world *world = *state;
-
 	thread_runs(world);
 	hold(world);
 	assert_int_equal(reported_after(world, 1200, 300), 3600);
@@ -81,27 +70,15 @@ WORLD_TEST(hold_ends_a_gap_after_its_lease_without_a_thread)
 /* A process that is stopped as a whole has heard nobody for that long. */
 BESIDE_A_THREAD(claimant_that_beats_outlives_a_stop_of_its_producer)
 {
-	struct world *world = *state;
-	const struct world_hello who = { .instance = 0x11,
-					 .incarnation = 0x12,
-					 .uid = world->config.uids[0] };
-	const struct kvpull_record claim = {
-		.kind = KVPULL_NOTE_CLAIM,
-		.slot = SLOT,
-		.generation = GENERATION,
-		.tag = kvpull_ticket_tag(world->worker->secret, SLOT,
-					 GENERATION),
-	};
 	struct world_caller *caller;
 
 	world->worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
-	caller = world_hello(world, 0, &who);
+	caller = consumer(world, 0, 0x11);
 	world->worker->facts.config.progress = KVPULL_PROGRESS_THREAD;
 	thread_runs(world);
 	hold(world);
-	assert_in_range(kvpull_ring_push(&caller->writer, &claim), 0, 1);
-	world_poll(world, 1);
-	/* Its next heartbeat comes while nothing runs here. */
+	tell(world, caller, KVPULL_NOTE_CLAIM);
+	/* The next heartbeat comes while nothing runs here. */
 	world->now_ns += LEASE_NS;
 	world_poll(world, 1);
 	world_silent(world, KEY);
@@ -148,24 +125,21 @@ static void thread_stop(struct kvpull_progress *progress)
 /* The thread runs until it slept so many times. */
 static void thread_sleeps(struct world *world, uint32_t times)
 {
-	struct kvpull_transport_ops ops = *world->transport.ops;
-
 	atomic_store_explicit(&sleeps, 0, memory_order_relaxed);
 	wake_fd = eventfd(0, EFD_CLOEXEC);
-	ops.fd = wake_fd_of;
-	world->transport.ops = &ops;
+	world->ops.fd = wake_fd_of;
 	assert_int_equal(kvpull_progress_start(world->worker->progress), 0);
 	while (atomic_load_explicit(&sleeps, memory_order_relaxed) < times)
 		(void)sched_yield();
 	thread_stop(world->worker->progress);
-	world->transport.ops = &fake_ops;
+	world->ops.fd = fake_ops.fd;
 	assert_int_equal(close(wake_fd), 0);
 }
 
 /* A sleep of a second, whatever the lease was, would count as a stop. */
 BESIDE_A_THREAD(idle_thread_sleeps_a_sixth_of_a_lease)
 {
-	thread_sleeps(*state, 1);
+	thread_sleeps(world, 1);
 	assert_int_equal(atomic_load_explicit(&slept_ms, memory_order_relaxed),
 			 LEASE_MS / 6);
 }
@@ -173,7 +147,6 @@ BESIDE_A_THREAD(idle_thread_sleeps_a_sixth_of_a_lease)
 /* The descriptor is watched by level: left unread, it would end every sleep. */
 BESIDE_A_THREAD(thread_that_was_woken_sleeps_again)
 {
-	struct world *world = *state;
 	const int wake = world->worker->handover.progress_wake_fd;
 	eventfd_t times;
 
@@ -181,6 +154,20 @@ BESIDE_A_THREAD(thread_that_was_woken_sleeps_again)
 	thread_sleeps(world, 2);
 	assert_int_equal(eventfd_read(wake, &times), -1);
 	assert_int_equal(errno, EAGAIN);
+}
+
+static void stopped_at(const struct kvpull_handover *handover, uint64_t at_ns,
+		       uint64_t stopped_ns)
+{
+	assert_int_equal(kvpull_handover_stopped(handover, at_ns, LEASE_NS),
+			 stopped_ns);
+}
+
+static void ran_at(const struct kvpull_handover *handover, uint64_t at_ns)
+{
+	assert_int_equal(
+		atomic_load_explicit(&handover->ran_ns, memory_order_relaxed),
+		at_ns);
 }
 
 UNIT_TEST(thread_that_sleeps_a_sixth_of_a_lease_is_not_stopped)
@@ -192,10 +179,7 @@ UNIT_TEST(thread_that_sleeps_a_sixth_of_a_lease_is_not_stopped)
 	for (at_ns = LEASE_NS; at_ns < 10 * LEASE_NS; at_ns += LEASE_NS / 6) {
 		kvpull_handover_ran(&handover, last_ns, at_ns, LEASE_NS);
 		last_ns = at_ns;
-		assert_int_equal(kvpull_handover_stopped(&handover,
-							 at_ns + LEASE_NS / 3,
-							 LEASE_NS),
-				 0);
+		stopped_at(&handover, at_ns + LEASE_NS / 3, 0);
 	}
 }
 
@@ -205,19 +189,13 @@ UNIT_TEST(thread_that_stops_is_seen_while_it_does_and_after)
 	const uint64_t stop_ns = LEASE_NS / 3 + 1;
 
 	kvpull_handover_ran(&handover, 0, LEASE_NS, LEASE_NS);
-	assert_int_equal(kvpull_handover_stopped(&handover, LEASE_NS + stop_ns,
-						 LEASE_NS),
-			 stop_ns);
+	stopped_at(&handover, LEASE_NS + stop_ns, stop_ns);
 	kvpull_handover_ran(&handover, LEASE_NS, LEASE_NS + stop_ns, LEASE_NS);
-	assert_int_equal(kvpull_handover_stopped(&handover, LEASE_NS + stop_ns,
-						 LEASE_NS),
-			 stop_ns);
+	stopped_at(&handover, LEASE_NS + stop_ns, stop_ns);
 	/* And again: the sum. */
 	kvpull_handover_ran(&handover, LEASE_NS + stop_ns,
 			    LEASE_NS + 3 * stop_ns, LEASE_NS);
-	assert_int_equal(kvpull_handover_stopped(
-				 &handover, LEASE_NS + 3 * stop_ns, LEASE_NS),
-			 3 * stop_ns);
+	stopped_at(&handover, LEASE_NS + 3 * stop_ns, 3 * stop_ns);
 }
 
 /* The engine reads the line in each poll: it is written seldom. */
@@ -228,12 +206,8 @@ UNIT_TEST(run_of_the_thread_is_told_to_a_sixty_fourth_of_a_lease)
 	kvpull_handover_ran(&handover, 0, LEASE_NS, LEASE_NS);
 	kvpull_handover_ran(&handover, LEASE_NS, LEASE_NS + LEASE_NS / 64 - 1,
 			    LEASE_NS);
-	assert_int_equal(
-		atomic_load_explicit(&handover.ran_ns, memory_order_relaxed),
-		LEASE_NS);
+	ran_at(&handover, LEASE_NS);
 	kvpull_handover_ran(&handover, LEASE_NS, LEASE_NS + LEASE_NS / 64,
 			    LEASE_NS);
-	assert_int_equal(
-		atomic_load_explicit(&handover.ran_ns, memory_order_relaxed),
-		LEASE_NS + LEASE_NS / 64);
+	ran_at(&handover, LEASE_NS + LEASE_NS / 64);
 }

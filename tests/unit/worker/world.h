@@ -30,6 +30,9 @@
 #define WORLD_MS KVPULL_NS_PER_MS
 #define WORLD_STEP_BYTES 65536u
 
+/* Keys of a world, unless a test has others. */
+#define WORLD_MORE ",\"pulls_max\":4,\"tickets_max\":4"
+
 /* If a test program has no others: 8, 16. */
 extern uint32_t world_holds;
 extern uint32_t world_pull_blocks;
@@ -68,6 +71,7 @@ struct world_caller {
 
 struct world {
 	struct kvpull_transport transport; /* first: the worker's handle */
+	struct kvpull_transport_ops ops;   /* its seam, which tests change */
 	struct kvpull_worker *worker;
 	struct kvpull_config config;
 	uint64_t now_ns;
@@ -147,6 +151,8 @@ static const struct kvpull_model world_model = {
 
 /* The cache of a rank of `size`, with its share of the heads. */
 struct kvpull_cache world_cache(uint32_t rank, uint32_t size);
+/* Memory of WORLD_BLOCKS, as one region. Return: where it is. */
+uint8_t *worker_register(struct kvpull_worker *worker);
 void world_register(struct world *world);
 
 /* Opens a worker, without a registration. */
@@ -155,11 +161,19 @@ void world_open(struct world *world, const char *more);
 /* more: of the configuration. Return: 0, a fixture's. */
 int world_begin(void **state, const char *more);
 int world_setup(void **state);
+/* Likewise, without a registration. */
+int world_setup_bare(void **state);
 int world_teardown(void **state);
+
+/* A world of a test that has several, or none at first; world_end() frees it. */
+struct world *world_new(const char *more);
+void world_end(struct world *world);
 
 /* Poll `times` times; what it says is kept. */
 void world_poll(struct world *world, uint32_t times);
 void world_pass(struct world *world, uint64_t ns);
+/* With polls so often that nothing is taken for a stall. */
+void world_live(struct world *world, uint64_t ns);
 
 /* The scheduler half. */
 
@@ -173,6 +187,10 @@ void world_send(struct world *world, const struct kvpull_command *commands,
  * producer; its ranks listen at "<first serial>-<rank>".
  */
 void world_claim(struct world *world, uint64_t serial, uint32_t ranks);
+/* The pull of `count` blocks; the ids stay the caller's. */
+struct kvpull_command world_pull_of(uint64_t key, uint64_t serial,
+				    const uint32_t *remote_ids,
+				    const uint32_t *local_ids, uint32_t count);
 void world_pull_command(struct world *world, uint64_t key, uint64_t serial,
 			uint32_t flags);
 void world_pull(struct world *world, uint64_t key, uint64_t serial,
@@ -189,9 +207,30 @@ uint32_t world_notes(const struct world *world, uint32_t kind);
 void world_reported(const struct world *world, uint64_t key, uint32_t kind,
 		    int32_t reason);
 void world_silent(const struct world *world, uint64_t key);
+/* The first of two failed blocks of the key, asked with room for so many. */
+uint32_t world_failed_blocks(const struct world *world, uint64_t key,
+			     uint32_t room, int code);
 
 /* A test in a world of its own. */
 #define WORLD_TEST(name)                                                       \
 	UNIT_TEST_OF(name, struct world, world, world_setup, world_teardown)
+
+/* Likewise, and this of its configuration is the test's. */
+#define WORLD_TEST_WITH(name, more)                                            \
+	static int name##_setup(void **state)                                  \
+	{                                                                      \
+		return world_begin(state, more);                               \
+	}                                                                      \
+	UNIT_TEST_OF(name, struct world, world, name##_setup, world_teardown)
+
+/* Likewise, behind `begin;`, which knows the world as `world`. */
+#define WORLD_TEST_AFTER(name, begin)                                          \
+	static void name##_after(struct world *world);                         \
+	WORLD_TEST(name)                                                       \
+	{                                                                      \
+		begin;                                                         \
+		name##_after(world);                                           \
+	}                                                                      \
+	static void name##_after(struct world *world)
 
 #endif /* KVPULL_TESTS_UNIT_WORKER_WORLD */
