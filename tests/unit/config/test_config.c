@@ -69,19 +69,24 @@ static const struct number numbers[] = {
 
 #define NUMBERS (sizeof(numbers) / sizeof(numbers[0]))
 
-static uint64_t number_of(const struct kvpull_config *config,
-			  const struct number *number)
+static uint32_t word_at(size_t offset)
 {
-	const uint8_t *member = (const uint8_t *)config + number->offset;
+	uint32_t word;
+
+	memcpy(&word, (const uint8_t *)&config + offset, sizeof(word));
+	return word;
+}
+
+static uint64_t number_of(const struct number *number)
+{
+	const uint8_t *member = (const uint8_t *)&config + number->offset;
 	uint64_t wide;
-	uint32_t narrow;
 
 	if (number->bytes == sizeof(wide)) {
 		memcpy(&wide, member, sizeof(wide));
 		return wide;
 	}
-	memcpy(&narrow, member, sizeof(narrow));
-	return narrow;
+	return word_at(number->offset);
 }
 
 static void variable_of(const char *name, char *variable, size_t capacity)
@@ -96,14 +101,12 @@ static void variable_of(const char *name, char *variable, size_t capacity)
 
 UNIT_TEST(defaults_are_as_promised)
 {
-	struct kvpull_config config;
 	char folder[64];
 	size_t i;
 
-	assert_int_equal(load(&config, NULL), 0);
+	loads(NULL);
 	for (i = 0; i < NUMBERS; i++)
-		assert_int_equal(number_of(&config, &numbers[i]),
-				 numbers[i].value);
+		assert_int_equal(number_of(&numbers[i]), numbers[i].value);
 	assert_int_equal(config.key_set, 0);
 	assert_int_equal(config.log_level, KVPULL_LOG_INFO);
 	assert_int_equal(config.share_prefix, 1);
@@ -123,9 +126,8 @@ UNIT_TEST(defaults_are_as_promised)
 UNIT_TEST(defaults_of_verbs_are_those_of_its_keys)
 {
 	struct kvpull_verbs_params params = { .rails = 0 };
-	struct kvpull_config config;
 
-	assert_int_equal(load(&config, NULL), 0);
+	loads(NULL);
 	kvpull_verbs_setup_defaults(&params);
 	assert_int_equal(params.notify_credits, config.verbs_credits);
 	assert_int_equal(params.qps, config.verbs_qps);
@@ -143,8 +145,7 @@ UNIT_TEST(defaults_of_verbs_are_those_of_its_keys)
 }
 
 /* Set one number by either way; hold_max_ms never stands in the way. */
-static int number_load(struct kvpull_config *config,
-		       const struct number *number, uint64_t value,
+static int number_load(const struct number *number, uint64_t value,
 		       const char *variable)
 {
 	const char *with = strcmp(number->name, "lease_ms") ?
@@ -158,39 +159,35 @@ static int number_load(struct kvpull_config *config,
 	if (!variable) {
 		(void)snprintf(json, sizeof(json), "{%s, \"%s\": %s}", with,
 			       number->name, text);
-		return load(config, json);
+		return load(json);
 	}
 	(void)snprintf(json, sizeof(json), "{%s}", with);
 	assert_int_equal(setenv(variable, text, 1), 0);
-	rc = load(config, json);
+	rc = load(json);
 	assert_int_equal(unsetenv(variable), 0);
 	return rc;
 }
 
 static void number_is_bounded(const struct number *number, const char *variable)
 {
-	struct kvpull_config config;
 	char range[64];
 
-	assert_int_equal(number_load(&config, number, number->min, variable),
-			 0);
-	assert_int_equal(number_of(&config, number), number->min);
-	assert_int_equal(number_load(&config, number, number->max, variable),
-			 0);
-	assert_int_equal(number_of(&config, number), number->max);
+	assert_int_equal(number_load(number, number->min, variable), 0);
+	assert_int_equal(number_of(number), number->min);
+	assert_int_equal(number_load(number, number->max, variable), 0);
+	assert_int_equal(number_of(number), number->max);
 	(void)snprintf(range, sizeof(range), "%" PRIu64 " .. %" PRIu64,
 		       number->min, number->max);
 	if (number->min)
-		assert_refused(
-			number_load(&config, number, number->min - 1, variable),
-			number->name, range);
-	assert_refused(number_load(&config, number, number->max + 1, variable),
+		assert_refused(number_load(number, number->min - 1, variable),
+			       number->name, range);
+	assert_refused(number_load(number, number->max + 1, variable),
 		       number->name, range);
 	(void)snprintf(range, sizeof(range), "%s %" PRIu64, number->name,
 		       number->max + 1);
 	assert_non_null(strstr(detail.message, range));
-	assert_refused(number_load(&config, number, INT64_MAX, variable),
-		       number->name, "9223372036854775807");
+	assert_refused(number_load(number, INT64_MAX, variable), number->name,
+		       "9223372036854775807");
 }
 
 UNIT_TEST(numbers_take_min_and_max_and_nothing_beyond)
@@ -221,7 +218,6 @@ UNIT_TEST(numbers_of_another_type_are_refused)
 					    "18446744073709551616",
 					    "18446744073709551716",
 					    "99999999999999999999999" };
-	struct kvpull_config config;
 	char variable[64];
 	size_t i;
 	size_t k;
@@ -229,40 +225,28 @@ UNIT_TEST(numbers_of_another_type_are_refused)
 	for (i = 0; i < NUMBERS; i++) {
 		variable_of(numbers[i].name, variable, sizeof(variable));
 		for (k = 0; k < sizeof(json) / sizeof(json[0]); k++)
-			assert_refused(
-				load_one(&config, numbers[i].name, json[k]),
-				numbers[i].name, "JSON");
+			refused_one(numbers[i].name, json[k], "JSON");
 		for (k = 0; k < sizeof(text) / sizeof(text[0]); k++)
-			assert_refused(
-				load_variable(&config, variable, text[k]),
-				numbers[i].name, variable);
+			refused_variable(variable, text[k], numbers[i].name,
+					 variable);
 	}
 }
 
 UNIT_TEST(ring_records_are_a_power_of_two)
 {
-	struct kvpull_config config;
-
-	assert_int_equal(load_one(&config, "ring_records", "32"), 0);
+	loads_one("ring_records", "32");
 	assert_int_equal(config.ring_records, 32);
-	assert_refused(load_one(&config, "ring_records", "48"), "ring_records",
-		       "power of two");
-	assert_refused(load_one(&config, "ring_records", "31"), "ring_records",
-		       "power of two");
+	refused_one("ring_records", "48", "power of two");
+	refused_one("ring_records", "31", "power of two");
 }
 
 UNIT_TEST(hold_max_below_the_lease_is_refused)
 {
-	struct kvpull_config config;
-
-	assert_int_equal(
-		load(&config, "{\"lease_ms\": 900, \"hold_max_ms\": 900}"), 0);
-	assert_refused(
-		load(&config, "{\"lease_ms\": 900, \"hold_max_ms\": 899}"),
-		"hold_max_ms", "900");
+	loads("{\"lease_ms\": 900, \"hold_max_ms\": 900}");
+	assert_refused(load("{\"lease_ms\": 900, \"hold_max_ms\": 899}"),
+		       "hold_max_ms", "900");
 	assert_non_null(strstr(detail.message, "899"));
-	assert_refused(load_one(&config, "lease_ms", "480001"), "hold_max_ms",
-		       "480000");
+	assert_refused(load_one("lease_ms", "480001"), "hold_max_ms", "480000");
 }
 
 static const struct {
@@ -304,10 +288,8 @@ UNIT_TEST(choices_take_their_words_and_no_others)
 {
 	static const char *const bad[] = { "",    "AUTO",    "auto ",
 					   "inf", "auto no", "1" };
-	struct kvpull_config config;
 	char variable[64];
 	char quoted[64];
-	uint32_t value;
 	size_t i;
 	size_t k;
 
@@ -315,20 +297,21 @@ UNIT_TEST(choices_take_their_words_and_no_others)
 		(void)snprintf(quoted, sizeof(quoted), "\"%s\"",
 			       choices[i].word);
 		variable_of(choices[i].name, variable, sizeof(variable));
-		assert_int_equal(load_one(&config, choices[i].name, quoted), 0);
-		memcpy(&value, (uint8_t *)&config + choices[i].offset, 4);
-		assert_int_equal(value, choices[i].value);
-		assert_int_equal(
-			load_variable(&config, variable, choices[i].word), 0);
-		memcpy(&value, (uint8_t *)&config + choices[i].offset, 4);
-		assert_int_equal(value, choices[i].value);
-		assert_refused(load_one(&config, choices[i].name, "1"),
-			       choices[i].name, choices[i].word);
+		loads_one(choices[i].name, quoted);
+		assert_int_equal(word_at(choices[i].offset), choices[i].value);
+		loads_variable(variable, choices[i].word);
+		assert_int_equal(word_at(choices[i].offset), choices[i].value);
+		refused_one(choices[i].name, "1", choices[i].word);
 		for (k = 0; k < sizeof(bad) / sizeof(bad[0]); k++)
-			assert_refused(load_variable(&config, variable, bad[k]),
-				       choices[i].name, choices[i].word);
+			refused_variable(variable, bad[k], choices[i].name,
+					 choices[i].word);
 	}
 }
+
+#define SWITCH(member)                                                         \
+	{                                                                      \
+#member, offsetof(struct kvpull_config, member)                \
+	}
 
 UNIT_TEST(switches_are_booleans)
 {
@@ -336,61 +319,44 @@ UNIT_TEST(switches_are_booleans)
 		const char *name;
 		size_t offset;
 	} switches[] = {
-		{ "share_prefix",
-		  offsetof(struct kvpull_config, share_prefix) },
-		{ "siblings_alone",
-		  offsetof(struct kvpull_config, siblings_alone) },
-		{ "abort_revokes",
-		  offsetof(struct kvpull_config, abort_revokes) },
+		SWITCH(share_prefix),
+		SWITCH(siblings_alone),
+		SWITCH(abort_revokes),
 	};
 	static const char *const words[] = { "false", "true", "0", "1" };
-	struct kvpull_config config;
 	char variable[64];
-	uint32_t value;
 	size_t i;
 	uint32_t k;
 
 	for (i = 0; i < 3; i++) {
 		variable_of(switches[i].name, variable, sizeof(variable));
 		for (k = 0; k < 4; k++) {
-			assert_int_equal(
-				load_variable(&config, variable, words[k]), 0);
-			memcpy(&value, (uint8_t *)&config + switches[i].offset,
-			       4);
-			assert_int_equal(value, k % 2);
+			loads_variable(variable, words[k]);
+			assert_int_equal(word_at(switches[i].offset), k % 2);
 			if (k > 1) {
-				assert_refused(
-					load_one(&config, switches[i].name,
-						 words[k]),
-					switches[i].name, "true or false");
+				refused_one(switches[i].name, words[k],
+					    "true or false");
 				continue;
 			}
-			assert_int_equal(
-				load_one(&config, switches[i].name, words[k]),
-				0);
-			memcpy(&value, (uint8_t *)&config + switches[i].offset,
-			       4);
-			assert_int_equal(value, k % 2);
+			loads_one(switches[i].name, words[k]);
+			assert_int_equal(word_at(switches[i].offset), k % 2);
 		}
-		assert_refused(load_variable(&config, variable, "yes"),
-			       switches[i].name, "true or false");
+		refused_variable(variable, "yes", switches[i].name,
+				 "true or false");
 	}
 }
 
 UNIT_TEST(json_wins_over_the_environment)
 {
-	struct kvpull_config config;
-
 	assert_int_equal(setenv("KVPULL_LEASE_MS", "2000", 1), 0);
 	assert_int_equal(setenv("KVPULL_PULLS_MAX", "7", 1), 0);
 	assert_int_equal(setenv("KVPULL_UIDS", "1,2,3", 1), 0);
-	assert_int_equal(load(&config, "{\"lease_ms\": 3000, \"uids\": [9]}"),
-			 0);
+	loads("{\"lease_ms\": 3000, \"uids\": [9]}");
 	assert_int_equal(config.lease_ms, 3000);
 	assert_int_equal(config.pulls_max, 7);
 	assert_int_equal(config.uid_count, 1);
 	assert_int_equal(config.uids[0], 9);
-	assert_int_equal(load(&config, NULL), 0);
+	loads(NULL);
 	assert_int_equal(config.lease_ms, 2000);
 	assert_int_equal(config.uid_count, 3);
 	assert_int_equal(unsetenv("KVPULL_LEASE_MS"), 0);
@@ -407,68 +373,59 @@ UNIT_TEST(unknown_keys_name_the_nearest)
 		{ "hugepages", "huge" },       { "log_levl", "log_level" },
 		{ "socketdir", "socket_dir" }, { "keyfile", "key_file" },
 	};
-	struct kvpull_config config;
 	char words[64];
 	size_t i;
 
 	for (i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
 		(void)snprintf(words, sizeof(words), "did you mean %s",
 			       pairs[i][1]);
-		assert_refused(load_one(&config, pairs[i][0], "1"), pairs[i][0],
-			       words);
+		refused_one(pairs[i][0], "1", words);
 		assert_non_null(strstr(detail.message, pairs[i][0]));
 	}
 }
 
 UNIT_TEST(unknown_variables_name_the_nearest)
 {
-	struct kvpull_config config;
 	char name[300];
 
-	assert_refused(load_variable(&config, "KVPULL_LEASE", "1"),
-		       "KVPULL_LEASE", "did you mean KVPULL_LEASE_MS");
-	assert_refused(load_variable(&config, "KVPULL_lease_ms", "1"),
-		       "KVPULL_lease_ms", "did you mean KVPULL_LEASE_MS");
-	assert_refused(load_variable(&config, "KVPULL_", "1"), "KVPULL_",
-		       "did you mean KVPULL_");
+	refused_variable("KVPULL_LEASE", "1", "KVPULL_LEASE",
+			 "did you mean KVPULL_LEASE_MS");
+	refused_variable("KVPULL_lease_ms", "1", "KVPULL_lease_ms",
+			 "did you mean KVPULL_LEASE_MS");
+	refused_variable("KVPULL_", "1", "KVPULL_", "did you mean KVPULL_");
 	memset(name, 'X', sizeof(name));
 	memcpy(name, "KVPULL_", 7);
 	name[sizeof(name) - 1] = '\0';
-	assert_int_equal(load_variable(&config, name, "1"), KVPULL_ECONFIG);
+	assert_int_equal(load_variable(name, "1"), KVPULL_ECONFIG);
 }
 
 UNIT_TEST(other_variables_are_not_ours)
 {
-	struct kvpull_config config;
-
-	assert_int_equal(load_variable(&config, "KVPULL_TEST_SEED", "1"), 0);
-	assert_int_equal(load_variable(&config, "KVPULLER", "1"), 0);
-	assert_int_equal(load_variable(&config, "MY_KVPULL_LEASE", "1"), 0);
+	loads_variable("KVPULL_TEST_SEED", "1");
+	loads_variable("KVPULLER", "1");
+	loads_variable("MY_KVPULL_LEASE", "1");
 }
 
 UNIT_TEST(bad_json_tells_its_position)
 {
-	struct kvpull_config config;
-
-	assert_refused(load(&config, "{\n  \"lease_ms\": 10,\n}"),
-		       "config_json", "line 3 column 1");
-	assert_refused(load(&config, ""), "config_json", "line 1");
-	assert_refused(load(&config, "{} {}"), "config_json", "line 1");
-	assert_refused(load(&config, "[1]"), "config_json", "object");
-	assert_refused(load(&config, "{\"lease_ms\": 10, \"lease_ms\": 20}"),
+	assert_refused(load("{\n  \"lease_ms\": 10,\n}"), "config_json",
+		       "line 3 column 1");
+	assert_refused(load(""), "config_json", "line 1");
+	assert_refused(load("{} {}"), "config_json", "line 1");
+	assert_refused(load("[1]"), "config_json", "object");
+	assert_refused(load("{\"lease_ms\": 10, \"lease_ms\": 20}"),
 		       "config_json", "duplicate");
-	assert_refused(load_one(&config, "lease_ms", "99999999999999999999"),
+	assert_refused(load_one("lease_ms", "99999999999999999999"),
 		       "config_json", "big");
 }
 
 UNIT_TEST(nothing_is_written_on_error)
 {
-	struct kvpull_config config;
 	struct kvpull_config before;
 
 	memset(&config, 0x5a, sizeof(config));
 	memcpy(&before, &config, sizeof(config));
-	assert_int_equal(load_one(&config, "lease_ms", "1"), KVPULL_ECONFIG);
+	assert_int_equal(load_one("lease_ms", "1"), KVPULL_ECONFIG);
 	assert_memory_equal(&config, &before, sizeof(config));
 	assert_int_equal(kvpull_config_load(&config, "{", NULL),
 			 KVPULL_ECONFIG);
@@ -485,32 +442,27 @@ UNIT_TEST(uids_are_a_list_of_one_to_eight)
 		"",     ",", "1,",         ",1",
 		"1 ,2", "a", "4294967295", "1,2,3,4,5,6,7,8,9"
 	};
-	struct kvpull_config config;
 	size_t i;
 
-	assert_int_equal(load_one(&config, "uids", "[0, 4294967294]"), 0);
+	loads_one("uids", "[0, 4294967294]");
 	assert_int_equal(config.uid_count, 2);
 	assert_int_equal(config.uids[0], 0);
 	assert_int_equal(config.uids[1], 4294967294);
-	assert_int_equal(load_one(&config, "uids", "[1,2,3,4,5,6,7,8]"), 0);
+	loads_one("uids", "[1,2,3,4,5,6,7,8]");
 	assert_int_equal(config.uid_count, 8);
-	assert_int_equal(
-		load_variable(&config, "KVPULL_UIDS", "1,2,3,4,5,6,7,8"), 0);
+	loads_variable("KVPULL_UIDS", "1,2,3,4,5,6,7,8");
 	assert_int_equal(config.uid_count, 8);
 	assert_int_equal(config.uids[7], 8);
 	for (i = 0; i < sizeof(bad_json) / sizeof(bad_json[0]); i++)
-		assert_refused(load_one(&config, "uids", bad_json[i]), "uids",
-			       "1 .. 8 numbers");
+		refused_one("uids", bad_json[i], "1 .. 8 numbers");
 	for (i = 0; i < sizeof(bad_text) / sizeof(bad_text[0]); i++)
-		assert_refused(
-			load_variable(&config, "KVPULL_UIDS", bad_text[i]),
-			"uids", "1 .. 8 numbers");
+		refused_variable("KVPULL_UIDS", bad_text[i], "uids",
+				 "1 .. 8 numbers");
 }
 
 UNIT_TEST(folders_are_absolute_and_fit)
 {
 	static const char *const bad[] = { "", "relative", "/a;b", "/a\nb" };
-	struct kvpull_config config;
 	char folder[97];
 	char quoted[128];
 	size_t i;
@@ -518,22 +470,18 @@ UNIT_TEST(folders_are_absolute_and_fit)
 	memset(folder, 'x', sizeof(folder));
 	folder[0] = '/';
 	folder[96] = '\0';
-	assert_refused(load_variable(&config, "KVPULL_SOCKET_DIR", folder),
-		       "socket_dir", "95 bytes");
+	refused_variable("KVPULL_SOCKET_DIR", folder, "socket_dir", "95 bytes");
 	folder[95] = '\0';
-	assert_int_equal(load_variable(&config, "KVPULL_SOCKET_DIR", folder),
-			 0);
+	loads_variable("KVPULL_SOCKET_DIR", folder);
 	assert_string_equal(config.socket_dir, folder);
 	(void)snprintf(quoted, sizeof(quoted), "\"%s\"", folder);
-	assert_int_equal(load_one(&config, "socket_dir", quoted), 0);
+	loads_one("socket_dir", quoted);
 	assert_string_equal(config.socket_dir, folder);
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		assert_refused(
-			load_variable(&config, "KVPULL_SOCKET_DIR", bad[i]),
-			"socket_dir", "absolute path");
+		refused_variable("KVPULL_SOCKET_DIR", bad[i], "socket_dir",
+				 "absolute path");
 	assert_null(strchr(detail.message, '\n'));
-	assert_refused(load_one(&config, "socket_dir", "7"), "socket_dir",
-		       "absolute path");
+	refused_one("socket_dir", "7", "absolute path");
 }
 
 /* A file of byte_count bytes 0, 1, 2 ... and its path. */
@@ -553,17 +501,16 @@ static void key_write(char *path, size_t byte_count, mode_t mode)
 	assert_int_equal(close(fd), 0);
 }
 
-static int load_key(struct kvpull_config *config, const char *path)
+static int load_key(const char *path)
 {
 	char quoted[256];
 
 	(void)snprintf(quoted, sizeof(quoted), "\"%s\"", path);
-	return load_one(config, "key_file", quoted);
+	return load_one("key_file", quoted);
 }
 
 UNIT_TEST(key_file_is_read)
 {
-	struct kvpull_config config;
 	char path[64];
 	char link[80];
 	uint32_t i;
@@ -571,16 +518,16 @@ UNIT_TEST(key_file_is_read)
 	key_write(path, 32, 0600);
 	(void)snprintf(link, sizeof(link), "%s-link", path);
 	assert_int_equal(symlink(path, link), 0);
-	assert_int_equal(load_key(&config, path), 0);
+	assert_int_equal(load_key(path), 0);
 	assert_int_equal(config.key_set, 1);
 	for (i = 0; i < 32; i++)
 		assert_int_equal(config.key[i], i);
-	assert_int_equal(load_key(&config, link), 0);
-	assert_int_equal(load_variable(&config, "KVPULL_KEY_FILE", path), 0);
+	assert_int_equal(load_key(link), 0);
+	loads_variable("KVPULL_KEY_FILE", path);
 	assert_int_equal(config.key_set, 1);
 	assert_int_equal(chmod(path, 0400), 0);
-	assert_int_equal(load_key(&config, path), 0);
-	assert_int_equal(load_variable(&config, "KVPULL_KEY_FILE", ""), 0);
+	assert_int_equal(load_key(path), 0);
+	loads_variable("KVPULL_KEY_FILE", "");
 	assert_int_equal(config.key_set, 0);
 	assert_int_equal(unlink(link), 0);
 	assert_int_equal(unlink(path), 0);
@@ -588,27 +535,25 @@ UNIT_TEST(key_file_is_read)
 
 UNIT_TEST(json_key_file_hides_a_bad_one_of_the_environment)
 {
-	struct kvpull_config config;
 	char path[64];
 
 	key_write(path, 32, 0600);
 	assert_int_equal(setenv("KVPULL_KEY_FILE", "/nowhere/key", 1), 0);
-	assert_int_equal(load_key(&config, path), 0);
-	assert_refused(load(&config, NULL), "key_file", "/nowhere/key");
+	assert_int_equal(load_key(path), 0);
+	assert_refused(load(NULL), "key_file", "/nowhere/key");
 	assert_int_equal(unsetenv("KVPULL_KEY_FILE"), 0);
 	assert_int_equal(unlink(path), 0);
 }
 
 UNIT_TEST(key_file_with_descriptor_0_is_read)
 {
-	struct kvpull_config config;
 	char path[64];
 	int input;
 	int rc;
 
 	key_write(path, 32, 0600);
 	input = input_close();
-	rc = load_key(&config, path);
+	rc = load_key(path);
 	input_open(input);
 	assert_int_equal(rc, 0);
 	assert_int_equal(unlink(path), 0);
@@ -620,11 +565,10 @@ UNIT_TEST(variable_without_a_value_is_refused)
 	static char nothing[] = "KVPULL_ROUTE\0shm";
 	char *variables[] = { nothing, NULL };
 	char **before = environ;
-	struct kvpull_config config;
 	int rc;
 
 	environ = variables;
-	rc = load(&config, NULL);
+	rc = load(NULL);
 	environ = before;
 	assert_refused(rc, "KVPULL_ROUTE", "unknown variable");
 }
@@ -633,7 +577,6 @@ UNIT_TEST(key_file_open_to_others_is_refused)
 {
 	static const mode_t modes[] = { 0640, 0604, 0620, 0602,
 					0610, 0601, 0644, 0666 };
-	struct kvpull_config config;
 	char path[64];
 	char line[128];
 	size_t i;
@@ -642,7 +585,7 @@ UNIT_TEST(key_file_open_to_others_is_refused)
 		key_write(path, 32, modes[i]);
 		(void)snprintf(line, sizeof(line),
 			       "key_file %s is open to group or others", path);
-		assert_refused(load_key(&config, path), "key_file", line);
+		assert_refused(load_key(path), "key_file", line);
 		assert_int_equal(unlink(path), 0);
 	}
 }
@@ -650,48 +593,38 @@ UNIT_TEST(key_file_open_to_others_is_refused)
 UNIT_TEST(key_file_of_another_size_or_kind_is_refused)
 {
 	static const size_t sizes[] = { 0, 31, 33, 64 };
-	struct kvpull_config config;
 	char path[64];
 	size_t i;
 
 	for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		key_write(path, sizes[i], 0600);
-		assert_refused(load_key(&config, path), "key_file",
-			       "exactly 32 bytes");
+		assert_refused(load_key(path), "key_file", "exactly 32 bytes");
 		assert_int_equal(unlink(path), 0);
 	}
 	assert_int_equal(mkfifo(path, 0600), 0);
-	assert_refused(load_key(&config, path), "key_file", "regular file");
+	assert_refused(load_key(path), "key_file", "regular file");
 	assert_int_equal(unlink(path), 0);
-	assert_refused(load_key(&config, path), "key_file", "No such file");
-	assert_refused(load_key(&config, "/tmp"), "key_file", "regular file");
-	assert_refused(load_one(&config, "key_file", "7"), "key_file", "path");
+	assert_refused(load_key(path), "key_file", "No such file");
+	assert_refused(load_key("/tmp"), "key_file", "regular file");
+	refused_one("key_file", "7", "path");
 }
 
 UNIT_TEST(texts_are_bounded_and_networks_must_be_some)
 {
-	struct kvpull_config config;
 	char text[515] = "\"";
 
-	assert_int_equal(load_one(&config, "verbs_device", "\"mlx5_0,mlx5_1\""),
-			 0);
+	loads_one("verbs_device", "\"mlx5_0,mlx5_1\"");
 	assert_string_equal(config.verbs_device, "mlx5_0,mlx5_1");
 	assert_string_equal(config.networks, "");
 	memset(text + 1, 'x', 512);
 	text[513] = '"';
-	assert_refused(load_one(&config, "verbs_device", text), "verbs_device",
-		       "at most 511 bytes");
-	assert_int_equal(
-		load_one(&config, "networks", "\"10.0.0.0/8,fd00::/8\""), 0);
+	refused_one("verbs_device", text, "at most 511 bytes");
+	loads_one("networks", "\"10.0.0.0/8,fd00::/8\"");
 	assert_string_equal(config.networks, "10.0.0.0/8,fd00::/8");
-	assert_refused(load_one(&config, "networks", "\"10.0.0.0\""),
-		       "networks", "10.0.0.0/8");
-	assert_int_equal(
-		load_one(&config, "verbs_device", "\"mlx5_0,mlx5_1;mlx5_*\""),
-		0);
+	refused_one("networks", "\"10.0.0.0\"", "10.0.0.0/8");
+	loads_one("verbs_device", "\"mlx5_0,mlx5_1;mlx5_*\"");
 	assert_string_equal(config.verbs_device, "mlx5_0,mlx5_1;mlx5_*");
-	assert_refused(load_one(&config, "verbs_device", "\"mlx5_0\\nx\""),
-		       "verbs_device", "no control characters");
+	refused_one("verbs_device", "\"mlx5_0\\nx\"", "no control characters");
 }
 
 int main(void)

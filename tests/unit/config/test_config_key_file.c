@@ -77,10 +77,9 @@ static int teardown(void **state)
 
 static void is_loaded(const struct key_file *file)
 {
-	struct kvpull_config config;
 	uint8_t at;
 
-	assert_int_equal(load_one(&config, "key_file", file->value), 0);
+	loads_one("key_file", file->value);
 	for (at = 0; at < 32; at++)
 		assert_int_equal(config.key[at], at + 1u);
 }
@@ -99,7 +98,6 @@ TEST(key_that_cannot_be_read_to_its_end_is_refused)
 {
 	const struct key_file *file = *state;
 	const uint32_t fds = fds_open();
-	struct kvpull_config config;
 	uint32_t good;
 
 	memset(&config, 0xa5, sizeof(config));
@@ -107,8 +105,8 @@ TEST(key_that_cannot_be_read_to_its_end_is_refused)
 		piece_bytes = 16;
 		good_reads = good;
 		read_errno = EIO;
-		assert_refused(
-			load_one(&config, "key_file", file->value), "key_file",
+		refused_one(
+			"key_file", file->value,
 			"must have exactly 32 bytes: head -c 32 /dev/urandom makes them");
 		read_errno = 0;
 		piece_bytes = 0;
@@ -122,7 +120,6 @@ TEST(key_that_cannot_be_read_to_its_end_is_refused)
 TEST(key_file_without_descriptors_says_what_to_raise)
 {
 	const struct key_file *file = *state;
-	struct kvpull_config config;
 	char line[256];
 
 	assert_int_equal(unlink(file->path), 0);
@@ -130,11 +127,9 @@ TEST(key_file_without_descriptors_says_what_to_raise)
 		line, sizeof(line),
 		"key_file %s cannot be opened: No such file or directory",
 		file->path);
-	assert_refused(load_one(&config, "key_file", file->value), "key_file",
-		       line);
+	refused_one("key_file", file->value, line);
 	assert_int_equal(symlink("/tmp", file->path), 0);
 	(void)snprintf(line, sizeof(line), "key_file %s is not a regular file",
 		       file->path);
-	assert_refused(load_one(&config, "key_file", file->value), "key_file",
-		       line);
+	refused_one("key_file", file->value, line);
 }

@@ -4,17 +4,14 @@
 
 UNIT_TEST(number_that_is_none_is_told_so)
 {
-	struct kvpull_config config;
-
-	assert_refused(load_one(&config, "lease_ms", "\"5000\""), "lease_ms",
-		       "a whole number without quotes or a point, 10 .. ");
-	assert_refused(load_one(&config, "lease_ms", "5000.0"), "lease_ms",
-		       "a whole number without quotes or a point, 10 .. ");
-	assert_refused(load_variable(&config, "KVPULL_LEASE_MS", "5s"),
-		       "lease_ms", "must be a whole number, 10 .. ");
+	refused_one("lease_ms", "\"5000\"",
+		    "a whole number without quotes or a point, 10 .. ");
+	refused_one("lease_ms", "5000.0",
+		    "a whole number without quotes or a point, 10 .. ");
+	refused_variable("KVPULL_LEASE_MS", "5s", "lease_ms",
+			 "must be a whole number, 10 .. ");
 	/* A number out of range is answered with the range alone. */
-	assert_refused(load_one(&config, "lease_ms", "5"), "lease_ms",
-		       "must be 10 .. 3600000 ms (from JSON)");
+	refused_one("lease_ms", "5", "must be 10 .. 3600000 ms (from JSON)");
 }
 
 /* Kubernetes sets these for a Service with our name. */
@@ -45,42 +42,36 @@ UNIT_TEST(links_to_a_service_are_passed_over)
 		"KVPULL_PORT_80_TCPX", "KVPULL_SERVICE_PORTS",
 		"KVPULL_PORT_80_ABC",  "KVPULL_SERVICE",
 	};
-	struct kvpull_config config;
 	size_t i;
 
 	for (i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
-		assert_int_equal(
-			load_variable(&config, links[i][0], links[i][1]), 0);
+		loads_variable(links[i][0], links[i][1]);
 		assert_int_equal(config.service_link_count, 1);
 		assert_string_equal(config.service_link, links[i][0]);
 		assert_int_equal(config.verbs_port, 0);
 	}
 	assert_int_equal(setenv(links[0][0], links[0][1], 1), 0);
-	assert_int_equal(load_variable(&config, links[3][0], links[3][1]), 0);
+	loads_variable(links[3][0], links[3][1]);
 	assert_int_equal(config.service_link_count, 2);
 	assert_int_equal(unsetenv(links[0][0]), 0);
-	assert_int_equal(load(&config, NULL), 0);
+	loads(NULL);
 	assert_int_equal(config.service_link_count, 0);
 	/* Keys that were written wrong are refused as before. */
 	for (i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-		assert_refused(load_variable(&config, others[i], "1"),
-			       others[i], "did you mean");
-	assert_int_equal(load_variable(&config, "KVPULL_VERBS_PORT", "1"), 0);
+		refused_variable(others[i], "1", others[i], "did you mean");
+	loads_variable("KVPULL_VERBS_PORT", "1");
 	assert_int_equal(config.verbs_port, 1);
-	assert_refused(load_variable(&config, "KVPULL_VERBS_PORT", "x"),
-		       "verbs_port", "0 .. 255 port");
+	refused_variable("KVPULL_VERBS_PORT", "x", "verbs_port",
+			 "0 .. 255 port");
 }
 
 UNIT_TEST(level_that_is_set_is_told_from_the_default)
 {
-	struct kvpull_config config;
-
-	assert_int_equal(load(&config, NULL), 0);
+	loads(NULL);
 	assert_int_equal(config.log_level_set, 0);
-	assert_int_equal(load_one(&config, "log_level", "\"info\""), 0);
+	loads_one("log_level", "\"info\"");
 	assert_int_equal(config.log_level_set, 1);
-	assert_int_equal(load_variable(&config, "KVPULL_LOG_LEVEL", "debug"),
-			 0);
+	loads_variable("KVPULL_LOG_LEVEL", "debug");
 	assert_int_equal(config.log_level, KVPULL_LOG_DEBUG);
 	assert_int_equal(config.log_level_set, 1);
 }
@@ -94,46 +85,32 @@ UNIT_TEST(lists_of_rails_must_be_some)
 		"nonsense",  "10.0.0",     "10.0.0.1,",    "10.0.0.1,,10.0.0.2",
 		"10.0.0.1;", "10.0.0.1;x", "10.0.0.1:7471"
 	};
-	struct kvpull_config config;
 	char text[80] = "";
 	size_t i;
 
 	for (i = 0; i < sizeof(devices) / sizeof(devices[0]); i++) {
 		(void)snprintf(text, sizeof(text), "\"%s\"", devices[i]);
-		assert_refused(load_one(&config, "verbs_device", text),
-			       "verbs_device", "mlx5_0,mlx5_1");
+		refused_one("verbs_device", text, "mlx5_0,mlx5_1");
 	}
 	for (i = 0; i < sizeof(addresses) / sizeof(addresses[0]); i++) {
 		(void)snprintf(text, sizeof(text), "\"%s\"", addresses[i]);
-		assert_refused(load_one(&config, "verbs_address", text),
-			       "verbs_address", "10.0.0.1,10.0.1.1");
+		refused_one("verbs_address", text, "10.0.0.1,10.0.1.1");
 	}
 	memset(text, 'x', 66);
 	text[0] = text[65] = '"';
 	text[66] = '\0';
-	assert_refused(load_one(&config, "verbs_device", text), "verbs_device",
-		       "mlx5_0,mlx5_1");
-	assert_int_equal(
-		load_one(&config, "verbs_address", "\"10.0.0.1, fd00::1\""), 0);
-	assert_int_equal(load_one(&config, "verbs_address",
-				  "\"10.0.0.1,fd00::1;10.0.0.2\""),
-			 0);
+	refused_one("verbs_device", text, "mlx5_0,mlx5_1");
+	loads_one("verbs_address", "\"10.0.0.1, fd00::1\"");
+	loads_one("verbs_address", "\"10.0.0.1,fd00::1;10.0.0.2\"");
 }
 
 UNIT_TEST(device_that_no_route_shares_is_not_required)
 {
-	struct kvpull_config config;
-
-	assert_int_equal(load(&config, "{}"), 0);
+	loads("{}");
 	assert_int_equal(config.device, KVPULL_DEVICE_OFF);
-	assert_int_equal(
-		load(&config, "{\"device\": \"auto\", \"route\": \"verbs\"}"),
-		0);
-	assert_int_equal(
-		load(&config, "{\"device\": \"required\", \"route\": \"shm\"}"),
-		0);
-	assert_refused(load(&config,
-			    "{\"device\": \"required\", \"route\": \"verbs\"}"),
+	loads("{\"device\": \"auto\", \"route\": \"verbs\"}");
+	loads("{\"device\": \"required\", \"route\": \"shm\"}");
+	assert_refused(load("{\"device\": \"required\", \"route\": \"verbs\"}"),
 		       "device", "route must be auto or shm");
 }
 
