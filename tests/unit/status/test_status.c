@@ -44,7 +44,6 @@ static void clock_offset_child(struct world *world)
 
 TEST(file_has_the_offset_of_its_clock)
 {
-	struct world *world = *state;
 	int status = 0;
 	const pid_t child = fork();
 
@@ -69,9 +68,8 @@ TEST(file_of_who_runs_for_long_is_kept_young)
 {
 	const struct timespec old[2] = { { .tv_sec = 1 }, { .tv_sec = 1 } };
 	const uint64_t hour_ns = 3600 * KVPULL_NS_PER_S;
-	struct world *world = *state;
 
-	assert_int_equal(open_as(world, &world->status, 0x1234), 0);
+	opens(world, 0x1234);
 	assert_int_equal(utimensat(AT_FDCWD, world->status.path, old, 0), 0);
 	kvpull_status_keep_young(&world->status, 5);
 	assert_true(file_time(world) > 1);
@@ -85,19 +83,17 @@ TEST(file_of_who_runs_for_long_is_kept_young)
 
 TEST(file_says_who_writes_it)
 {
-	struct world *world = *state;
 	struct kvpull_status_header header = { 0 };
 	struct stat status;
 
-	assert_int_equal(open_as(world, &world->status, 0x1234), 0);
+	opens(world, 0x1234);
 	assert_memory_equal(world->status.path, world->folder,
 			    strlen(world->folder));
 	assert_int_equal(stat(world->status.path, &status), 0);
 	assert_int_equal(status.st_mode & 0777, 0400);
 	/* No page of it is taken later, when there may be none. */
 	assert_true((uint64_t)status.st_blocks * 512 >= world->status.bytes);
-	assert_int_equal(read_header(world->status.path, geteuid(), &header),
-			 0);
+	header_reads(world, &header, 0);
 	assert_int_equal(header.pid, getpid());
 	assert_int_equal(header.incarnation, 0x1234);
 	assert_string_equal(header.engine_id, "prefill-0");
@@ -108,26 +104,23 @@ TEST(file_says_who_writes_it)
 
 TEST(file_is_read_by_the_group_that_is_configured)
 {
-	struct world *world = *state;
 	struct stat status;
 
 	world->config.status_group = geteuid() ? getegid() : 1;
-	assert_int_equal(open_as(world, &world->status, 0x1234), 0);
+	opens(world, 0x1234);
 	assert_int_equal(stat(world->status.path, &status), 0);
 	assert_int_equal(status.st_mode & 0777, 0440);
 	assert_int_equal(status.st_gid, world->config.status_group);
 }
 
-TEST(events_are_kept_in_a_circle)
+OPEN_TEST(events_are_kept_in_a_circle)
 {
-	struct world *world = *state;
 	struct kvpull_status_note note = { .what = KVPULL_DID_END,
 					   .generation = 7,
 					   .arg = 2 };
 	const struct kvpull_status_event *event;
 	uint32_t at;
 
-	assert_int_equal(open_as(world, &world->status, 1), 0);
 	for (at = 0; at < KVPULL_STATUS_EVENTS + 3; at++) {
 		note.slot = at;
 		kvpull_status_note(&world->status.engine, &note);
@@ -141,14 +134,12 @@ TEST(events_are_kept_in_a_circle)
 	assert_int_equal(event->generation, 7);
 }
 
-TEST(bytes_of_a_stranger_are_refused)
+OPEN_TEST(bytes_of_a_stranger_are_refused)
 {
-	struct world *world = *state;
 	struct kvpull_status_header header;
 	struct kvpull_status_header bad;
 	uint32_t part;
 
-	assert_int_equal(open_as(world, &world->status, 1), 0);
 	bad = *world->status.header;
 #define REFUSED(code_, change)                                                 \
 	do {                                                                   \
@@ -190,28 +181,23 @@ TEST(bytes_of_a_stranger_are_refused)
 	/* Root alone may write into the file by its name. */
 	assert_int_equal(chmod(world->status.path, 0600), 0);
 	assert_int_equal(truncate(world->status.path, 4096), 0);
-	assert_int_equal(read_header(world->status.path, geteuid(), &header),
-			 KVPULL_EPROTO);
+	header_reads(world, &header, KVPULL_EPROTO);
 }
 
 /* Rows that are looked at together, and those that we have place for. */
-TEST(counts_that_do_not_fit_each_other_are_refused)
+OPEN_TEST(counts_that_do_not_fit_each_other_are_refused)
 {
 	static const uint32_t fewer[] = { KVPULL_STATUS_HELD,
 					  KVPULL_STATUS_HOLDS_NOW,
 					  KVPULL_STATUS_WORDS };
-	struct world *world = *state;
 	struct kvpull_status_header header;
 	struct kvpull_status_place *place;
 	uint32_t at;
 
-	assert_int_equal(open_as(world, &world->status, 1), 0);
 	for (at = 0; at < sizeof(fewer) / sizeof(fewer[0]); at++) {
 		place = &world->status.header->places[fewer[at]];
 		place->row_count--;
-		assert_int_equal(
-			read_header(world->status.path, geteuid(), &header),
-			KVPULL_EPROTO);
+		header_reads(world, &header, KVPULL_EPROTO);
 		place->row_count++;
 	}
 	place = &world->status.header->places[KVPULL_STATUS_COUNTERS];
@@ -221,36 +207,29 @@ TEST(counts_that_do_not_fit_each_other_are_refused)
 		assert_true(place->offset + (uint64_t)place->row_count *
 						    place->row_bytes <=
 			    world->status.header->file_bytes);
-		assert_int_equal(
-			read_header(world->status.path, geteuid(), &header),
-			at ? KVPULL_EPROTO : 0);
+		header_reads(world, &header, at ? KVPULL_EPROTO : 0);
 	}
 }
 
-TEST(texts_of_a_stranger_have_an_end)
+OPEN_TEST(texts_of_a_stranger_have_an_end)
 {
-	struct world *world = *state;
 	struct kvpull_status_header *theirs;
 	struct kvpull_status_header header;
 
-	assert_int_equal(open_as(world, &world->status, 1), 0);
 	theirs = world->status.header;
 	memset(theirs->library, 'x', sizeof(theirs->library));
 	memset(theirs->engine_id, 'x', sizeof(theirs->engine_id));
 	memset(theirs->host, 'x', sizeof(theirs->host));
-	assert_int_equal(read_header(world->status.path, geteuid(), &header),
-			 0);
+	header_reads(world, &header, 0);
 	assert_int_equal(header.library[sizeof(header.library) - 1], '\0');
 	assert_int_equal(header.engine_id[sizeof(header.engine_id) - 1], '\0');
 	assert_int_equal(header.host[sizeof(header.host) - 1], '\0');
 }
 
-TEST(file_of_another_user_is_refused)
+OPEN_TEST(file_of_another_user_is_refused)
 {
-	struct world *world = *state;
 	struct kvpull_status_header header;
 
-	assert_int_equal(open_as(world, &world->status, 1), 0);
 	if (geteuid())
 		skip();
 	/* Root's may be read in anybody's folder. */
@@ -279,19 +258,17 @@ static void leave_dead(struct world *world, uint64_t incarnation)
 	assert_true(WIFSIGNALED(status));
 }
 
-TEST(newest_files_of_the_dead_are_kept)
+OPEN_TEST(newest_files_of_the_dead_are_kept)
 {
-	struct world *world = *state;
 	char path[160];
 	uint64_t at;
 
-	assert_int_equal(open_as(world, &world->status, 1), 0);
 	for (at = 0; at < KVPULL_STATUS_KEPT + 3; at++)
 		leave_dead(world, 100 + at);
 	/* Each open sweeps before it makes its own. */
 	assert_int_equal(file_count(world), 1 + KVPULL_STATUS_KEPT + 1);
 	kvpull_status_close(&world->status);
-	assert_int_equal(open_as(world, &world->status, 2), 0);
+	opens(world, 2);
 	(void)snprintf(path, sizeof(path), "%s", world->status.path);
 	assert_int_equal(file_count(world), 1 + KVPULL_STATUS_KEPT);
 	for (at = 0; at < KVPULL_STATUS_KEPT + 3; at++)
@@ -304,23 +281,18 @@ TEST(newest_files_of_the_dead_are_kept)
 
 TEST(old_files_of_the_dead_are_swept)
 {
-	struct world *world = *state;
 	const uint64_t kept_ns = KVPULL_STATUS_KEPT_S * KVPULL_NS_PER_S;
-	const int fd = open(world->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	uint64_t now_ns;
 
-	assert_true(fd >= 0);
-	assert_int_equal(open_as(world, &world->status, 1), 0);
+	opens(world, 1);
 	leave_dead(world, 2);
 	leave_dead(world, 3);
 	now_ns = kvpull_clock_ns();
-	kvpull_status_sweep(fd, now_ns + kept_ns / 2, KVPULL_STATUS_KEPT);
+	sweep(world, now_ns + kept_ns / 2, KVPULL_STATUS_KEPT);
 	assert_int_equal(file_count(world), 3);
-	kvpull_status_sweep(fd, now_ns + kept_ns + KVPULL_NS_PER_S,
-			    KVPULL_STATUS_KEPT);
+	sweep(world, now_ns + kept_ns + KVPULL_NS_PER_S, KVPULL_STATUS_KEPT);
 	assert_int_equal(file_count(world), 1);
 	assert_int_equal(access(world->status.path, F_OK), 0);
-	(void)close(fd);
 }
 
 /* Anybody can make a pipe in a folder of many: who opened it would wait. */
@@ -329,12 +301,9 @@ TEST(sweep_waits_for_nobody_and_removes_nothing_of_others)
 	static const char *const names[] = { "/a" KVPULL_STATUS_SUFFIX,
 					     "/b" KVPULL_STATUS_SUFFIX };
 	const int is_root = !geteuid();
-	struct world *world = *state;
-	const int fd = open(world->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	char path[2][160];
 	int made;
 
-	assert_true(fd >= 0);
 	for (made = 0; made < 2; made++)
 		(void)snprintf(path[made], sizeof(path[made]), "%s%s",
 			       world->folder, names[made]);
@@ -345,11 +314,10 @@ TEST(sweep_waits_for_nobody_and_removes_nothing_of_others)
 	if (is_root)
 		assert_int_equal(chown(path[1], 4711, 4711), 0);
 	(void)alarm(5);
-	kvpull_status_sweep(fd, kvpull_clock_ns(), 0);
+	sweep(world, kvpull_clock_ns(), 0);
 	(void)alarm(0);
 	assert_int_equal(access(path[0], F_OK), 0);
 	assert_int_equal(!access(path[1], F_OK), is_root);
-	(void)close(fd);
 }
 
 /* Blocks that are free where the file is made; 0: as many as there are. */
@@ -368,20 +336,19 @@ int fstatfs(int fd, struct statfs *system)
 /* A container's /dev/shm is small, and others live from it. */
 TEST(file_takes_a_quarter_of_what_is_free)
 {
-	struct world *world = *state;
 	struct statfs system;
 	uint64_t blocks;
 
 	assert_int_equal(statfs(world->folder, &system), 0);
-	assert_int_equal(open_as(world, &world->status, 1), 0);
+	opens(world, 1);
 	blocks = (world->status.bytes * 4 - 1) / (uint64_t)system.f_bsize + 1;
 	kvpull_status_close(&world->status);
 	blocks_free = blocks - 1;
-	assert_int_equal(open_as(world, &world->status, 1), 0);
+	opens(world, 1);
 	assert_string_equal(world->status.path, "");
 	kvpull_status_close(&world->status);
 	blocks_free = blocks;
-	assert_int_equal(open_as(world, &world->status, 1), 0);
+	opens(world, 1);
 	assert_string_not_equal(world->status.path, "");
 	blocks_free = 0;
 }
@@ -389,7 +356,6 @@ TEST(file_takes_a_quarter_of_what_is_free)
 /* A store into pages of a disk file would wait for the disk. */
 TEST(folder_on_a_disk_is_not_used)
 {
-	struct world *world = *state;
 	struct kvpull_config config = world->config;
 	char path[160] = "";
 	const char *why = NULL;
@@ -406,7 +372,6 @@ TEST(folder_on_a_disk_is_not_used)
 TEST(file_beyond_the_longest_is_not_made)
 {
 	const struct rlimit limit = { 1, 1 };
-	struct world *world = *state;
 	int status = -1;
 	pid_t child;
 
@@ -426,10 +391,9 @@ TEST(file_beyond_the_longest_is_not_made)
 TEST(without_a_file_all_goes_on)
 {
 	const struct kvpull_status_note note = { .what = KVPULL_DID_END };
-	struct world *world = *state;
 
 	world->config.status = KVPULL_STATUS_OFF;
-	assert_int_equal(open_as(world, &world->status, 1), 0);
+	opens(world, 1);
 	assert_int_equal(file_count(world), 0);
 	assert_string_equal(world->status.path, "");
 	/* Without a file nothing is stored. */
@@ -462,13 +426,8 @@ struct dirent *readdir(DIR *folder)
 
 TEST(sweep_looks_at_a_bounded_number_of_files)
 {
-	struct world *world = *state;
-	const int fd = open(world->folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
-
-	assert_true(fd >= 0);
 	endless = 1;
-	kvpull_status_sweep(fd, kvpull_clock_ns(), 0);
+	sweep(world, kvpull_clock_ns(), 0);
 	assert_int_equal(endless - 1, KVPULL_STATUS_FILES_MAX);
 	endless = 0;
-	(void)close(fd);
 }

@@ -171,9 +171,8 @@ static void works_again(struct world *world)
 	struct kvpull_status_header header;
 
 	refuse(CALL_NONE, 0, 0);
-	assert_int_equal(open_as(world, &world->status, 2), 0);
-	assert_int_equal(read_header(world->status.path, geteuid(), &header),
-			 0);
+	opens(world, 2);
+	header_reads(world, &header, 0);
 	assert_int_equal(file_count(world), 1);
 	assert_int_equal(unlink(world->status.path), 0);
 	kvpull_status_close(&world->status);
@@ -207,7 +206,6 @@ static const struct {
 
 TEST(refused_call_is_told_and_the_worker_goes_on)
 {
-	struct world *world = *state;
 	const uint32_t fds = fds_open();
 	char line[512];
 	size_t at;
@@ -216,7 +214,7 @@ TEST(refused_call_is_told_and_the_worker_goes_on)
 	for (at = 0; at < sizeof(rows) / sizeof(*rows); at++) {
 		lines_forget();
 		refuse(rows[at].call, rows[at].error, rows[at].times);
-		assert_int_equal(open_as(world, &world->status, 1), 0);
+		opens(world, 1);
 		assert_int_equal(refused_times, 0);
 		assert_int_equal(lines.bad_count, 1);
 		(void)snprintf(
@@ -234,7 +232,6 @@ TEST(refused_call_is_told_and_the_worker_goes_on)
 /* Nothing of a pool counts without a file; nor is that an error. */
 TEST(refused_call_leaves_a_pool_without_rows)
 {
-	struct world *world = *state;
 	const uint32_t fds = fds_open();
 	const char *end = "kvpull_top will not see this pool";
 
@@ -257,7 +254,6 @@ TEST(refused_call_leaves_a_pool_without_rows)
 /* Neither a file's pages nor private ones. */
 TEST(worker_without_memory_for_its_counters_is_not_opened)
 {
-	struct world *world = *state;
 	const uint32_t fds = fds_open();
 
 	refuse(CALL_MAP, ENOMEM, UINT32_MAX);
@@ -272,10 +268,8 @@ TEST(worker_without_memory_for_its_counters_is_not_opened)
 
 TEST(pages_are_asked_for_again_after_a_signal)
 {
-	struct world *world = *state;
-
 	refuse(CALL_PAGES, EINTR, 7);
-	assert_int_equal(open_as(world, &world->status, 1), 0);
+	opens(world, 1);
 	assert_int_equal(calls[CALL_PAGES], 8);
 	assert_int_equal(lines.bad_count, 0);
 	assert_int_equal(file_count(world), 1);
@@ -295,14 +289,13 @@ static void leave_dead(struct world *world, uint64_t incarnation,
 
 TEST(dead_give_way_where_there_is_no_room)
 {
-	struct world *world = *state;
 	const uint64_t now_ns = kvpull_clock_ns();
 
 	leave_dead(world, 7, now_ns, now_ns);
 	leave_dead(world, 8, now_ns, now_ns);
 	assert_int_equal(file_count(world), 2);
 	refuse(CALL_PAGES, ENOSPC, 1);
-	assert_int_equal(open_as(world, &world->status, 1), 0);
+	opens(world, 1);
 	assert_int_equal(lines.bad_count, 0);
 	assert_int_equal(file_count(world), 1);
 	assert_true(has_file(world, 1));
@@ -321,7 +314,6 @@ TEST(file_is_made_where_the_file_system_has_no_limit)
 		{ TMPFS_MAGIC, 0, 1, 1 },
 		{ RAMFS_MAGIC, 1000, 1, 0 },
 	};
-	struct world *world = *state;
 	struct kvpull_status_header header;
 	size_t at;
 
@@ -329,14 +321,12 @@ TEST(file_is_made_where_the_file_system_has_no_limit)
 		refuse(CALL_NONE, 0, 0);
 		system_is = (struct statfs){ .f_type = systems[at].type,
 					     .f_blocks = systems[at].blocks };
-		assert_int_equal(open_as(world, &world->status, 1), 0);
+		opens(world, 1);
 		system_is.f_type = 0;
 		assert_int_equal(calls[CALL_PAGES], systems[at].asks);
 		assert_int_equal(file_count(world), systems[at].is_made);
 		if (systems[at].is_made) {
-			assert_int_equal(read_header(world->status.path,
-						     geteuid(), &header),
-					 0);
+			header_reads(world, &header, 0);
 			assert_int_equal(unlink(world->status.path), 0);
 		}
 		kvpull_status_close(&world->status);
@@ -345,14 +335,12 @@ TEST(file_is_made_where_the_file_system_has_no_limit)
 
 TEST(host_whose_name_is_not_told_has_none)
 {
-	struct world *world = *state;
-
 	host_fails = 1;
-	assert_int_equal(open_as(world, &world->status, 1), 0);
+	opens(world, 1);
 	host_fails = 0;
 	assert_string_equal(world->status.header->host, "");
 	kvpull_status_close(&world->status);
-	assert_int_equal(open_as(world, &world->status, 2), 0);
+	opens(world, 2);
 	assert_string_equal(world->status.header->host, "host-1");
 }
 
@@ -376,7 +364,6 @@ static void folder_is(struct world *world, const char *socket_dir,
 
 TEST(folder_is_made_in_memory_or_another_one_is_used)
 {
-	struct world *world = *state;
 	char other[64];
 	char path[128];
 
@@ -401,7 +388,6 @@ TEST(folder_is_made_in_memory_or_another_one_is_used)
 
 TEST(folder_that_is_nowhere_in_memory_is_told)
 {
-	struct world *world = *state;
 	const uint32_t fds = fds_open();
 	char line[256];
 
@@ -411,7 +397,7 @@ TEST(folder_that_is_nowhere_in_memory_is_told)
 		": its file system is not in memory; kvpull_top will not see this worker",
 		geteuid());
 	refuse(CALL_FOLDER, EACCES, UINT32_MAX);
-	assert_int_equal(open_as(world, &world->status, 1), 0);
+	opens(world, 1);
 	assert_string_equal(lines.bad, line);
 	goes_on_without_a_file(world);
 	assert_int_equal(fds_open(), fds);
@@ -422,7 +408,6 @@ TEST(folder_that_is_nowhere_in_memory_is_told)
 
 TEST(file_of_no_size_to_believe_is_refused)
 {
-	struct world *world = *state;
 	struct kvpull_status_header header;
 	char path[sizeof(world->status.path)];
 	int fd;
@@ -430,7 +415,7 @@ TEST(file_of_no_size_to_believe_is_refused)
 	/* No file at all; one that may not be read. */
 	assert_int_equal(read_header(world->folder, geteuid(), &header),
 			 KVPULL_EPROTO);
-	assert_int_equal(open_as(world, &world->status, 1), 0);
+	opens(world, 1);
 	(void)snprintf(path, sizeof(path), "%s", world->status.path);
 	kvpull_status_close(&world->status);
 	assert_int_equal(chmod(path, 0600), 0);
@@ -456,51 +441,34 @@ TEST(file_of_no_size_to_believe_is_refused)
 	(void)close(fd);
 }
 
-TEST(rows_that_begin_between_cache_lines_are_refused)
+OPEN_TEST(rows_that_begin_between_cache_lines_are_refused)
 {
-	struct world *world = *state;
 	struct kvpull_status_header header;
 	uint32_t part;
 
-	assert_int_equal(open_as(world, &world->status, 1), 0);
 	for (part = 0; part < KVPULL_STATUS_PARTS; part++) {
 		struct kvpull_status_place *place =
 			&world->status.header->places[part];
 
 		place->offset -= 8;
-		assert_int_equal(
-			read_header(world->status.path, geteuid(), &header),
-			KVPULL_EPROTO);
+		header_reads(world, &header, KVPULL_EPROTO);
 		place->offset += 8;
 	}
 	for (part = KVPULL_STATUS_ENGINE; part <= KVPULL_STATUS_PROGRESS;
 	     part++) {
 		world->status.header->places[part].row_count = 0;
-		assert_int_equal(
-			read_header(world->status.path, geteuid(), &header),
-			KVPULL_EPROTO);
+		header_reads(world, &header, KVPULL_EPROTO);
 		world->status.header->places[part].row_count = 1;
 	}
-	assert_int_equal(read_header(world->status.path, geteuid(), &header),
-			 0);
+	header_reads(world, &header, 0);
 }
 
 /* ---- the sweep ---- */
-
-static void sweep(const struct world *world, uint64_t now_ns, uint32_t kept)
-{
-	const int fd = open(world->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	assert_true(fd >= 0);
-	kvpull_status_sweep(fd, now_ns, kept);
-	(void)close(fd);
-}
 
 /* Seen last when it ran; it may have ended before its first run. */
 TEST(file_of_the_dead_is_as_old_as_its_last_run)
 {
 	const uint64_t kept_ns = KVPULL_STATUS_KEPT_S * KVPULL_NS_PER_S;
-	struct world *world = *state;
 
 	leave_dead(world, 11, 1000, 0);
 	leave_dead(world, 12, 1000, 2000);
@@ -558,7 +526,6 @@ TEST(sweep_takes_only_what_has_a_name_of_ours)
 		{ name_of(63, longest), 1 }, { name_of(64, too_long), 0 },
 		{ "a.status2", 0 },          { "a-status", 0 },
 	};
-	struct world *world = *state;
 	const uint64_t now_ns = kvpull_clock_ns();
 	size_t at;
 
@@ -588,7 +555,6 @@ DIR *fdopendir(int fd)
 
 TEST(sweep_that_cannot_look_leaves_all_as_it_is)
 {
-	struct world *world = *state;
 	const uint32_t fds = fds_open();
 
 	leave_dead(world, 7, 1, 1);
@@ -605,16 +571,14 @@ TEST(sweep_that_cannot_look_leaves_all_as_it_is)
 /* As of a daemon that closed its first three. */
 TEST(file_may_be_descriptor_0)
 {
-	struct world *world = *state;
 	struct kvpull_status_header header;
 	const int kept = dup(0);
 
 	assert_true(kept > 0);
 	(void)close(0);
-	assert_int_equal(open_as(world, &world->status, 7), 0);
+	opens(world, 7);
 	assert_true(kvpull_status_is_on(&world->status.engine));
-	assert_int_equal(read_header(world->status.path, geteuid(), &header),
-			 0);
+	header_reads(world, &header, 0);
 	kvpull_status_close(&world->status);
 	assert_int_equal(fcntl(0, F_GETFD), -1);
 	assert_int_equal(dup2(kept, 0), 0);

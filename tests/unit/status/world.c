@@ -26,6 +26,14 @@ int world_up(void **state)
 	return kvpull_config_load(&world->config, text, NULL);
 }
 
+int world_up_open(void **state)
+{
+	const int code = world_up(state);
+
+	opens(*state, 1);
+	return code;
+}
+
 int world_down(void **state)
 {
 	struct world *world = *state;
@@ -68,6 +76,11 @@ int open_as(struct world *world, struct kvpull_status *status,
 	return open_at(world, status, incarnation, kvpull_clock_ns());
 }
 
+void opens(struct world *world, uint64_t incarnation)
+{
+	assert_int_equal(open_as(world, &world->status, incarnation), 0);
+}
+
 int open_pool(struct world *world, struct kvpull_status *status,
 	      uint64_t incarnation)
 {
@@ -87,6 +100,22 @@ int read_header(const char *path, uint32_t owner,
 	code = kvpull_status_header_read(fd, owner, header);
 	(void)close(fd);
 	return code;
+}
+
+void header_reads(const struct world *world,
+		  struct kvpull_status_header *header, int code)
+{
+	assert_int_equal(read_header(world->status.path, geteuid(), header),
+			 code);
+}
+
+void sweep(const struct world *world, uint64_t now_ns, uint32_t kept)
+{
+	const int fd = open(world->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	kvpull_status_sweep(fd, now_ns, kept);
+	(void)close(fd);
 }
 
 /* Files whose names end so. */
