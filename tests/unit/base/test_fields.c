@@ -98,6 +98,13 @@ static void put(const struct kvpull_table *table, uint32_t version)
 	byte_count = writer.used;
 }
 
+static void put_takes(const struct kvpull_table *table, uint32_t version,
+		      size_t bytes_taken)
+{
+	put(table, version);
+	assert_int_equal(byte_count, bytes_taken);
+}
+
 static int get(const struct kvpull_table *table)
 {
 	/* Beyond its end lies nothing that a reader may touch. */
@@ -121,15 +128,20 @@ static void assert_body(void)
 	assert_int_equal(got.rows[1].value, 1);
 }
 
+/* The message of setup() is read by that table. */
+static void comes_by(const struct kvpull_table *table)
+{
+	assert_int_equal(get(table), 0);
+	assert_body();
+}
+
 #define TEST(name) UNIT_TEST_WITH(name, setup, NULL)
 
 TEST(newer_optional_field_is_skipped)
 {
 	put(&table_optional, 2);
-	assert_int_equal(get(&table_1), 0);
-	assert_body();
-	assert_int_equal(get(&table_optional), 0);
-	assert_body();
+	comes_by(&table_1);
+	comes_by(&table_optional);
 	assert_int_equal(got.colour, 3);
 }
 
@@ -154,12 +166,10 @@ TEST(older_version_is_written_byte_for_byte)
 	put(&table_1, 1);
 	older_bytes = byte_count;
 	memcpy(older, bytes, byte_count);
-	put(&table_2, 1);
-	assert_int_equal(byte_count, older_bytes);
+	put_takes(&table_2, 1, older_bytes);
 	assert_memory_equal(bytes, older, older_bytes);
 	/* And the newer one reads it: what is not there is zero. */
-	assert_int_equal(get(&table_2), 0);
-	assert_body();
+	comes_by(&table_2);
 	assert_int_equal(got.colour, 0);
 	assert_int_equal(got.shape, 0);
 }
@@ -194,6 +204,21 @@ static int get_with(uint16_t tag, uint16_t value_bytes, const char *value,
 	return get(&table_2);
 }
 
+static void broken(uint16_t tag, uint16_t value_bytes, const char *value,
+		   size_t given)
+{
+	assert_int_equal(get_with(tag, value_bytes, value, given),
+			 KVPULL_EPROTO);
+}
+
+static void not_known(uint16_t tag, uint16_t value_bytes, const char *value,
+		      size_t given, const char *name)
+{
+	assert_int_equal(get_with(tag, value_bytes, value, given),
+			 KVPULL_EVERSION);
+	assert_string_equal(unknown, name);
+}
+
 TEST(broken_extensions_are_refused)
 {
 	const uint16_t required = KVPULL_FIELD_REQUIRED;
@@ -201,35 +226,26 @@ TEST(broken_extensions_are_refused)
 	assert_int_equal(get_with(1, 4, "\7\0\0\0", 4), 0);
 	assert_int_equal(got.colour, 7);
 	/* Over its bound; too short, too long, beyond the end; no id. */
-	assert_int_equal(get_with(1, 4, "\10\0\0\0", 4), KVPULL_EPROTO);
-	assert_int_equal(get_with(1, 3, "\7\0\0", 3), KVPULL_EPROTO);
-	assert_int_equal(get_with(1, 5, "\7\0\0\0\0", 5), KVPULL_EPROTO);
-	assert_int_equal(get_with(1, 4, "\7\0\0", 3), KVPULL_EPROTO);
-	assert_int_equal(get_with(0, 0, "", 0), KVPULL_EPROTO);
+	broken(1, 4, "\10\0\0\0", 4);
+	broken(1, 3, "\7\0\0", 3);
+	broken(1, 5, "\7\0\0\0\0", 5);
+	broken(1, 4, "\7\0\0", 3);
+	broken(0, 0, "", 0);
 	/* Twice; and out of order. */
-	assert_int_equal(get_with(1, 4, "\7\0\0\0\1\0\4\0\7\0\0\0", 12),
-			 KVPULL_EPROTO);
-	assert_int_equal(get_with(9, 0, "\1\0\4\0\7\0\0\0", 8), KVPULL_EPROTO);
+	broken(1, 4, "\7\0\0\0\1\0\4\0\7\0\0\0", 12);
+	broken(9, 0, "\1\0\4\0\7\0\0\0", 8);
 	/* Names: unknown, none, without end, one that would break a line. */
-	assert_int_equal(get_with(required | 7, 4, "\3new", 4),
-			 KVPULL_EVERSION);
-	assert_string_equal(unknown, "new");
-	assert_int_equal(get_with(required | 7, 1, "\0", 1), KVPULL_EPROTO);
-	assert_int_equal(get_with(required | 7, 4, "\4new", 4), KVPULL_EPROTO);
-	assert_int_equal(get_with(required | 7, 4, "\3n\nw", 4), KVPULL_EPROTO);
-	assert_int_equal(get_with(required | 7, 0, "", 0), KVPULL_EPROTO);
+	not_known(required | 7, 4, "\3new", 4, "new");
+	broken(required | 7, 1, "\0", 1);
+	broken(required | 7, 4, "\4new", 4);
+	broken(required | 7, 4, "\3n\nw", 4);
+	broken(required | 7, 0, "", 0);
 	/* The known one by another name is another one. */
-	assert_int_equal(get_with(required | 2, 10, "\5colorAAAA", 10),
-			 KVPULL_EVERSION);
-	assert_string_equal(unknown, "color");
+	not_known(required | 2, 10, "\5colorAAAA", 10, "color");
 	/* A name with an end inside of it. */
-	assert_int_equal(get_with(required | 7, 5, "\4ne\0w", 5),
-			 KVPULL_EPROTO);
+	broken(required | 7, 5, "\4ne\0w", 5);
 	/* Two unknown names: the first is told. */
-	assert_int_equal(
-		get_with(required | 7, 4, "\3one\x08\x80\4\0\3two", 12),
-		KVPULL_EVERSION);
-	assert_string_equal(unknown, "one");
+	not_known(required | 7, 4, "\3one\x08\x80\4\0\3two", 12, "one");
 }
 
 /* A field that the other side requires, or does not, is not the one we know. */
@@ -237,9 +253,7 @@ TEST(extension_of_another_need_is_another_one)
 {
 	const uint16_t required = KVPULL_FIELD_REQUIRED;
 
-	assert_int_equal(get_with(required | 1, 11, "\6colour\7\0\0\0", 11),
-			 KVPULL_EVERSION);
-	assert_string_equal(unknown, "colour");
+	not_known(required | 1, 11, "\6colour\7\0\0\0", 11, "colour");
 	assert_int_equal(got.colour, 0);
 	assert_int_equal(get_with(2, 4, "\7\0\0\0", 4), 0);
 	assert_int_equal(got.shape, 0);
@@ -278,19 +292,14 @@ TEST(later_field_is_written_for_its_kinds_and_where_it_is_not_zero)
 	memcpy(fields, fields_optional, sizeof(fields));
 	put(&table_1, 1);
 	without = byte_count;
-	put(&table, 1);
-	assert_int_equal(byte_count, without);
-	put(&table, 2);
-	assert_int_equal(byte_count, without + 8);
+	put_takes(&table, 1, without);
+	put_takes(&table, 2, without + 8);
 	message.colour = 0;
-	put(&table, 2);
-	assert_int_equal(byte_count, without);
+	put_takes(&table, 2, without);
 	message.colour = 3u << 24; /* its last byte alone */
-	put(&table, 2);
-	assert_int_equal(byte_count, without + 8);
+	put_takes(&table, 2, without + 8);
 	fields[sizeof(fields) / sizeof(*fields) - 1].kinds = 1u << 3;
-	put(&table, 2);
-	assert_int_equal(byte_count, without);
+	put_takes(&table, 2, without);
 }
 
 struct parcel {
@@ -377,8 +386,7 @@ TEST(kinds_have_fields_of_their_own)
 	put(&table_1, 1);
 	with = byte_count;
 	message.kind = 1;
-	put(&table_1, 1);
-	assert_int_equal(byte_count, with - 2);
+	put_takes(&table_1, 1, with - 2);
 	assert_int_equal(get(&table_1), 0);
 	assert_int_equal(got.count, 0);
 }

@@ -20,64 +20,67 @@ static struct kvpull_map map_of(uint32_t count_max)
 	return map;
 }
 
-UNIT_TEST(key_that_was_never_set_is_none)
-{
-	const struct kvpull_map map = map_of(4);
+/* A test of a map that has room for so many. */
+#define MAP_TEST(name, count_max)                                              \
+	static void name##_of(struct kvpull_map *map);                         \
+	UNIT_TEST(name)                                                        \
+	{                                                                      \
+		struct kvpull_map map = map_of(count_max);                     \
+                                                                               \
+		name##_of(&map);                                               \
+		kvpull_arena_fini(&arena);                                     \
+	}                                                                      \
+	static void name##_of(struct kvpull_map *map)
 
-	assert_true(kvpull_map_get(&map, 1) == KVPULL_NONE);
-	assert_true(kvpull_map_get(&map, UINT64_MAX) == KVPULL_NONE);
-	assert_true(kvpull_map_get(&map, 0) == KVPULL_NONE);
-	kvpull_arena_fini(&arena);
+static void sets(struct kvpull_map *map, uint64_t key, uint32_t value)
+{
+	assert_int_equal(kvpull_map_set(map, key, value), 0);
 }
 
-UNIT_TEST(key_zero_is_refused)
+MAP_TEST(key_that_was_never_set_is_none, 4)
 {
-	struct kvpull_map map = map_of(4);
-
-	assert_int_equal(kvpull_map_set(&map, 0, 1), KVPULL_EINVAL);
-	assert_int_equal(map.count, 0);
-	kvpull_map_remove(&map, 0);
-	assert_int_equal(map.count, 0);
-	kvpull_arena_fini(&arena);
+	assert_true(kvpull_map_get(map, 1) == KVPULL_NONE);
+	assert_true(kvpull_map_get(map, UINT64_MAX) == KVPULL_NONE);
+	assert_true(kvpull_map_get(map, 0) == KVPULL_NONE);
 }
 
-UNIT_TEST(second_set_replaces)
+MAP_TEST(key_zero_is_refused, 4)
 {
-	struct kvpull_map map = map_of(4);
-
-	assert_int_equal(kvpull_map_set(&map, 7, 1), 0);
-	assert_int_equal(kvpull_map_set(&map, 7, 2), 0);
-	assert_int_equal(map.count, 1);
-	assert_int_equal(kvpull_map_get(&map, 7), 2);
-	kvpull_arena_fini(&arena);
+	assert_int_equal(kvpull_map_set(map, 0, 1), KVPULL_EINVAL);
+	assert_int_equal(map->count, 0);
+	kvpull_map_remove(map, 0);
+	assert_int_equal(map->count, 0);
 }
 
-UNIT_TEST(full_map_refuses_new_keys_and_replaces_old)
+MAP_TEST(second_set_replaces, 4)
 {
-	struct kvpull_map map = map_of(8);
+	sets(map, 7, 1);
+	sets(map, 7, 2);
+	assert_int_equal(map->count, 1);
+	assert_int_equal(kvpull_map_get(map, 7), 2);
+}
+
+MAP_TEST(full_map_refuses_new_keys_and_replaces_old, 8)
+{
 	uint64_t key;
 
 	for (key = 1; key <= 8; key++)
-		assert_int_equal(kvpull_map_set(&map, key, (uint32_t)key), 0);
-	assert_int_equal(kvpull_map_set(&map, 9, 9), KVPULL_EFULL);
-	assert_true(kvpull_map_get(&map, 9) == KVPULL_NONE);
-	assert_int_equal(kvpull_map_set(&map, 8, 80), 0);
-	kvpull_map_remove(&map, 1);
-	assert_int_equal(kvpull_map_set(&map, 9, 9), 0);
-	assert_int_equal(kvpull_map_get(&map, 8), 80);
-	assert_int_equal(kvpull_map_get(&map, 9), 9);
-	kvpull_arena_fini(&arena);
+		sets(map, key, (uint32_t)key);
+	assert_int_equal(kvpull_map_set(map, 9, 9), KVPULL_EFULL);
+	assert_true(kvpull_map_get(map, 9) == KVPULL_NONE);
+	sets(map, 8, 80);
+	kvpull_map_remove(map, 1);
+	sets(map, 9, 9);
+	assert_int_equal(kvpull_map_get(map, 8), 80);
+	assert_int_equal(kvpull_map_get(map, 9), 9);
 }
 
-UNIT_TEST(removing_what_is_not_there_changes_nothing)
+MAP_TEST(removing_what_is_not_there_changes_nothing, 4)
 {
-	struct kvpull_map map = map_of(4);
-
-	assert_int_equal(kvpull_map_set(&map, 5, 50), 0);
-	kvpull_map_remove(&map, 6);
-	assert_int_equal(map.count, 1);
-	assert_int_equal(kvpull_map_get(&map, 5), 50);
-	kvpull_arena_fini(&arena);
+	sets(map, 5, 50);
+	kvpull_map_remove(map, 6);
+	assert_int_equal(map->count, 1);
+	assert_int_equal(kvpull_map_get(map, 5), 50);
 }
 
 /* Keys whose home is the last slot: their chain goes round the end. */
@@ -95,7 +98,7 @@ UNIT_TEST(chain_over_the_end_survives_any_removal)
 			if (kvpull_map_home(&map, key) == map.mask)
 				keys[i++] = key;
 		for (i = 0; i < 5; i++)
-			assert_int_equal(kvpull_map_set(&map, keys[i], i), 0);
+			sets(&map, keys[i], i);
 		kvpull_map_remove(&map, keys[removed]);
 		for (i = 0; i < 5; i++)
 			assert_true(kvpull_map_get(&map, keys[i]) ==
@@ -115,38 +118,32 @@ static void assert_equals_model(const struct kvpull_map *map,
 
 /* Against an array, full or nearly so, where chains are longest. */
 /* A cache line has several of these keys, a page has all. */
-UNIT_TEST(keys_that_are_counted_lie_beside_each_other)
+MAP_TEST(keys_that_are_counted_lie_beside_each_other, 1024)
 {
-	struct kvpull_map map = map_of(1024);
 	uint64_t key;
 
 	for (key = 64; key < 80; key++) {
-		const uint32_t at = kvpull_map_home(&map, key);
+		const uint32_t at = kvpull_map_home(map, key);
 
-		assert_int_equal(kvpull_map_set(&map, key, (uint32_t)key), 0);
-		assert_true(map.entries[at].key == key);
-		assert_true(key == 64 || map.entries[at - 1].key == key - 1);
+		sets(map, key, (uint32_t)key);
+		assert_true(map->entries[at].key == key);
+		assert_true(key == 64 || map->entries[at - 1].key == key - 1);
 	}
-	kvpull_arena_fini(&arena);
 }
 
 /* As addresses are: all of them have the same low bits. */
-UNIT_TEST(keys_that_are_far_apart_are_found)
+MAP_TEST(keys_that_are_far_apart_are_found, 1024)
 {
-	struct kvpull_map map = map_of(1024);
 	uint64_t key;
 
 	for (key = 1; key <= 1024; key++)
-		assert_int_equal(kvpull_map_set(&map, key << 12, (uint32_t)key),
-				 0);
+		sets(map, key << 12, (uint32_t)key);
 	for (key = 1; key <= 1024; key++)
-		assert_int_equal(kvpull_map_get(&map, key << 12), key);
-	kvpull_arena_fini(&arena);
+		assert_int_equal(kvpull_map_get(map, key << 12), key);
 }
 
-UNIT_TEST(map_equals_a_naive_model)
+MAP_TEST(map_equals_a_naive_model, COUNT_MAX)
 {
-	struct kvpull_map map = map_of(COUNT_MAX);
 	uint64_t keys[KEYS];
 	uint32_t model[KEYS];
 	uint64_t seed = 1;
@@ -160,23 +157,22 @@ UNIT_TEST(map_equals_a_naive_model)
 	for (i = 0; i < STEPS; i++) {
 		const uint64_t random = random_next(&seed);
 		const uint32_t at = (uint32_t)(random >> 8) % KEYS;
-		const uint32_t count = map.count;
+		const uint32_t count = map->count;
 		const uint32_t is_new = model[at] == KVPULL_NONE;
 
 		if (!(random & 3)) {
-			kvpull_map_remove(&map, keys[at]);
+			kvpull_map_remove(map, keys[at]);
 			model[at] = KVPULL_NONE;
-			assert_int_equal(map.count, count - !is_new);
+			assert_int_equal(map->count, count - !is_new);
 		} else if (is_new && count == COUNT_MAX) {
-			assert_int_equal(kvpull_map_set(&map, keys[at], i),
+			assert_int_equal(kvpull_map_set(map, keys[at], i),
 					 KVPULL_EFULL);
 		} else {
-			assert_int_equal(kvpull_map_set(&map, keys[at], i), 0);
+			sets(map, keys[at], i);
 			model[at] = i;
-			assert_int_equal(map.count, count + is_new);
+			assert_int_equal(map->count, count + is_new);
 		}
 		if (i % 16 == 0)
-			assert_equals_model(&map, keys, model);
+			assert_equals_model(map, keys, model);
 	}
-	kvpull_arena_fini(&arena);
 }

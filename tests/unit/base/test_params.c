@@ -17,6 +17,16 @@ struct version_2 {
 	uint64_t second;
 };
 
+/* What the library makes of `theirs`, a pointer, for `own`; and the reverse. */
+#define TAKES(own, theirs, code)                                               \
+	assert_int_equal(kvpull_params_take(&(own), sizeof(own), theirs), code)
+#define TAKES_NAMED(own, theirs, detail, code)                                 \
+	assert_int_equal(kvpull_params_take_named(&(own), sizeof(own), theirs, \
+						  "host", detail),             \
+			 code)
+#define GIVES(theirs, own, code)                                               \
+	assert_int_equal(kvpull_params_give(theirs, &(own), sizeof(own)), code)
+
 UNIT_TEST(shorter_struct_is_taken_with_zeros_behind)
 {
 	/* From the heap, so that the address sanitizer sees a read beyond. */
@@ -26,7 +36,7 @@ UNIT_TEST(shorter_struct_is_taken_with_zeros_behind)
 	assert_non_null(theirs);
 	theirs->struct_size = sizeof(*theirs);
 	theirs->first = 7;
-	assert_int_equal(kvpull_params_take(&own, sizeof(own), theirs), 0);
+	TAKES(own, theirs, 0);
 	assert_int_equal(own.first, 7);
 	assert_int_equal(own.second, 0);
 	assert_int_equal(own.struct_size, sizeof(own));
@@ -38,7 +48,7 @@ UNIT_TEST(longer_struct_is_taken_if_the_extra_is_zero)
 	struct version_2 theirs = { sizeof(theirs), 7, 0 };
 	struct version_1 own = { 0, 0 };
 
-	assert_int_equal(kvpull_params_take(&own, sizeof(own), &theirs), 0);
+	TAKES(own, &theirs, 0);
 	assert_int_equal(own.first, 7);
 	assert_int_equal(own.struct_size, sizeof(own));
 }
@@ -51,8 +61,7 @@ UNIT_TEST(longer_struct_with_an_unknown_member_set_is_refused)
 
 	for (i = 0; i < sizeof(theirs.second); i++) {
 		theirs.second = UINT64_C(1) << (8 * i);
-		assert_int_equal(kvpull_params_take(&own, sizeof(own), &theirs),
-				 KVPULL_EINVAL);
+		TAKES(own, &theirs, KVPULL_EINVAL);
 		assert_int_equal(own.struct_size, 1);
 		assert_int_equal(own.first, 2);
 	}
@@ -63,22 +72,17 @@ UNIT_TEST(struct_size_that_cannot_be_is_refused)
 	struct version_1 theirs = { 0, 7 };
 	struct version_1 own = { 1, 2 };
 
-	assert_int_equal(kvpull_params_take(&own, sizeof(own), NULL),
-			 KVPULL_EINVAL);
-	assert_int_equal(kvpull_params_take(&own, sizeof(own), &theirs),
-			 KVPULL_EINVAL);
+	TAKES(own, NULL, KVPULL_EINVAL);
+	TAKES(own, &theirs, KVPULL_EINVAL);
 	theirs.struct_size = sizeof(size_t) - 1;
-	assert_int_equal(kvpull_params_take(&own, sizeof(own), &theirs),
-			 KVPULL_EINVAL);
+	TAKES(own, &theirs, KVPULL_EINVAL);
 	theirs.struct_size = KVPULL_PARAMS_BYTES_MAX + 1;
-	assert_int_equal(kvpull_params_take(&own, sizeof(own), &theirs),
-			 KVPULL_EINVAL);
+	TAKES(own, &theirs, KVPULL_EINVAL);
 	theirs.struct_size = SIZE_MAX;
-	assert_int_equal(kvpull_params_take(&own, sizeof(own), &theirs),
-			 KVPULL_EINVAL);
+	TAKES(own, &theirs, KVPULL_EINVAL);
 	assert_int_equal(own.first, 2);
 	theirs.struct_size = sizeof(size_t);
-	assert_int_equal(kvpull_params_take(&own, sizeof(own), &theirs), 0);
+	TAKES(own, &theirs, 0);
 	assert_int_equal(own.first, 0);
 }
 
@@ -93,8 +97,7 @@ UNIT_TEST(struct_size_that_cuts_a_member_is_refused)
 		const int is_whole = bytes % sizeof(size_t) == 0;
 
 		theirs.struct_size = bytes;
-		assert_int_equal(kvpull_params_take(&own, sizeof(own), &theirs),
-				 is_whole ? 0 : KVPULL_EINVAL);
+		TAKES(own, &theirs, is_whole ? 0 : KVPULL_EINVAL);
 	}
 }
 
@@ -103,7 +106,7 @@ UNIT_TEST(output_is_cut_to_what_the_caller_has)
 	const struct version_2 own = { sizeof(own), 7, 8 };
 	struct version_2 theirs = { sizeof(struct version_1), 1, 2 };
 
-	assert_int_equal(kvpull_params_give(&theirs, &own, sizeof(own)), 0);
+	GIVES(&theirs, own, 0);
 	assert_int_equal(theirs.struct_size, sizeof(struct version_1));
 	assert_int_equal(theirs.first, 7);
 	assert_int_equal(theirs.second, 2);
@@ -114,7 +117,7 @@ UNIT_TEST(output_to_a_newer_caller_leaves_the_rest)
 	const struct version_1 own = { sizeof(own), 7 };
 	struct version_2 theirs = { sizeof(theirs), 1, 2 };
 
-	assert_int_equal(kvpull_params_give(&theirs, &own, sizeof(own)), 0);
+	GIVES(&theirs, own, 0);
 	assert_int_equal(theirs.struct_size, sizeof(theirs));
 	assert_int_equal(theirs.first, 7);
 	assert_int_equal(theirs.second, 2);
@@ -125,13 +128,11 @@ UNIT_TEST(output_without_a_struct_size_is_refused)
 	const struct version_1 own = { sizeof(own), 7 };
 	struct version_1 theirs = { sizeof(size_t) - 1, 1 };
 
-	assert_int_equal(kvpull_params_give(NULL, &own, sizeof(own)),
-			 KVPULL_EINVAL);
-	assert_int_equal(kvpull_params_give(&theirs, &own, sizeof(own)),
-			 KVPULL_EINVAL);
+	GIVES(NULL, own, KVPULL_EINVAL);
+	GIVES(&theirs, own, KVPULL_EINVAL);
 	assert_int_equal(theirs.first, 1);
 	theirs.struct_size = sizeof(size_t);
-	assert_int_equal(kvpull_params_give(&theirs, &own, sizeof(own)), 0);
+	GIVES(&theirs, own, 0);
 	assert_int_equal(theirs.first, 1);
 }
 
@@ -147,8 +148,7 @@ UNIT_TEST(output_size_that_cuts_a_member_is_refused)
 		theirs = (struct version_2){ bytes, 1, 2 };
 		assert_int_equal(kvpull_params_check_output(&theirs),
 				 is_whole ? 0 : KVPULL_EINVAL);
-		assert_int_equal(kvpull_params_give(&theirs, &own, sizeof(own)),
-				 is_whole ? 0 : KVPULL_EINVAL);
+		GIVES(&theirs, own, is_whole ? 0 : KVPULL_EINVAL);
 		if (!is_whole)
 			assert_int_equal(theirs.first, 1);
 	}
@@ -160,31 +160,21 @@ UNIT_TEST(struct_that_is_not_taken_is_named)
 	struct version_2 theirs = { sizeof(theirs), 7, 0 };
 	struct version_1 own = { 1, 2 };
 
-	assert_int_equal(kvpull_params_take_named(&own, sizeof(own), &theirs,
-						  "host", &detail),
-			 0);
+	TAKES_NAMED(own, &theirs, &detail, 0);
 	assert_int_equal(own.first, 7);
 	theirs.second = 1;
-	assert_int_equal(kvpull_params_take_named(&own, sizeof(own), &theirs,
-						  "host", &detail),
-			 KVPULL_EINVAL);
+	TAKES_NAMED(own, &theirs, &detail, KVPULL_EINVAL);
 	assert_string_equal(detail.field, "struct_size");
 	assert_non_null(strstr(detail.message, "host has 24 bytes"));
 	assert_non_null(strstr(detail.message, "newer library"));
 	theirs.struct_size = 0;
-	assert_int_equal(kvpull_params_take_named(&own, sizeof(own), &theirs,
-						  "host", &detail),
-			 KVPULL_EINVAL);
+	TAKES_NAMED(own, &theirs, &detail, KVPULL_EINVAL);
 	assert_string_equal(detail.field, "struct_size");
 	assert_non_null(strstr(detail.message, "host has a struct_size of 0"));
-	assert_int_equal(kvpull_params_take_named(&own, sizeof(own), NULL,
-						  "host", &detail),
-			 KVPULL_EINVAL);
+	TAKES_NAMED(own, NULL, &detail, KVPULL_EINVAL);
 	assert_string_equal(detail.field, "host");
 	assert_string_equal(detail.message, "host is NULL");
-	assert_int_equal(
-		kvpull_params_take_named(&own, sizeof(own), NULL, "host", NULL),
-		KVPULL_EINVAL);
+	TAKES_NAMED(own, NULL, NULL, KVPULL_EINVAL);
 }
 
 UNIT_TEST(output_is_checked_as_it_is_given)
@@ -194,11 +184,10 @@ UNIT_TEST(output_is_checked_as_it_is_given)
 
 	assert_int_equal(kvpull_params_check_output(NULL), KVPULL_EINVAL);
 	assert_int_equal(kvpull_params_check_output(&theirs), KVPULL_EINVAL);
-	assert_int_equal(kvpull_params_give(&theirs, &own, sizeof(own)),
-			 KVPULL_EINVAL);
+	GIVES(&theirs, own, KVPULL_EINVAL);
 	theirs.struct_size = sizeof(size_t);
 	assert_int_equal(kvpull_params_check_output(&theirs), 0);
-	assert_int_equal(kvpull_params_give(&theirs, &own, sizeof(own)), 0);
+	GIVES(&theirs, own, 0);
 }
 
 UNIT_TEST(element_sizes_that_cannot_be_are_refused)

@@ -49,6 +49,13 @@ static uint32_t sleeping(void)
 	return atomic_load_explicit(word, memory_order_relaxed);
 }
 
+static void writer_opens(size_t bytes, int code)
+{
+	assert_int_equal(
+		kvpull_ring_writer_init(&fixture.writer, fixture.memory, bytes),
+		code);
+}
+
 /* Both ends, with counters that start at `start`. */
 static void open_at(uint64_t start)
 {
@@ -60,9 +67,7 @@ static void open_at(uint64_t start)
 	fixture.ring.head = start;
 	shared_set(KVPULL_RING_HEAD_OFFSET, start);
 	shared_set(KVPULL_RING_TAIL_OFFSET, start);
-	assert_int_equal(kvpull_ring_writer_init(&fixture.writer,
-						 fixture.memory, MEMORY_BYTES),
-			 0);
+	writer_opens(MEMORY_BYTES, 0);
 }
 
 static int setup(void **state)
@@ -83,6 +88,8 @@ static int teardown(void **state)
 	}
 	return 0;
 }
+
+#define TEST(name) UNIT_TEST_WITH(name, setup, teardown)
 
 static struct kvpull_record record_of(uint64_t number)
 {
@@ -117,15 +124,39 @@ static void pop_expect(uint64_t number)
 	assert_record(&record, number);
 }
 
-UNIT_TEST_WITH(bytes_are_those_of_words_and_slots, setup, teardown)
+/* Numbers from `first` on, up to `end`. */
+static void push_all(uint64_t first, uint64_t end)
+{
+	for (; first < end; first++)
+		assert_int_equal(push(first), 0);
+}
+
+static void pop_all(uint64_t first, uint64_t end)
+{
+	for (; first < end; first++)
+		pop_expect(first);
+}
+
+static void ready(int records)
+{
+	assert_int_equal(kvpull_ring_ready(&fixture.ring), records);
+}
+
+/* So many records come, all that there are, from number 0 on. */
+static void taken(uint32_t records)
+{
+	ready((int)records);
+	pop_all(0, records);
+}
+
+TEST(bytes_are_those_of_words_and_slots)
 {
 	assert_int_equal(kvpull_ring_bytes(2), 640 + 2 * 32);
 	assert_int_equal(kvpull_ring_bytes(KVPULL_RING_RECORDS_MAX),
 			 640 + (size_t)32 * 1048576);
 }
 
-UNIT_TEST_WITH(counts_that_are_no_power_of_two_in_bounds_are_refused, setup,
-	       teardown)
+TEST(counts_that_are_no_power_of_two_in_bounds_are_refused)
 {
 	static const uint32_t counts[] = { 0,       1,       3,           6,
 					   1048575, 2097152, 0x80000000u, ~0u };
@@ -140,7 +171,7 @@ UNIT_TEST_WITH(counts_that_are_no_power_of_two_in_bounds_are_refused, setup,
 	}
 }
 
-UNIT_TEST_WITH(unaligned_memory_is_refused, setup, teardown)
+TEST(unaligned_memory_is_refused)
 {
 	assert_int_equal(kvpull_ring_init(&fixture.ring, fixture.memory + 8, 2),
 			 KVPULL_EINVAL);
@@ -150,7 +181,7 @@ UNIT_TEST_WITH(unaligned_memory_is_refused, setup, teardown)
 			 KVPULL_EPROTO);
 }
 
-UNIT_TEST_WITH(writer_refuses_each_wrong_header_field, setup, teardown)
+TEST(writer_refuses_each_wrong_header_field)
 {
 	static const struct {
 		uint32_t offset;
@@ -183,7 +214,7 @@ UNIT_TEST_WITH(writer_refuses_each_wrong_header_field, setup, teardown)
 	}
 }
 
-UNIT_TEST_WITH(writer_refuses_memory_that_is_too_short, setup, teardown)
+TEST(writer_refuses_memory_that_is_too_short)
 {
 	static const size_t bytes[] = { 0, 24, KVPULL_RING_SLOTS_OFFSET - 1,
 					KVPULL_RING_SLOTS_OFFSET,
@@ -191,18 +222,12 @@ UNIT_TEST_WITH(writer_refuses_memory_that_is_too_short, setup, teardown)
 	uint32_t index;
 
 	for (index = 0; index < sizeof(bytes) / sizeof(*bytes); index++)
-		assert_int_equal(kvpull_ring_writer_init(&fixture.writer,
-							 fixture.memory,
-							 bytes[index]),
-				 KVPULL_EPROTO);
+		writer_opens(bytes[index], KVPULL_EPROTO);
 	/* A segment is rounded up to a page: more is no error. */
-	assert_int_equal(kvpull_ring_writer_init(&fixture.writer,
-						 fixture.memory,
-						 MEMORY_BYTES + 4096),
-			 0);
+	writer_opens(MEMORY_BYTES + 4096, 0);
 }
 
-UNIT_TEST_WITH(writer_refuses_counters_that_cannot_be, setup, teardown)
+TEST(writer_refuses_counters_that_cannot_be)
 {
 	static const uint64_t tails[] = { COUNT + 1, UINT64_MAX,
 					  UINT64_C(1) << 63 };
@@ -210,61 +235,43 @@ UNIT_TEST_WITH(writer_refuses_counters_that_cannot_be, setup, teardown)
 
 	for (index = 0; index < sizeof(tails) / sizeof(*tails); index++) {
 		shared_set(KVPULL_RING_TAIL_OFFSET, tails[index]);
-		assert_int_equal(kvpull_ring_writer_init(&fixture.writer,
-							 fixture.memory,
-							 MEMORY_BYTES),
-				 KVPULL_EPROTO);
+		writer_opens(MEMORY_BYTES, KVPULL_EPROTO);
 	}
 }
 
-UNIT_TEST_WITH(records_come_in_order_and_unchanged, setup, teardown)
+TEST(records_come_in_order_and_unchanged)
 {
-	uint64_t number;
-
-	for (number = 0; number < 5; number++)
-		assert_int_equal(push(number), 0);
-	assert_int_equal(kvpull_ring_ready(&fixture.ring), 5);
-	for (number = 0; number < 5; number++)
-		pop_expect(number);
-	assert_int_equal(kvpull_ring_ready(&fixture.ring), 0);
+	push_all(0, 5);
+	taken(5);
+	ready(0);
 }
 
-UNIT_TEST_WITH(full_ring_refuses_and_loses_nothing, setup, teardown)
+TEST(full_ring_refuses_and_loses_nothing)
 {
-	uint64_t number;
-
-	for (number = 0; number < COUNT; number++)
-		assert_int_equal(push(number), 0);
+	push_all(0, COUNT);
 	assert_int_equal(push(99), KVPULL_EAGAIN);
 	assert_int_equal(push(99), KVPULL_EAGAIN);
-	assert_int_equal(kvpull_ring_ready(&fixture.ring), COUNT);
-	for (number = 0; number < COUNT; number++)
-		pop_expect(number);
+	taken(COUNT);
 }
 
-UNIT_TEST_WITH(popped_slots_come_back_at_pop_end, setup, teardown)
+TEST(popped_slots_come_back_at_pop_end)
 {
-	uint64_t number;
-
-	for (number = 0; number < COUNT; number++)
-		assert_int_equal(push(number), 0);
-	assert_int_equal(kvpull_ring_ready(&fixture.ring), COUNT);
-	pop_expect(0);
-	pop_expect(1);
+	push_all(0, COUNT);
+	ready(COUNT);
+	pop_all(0, 2);
 	assert_int_equal(push(COUNT), KVPULL_EAGAIN);
 	kvpull_ring_pop_end(&fixture.ring);
 	assert_int_equal(push(COUNT), 0);
 	assert_int_equal(push(COUNT + 1), 0);
 	assert_int_equal(push(COUNT + 2), KVPULL_EAGAIN);
-	for (number = 2; number < COUNT; number++)
-		pop_expect(number);
-	assert_int_equal(kvpull_ring_ready(&fixture.ring), 2);
+	pop_all(2, COUNT);
+	ready(2);
 	pop_expect(COUNT);
 	pop_expect(COUNT + 1);
 }
 
 /* Every fill level at every place, on both sides of the counters' wrap. */
-UNIT_TEST_WITH(peek_tells_the_slot_that_a_later_pop_gives, setup, teardown)
+TEST(peek_tells_the_slot_that_a_later_pop_gives)
 {
 	struct kvpull_record record;
 	uint32_t at;
@@ -272,7 +279,7 @@ UNIT_TEST_WITH(peek_tells_the_slot_that_a_later_pop_gives, setup, teardown)
 	open_at(UINT64_MAX - 2);
 	for (at = 0; at < COUNT; at++)
 		assert_int_equal(push(100 + at), 0);
-	assert_int_equal(kvpull_ring_ready(&fixture.ring), COUNT);
+	ready(COUNT);
 	for (at = 0; at < COUNT; at++)
 		assert_int_equal(kvpull_ring_peek_slot(&fixture.ring, at),
 				 100 + at);
@@ -280,7 +287,7 @@ UNIT_TEST_WITH(peek_tells_the_slot_that_a_later_pop_gives, setup, teardown)
 	assert_int_equal(kvpull_ring_peek_slot(&fixture.ring, 1), 102);
 }
 
-UNIT_TEST_WITH(counters_wrap_without_a_seam, setup, teardown)
+TEST(counters_wrap_without_a_seam)
 {
 	const uint64_t start = UINT64_MAX - 3 * COUNT;
 	uint64_t pushed = start;
@@ -294,7 +301,7 @@ UNIT_TEST_WITH(counters_wrap_without_a_seam, setup, teardown)
 			assert_int_equal(push(pushed++), 0);
 		assert_int_equal(kvpull_ring_open_count(&fixture.writer),
 				 level);
-		assert_int_equal(kvpull_ring_ready(&fixture.ring), level);
+		ready((int)level);
 		while (popped != pushed)
 			pop_expect(popped++);
 		kvpull_ring_pop_end(&fixture.ring);
@@ -305,45 +312,37 @@ UNIT_TEST_WITH(counters_wrap_without_a_seam, setup, teardown)
 	assert_int_equal(push(pushed), KVPULL_EAGAIN);
 }
 
-UNIT_TEST_WITH(full_at_the_wrap_is_full, setup, teardown)
+TEST(full_at_the_wrap_is_full)
 {
 	uint64_t start;
-	uint64_t number;
 
 	for (start = 0 - (uint64_t)COUNT; start; start++) {
 		open_at(start);
-		for (number = 0; number < COUNT; number++)
-			assert_int_equal(push(number), 0);
-		assert_int_equal(push(number), KVPULL_EAGAIN);
-		assert_int_equal(kvpull_ring_ready(&fixture.ring), COUNT);
-		for (number = 0; number < COUNT; number++)
-			pop_expect(number);
+		push_all(0, COUNT);
+		assert_int_equal(push(COUNT), KVPULL_EAGAIN);
+		taken(COUNT);
 	}
 }
 
-UNIT_TEST_WITH(reader_refuses_a_tail_that_cannot_be, setup, teardown)
+TEST(reader_refuses_a_tail_that_cannot_be)
 {
 	static const uint64_t tails[] = { COUNT + 3, UINT64_MAX, 1,
 					  UINT64_C(1) << 32,
 					  UINT64_C(1) << 63 };
 	uint32_t index;
 
-	assert_int_equal(push(0), 0);
-	assert_int_equal(push(1), 0);
-	assert_int_equal(kvpull_ring_ready(&fixture.ring), 2);
-	pop_expect(0);
-	pop_expect(1);
+	push_all(0, 2);
+	taken(2);
 	kvpull_ring_pop_end(&fixture.ring);
 	for (index = 0; index < sizeof(tails) / sizeof(*tails); index++) {
 		shared_set(KVPULL_RING_TAIL_OFFSET, tails[index]);
-		assert_int_equal(kvpull_ring_ready(&fixture.ring),
-				 KVPULL_EPROTO);
+		ready(KVPULL_EPROTO);
 		/* The reader does not sleep on a broken ring. */
 		assert_int_equal(kvpull_ring_arm(&fixture.ring), 1);
 	}
 }
 
-UNIT_TEST_WITH(reader_ignores_the_shared_head, setup, teardown)
+TEST(reader_ignores_the_shared_head)
 {
 	static const uint64_t heads[] = { 1, COUNT, UINT64_MAX,
 					  UINT64_C(1) << 63 };
@@ -353,36 +352,33 @@ UNIT_TEST_WITH(reader_ignores_the_shared_head, setup, teardown)
 		open_at(0);
 		assert_int_equal(push(7), 0);
 		shared_set(KVPULL_RING_HEAD_OFFSET, heads[index]);
-		assert_int_equal(kvpull_ring_ready(&fixture.ring), 1);
+		ready(1);
 		pop_expect(7);
 		kvpull_ring_pop_end(&fixture.ring);
 		assert_int_equal(shared_get(KVPULL_RING_HEAD_OFFSET), 1);
 	}
 }
 
-UNIT_TEST_WITH(reader_ignores_a_header_that_changes_later, setup, teardown)
+TEST(reader_ignores_a_header_that_changes_later)
 {
 	uint64_t number;
 
 	memset(fixture.memory, 0xff, 128);
 	for (number = 0; number < 3 * COUNT; number++) {
 		assert_int_equal(push(number), 0);
-		assert_int_equal(kvpull_ring_ready(&fixture.ring), 1);
+		ready(1);
 		pop_expect(number);
 		kvpull_ring_pop_end(&fixture.ring);
 	}
 }
 
-UNIT_TEST_WITH(writer_takes_a_head_that_cannot_be_for_a_full_ring, setup,
-	       teardown)
+TEST(writer_takes_a_head_that_cannot_be_for_a_full_ring)
 {
 	static const uint64_t heads[] = { COUNT + 1, UINT64_MAX - COUNT,
 					  UINT64_MAX, UINT64_C(1) << 63 };
-	uint64_t number;
 	uint32_t index;
 
-	for (number = 0; number < COUNT; number++)
-		assert_int_equal(push(number), 0);
+	push_all(0, COUNT);
 	for (index = 0; index < sizeof(heads) / sizeof(*heads); index++) {
 		shared_set(KVPULL_RING_HEAD_OFFSET, heads[index]);
 		assert_int_equal(push(99), KVPULL_EAGAIN);
@@ -394,7 +390,7 @@ UNIT_TEST_WITH(writer_takes_a_head_that_cannot_be_for_a_full_ring, setup,
 }
 
 /* A peer that scribbles at random: neither end leaves its slots (guards). */
-UNIT_TEST_WITH(scribbled_counters_reach_nothing_outside, setup, teardown)
+TEST(scribbled_counters_reach_nothing_outside)
 {
 	uint64_t random = 88172645463325252u;
 	struct kvpull_record record;
@@ -420,38 +416,33 @@ UNIT_TEST_WITH(scribbled_counters_reach_nothing_outside, setup, teardown)
 	}
 }
 
-UNIT_TEST_WITH(busy_writer_cannot_lengthen_a_batch, setup, teardown)
+TEST(busy_writer_cannot_lengthen_a_batch)
 {
 	assert_int_equal(push(0), 0);
-	assert_int_equal(kvpull_ring_ready(&fixture.ring), 1);
+	ready(1);
 	assert_int_equal(push(1), 0);
 	pop_expect(0);
 	assert_int_equal(fixture.ring.tail - fixture.ring.head, 0);
-	assert_int_equal(kvpull_ring_ready(&fixture.ring), 1);
+	ready(1);
 }
 
-UNIT_TEST_WITH(untaken_records_are_counted, setup, teardown)
+TEST(untaken_records_are_counted)
 {
-	uint64_t number;
-
 	open_at(UINT64_MAX - 2);
-	for (number = 0; number < 6; number++)
-		assert_int_equal(push(number), 0);
-	assert_int_equal(kvpull_ring_ready(&fixture.ring), 6);
-	pop_expect(0);
-	pop_expect(1);
+	push_all(0, 6);
+	ready(6);
+	pop_all(0, 2);
 	assert_int_equal(kvpull_ring_open_count(&fixture.writer), 6);
 	kvpull_ring_pop_end(&fixture.ring);
 	assert_int_equal(kvpull_ring_open_count(&fixture.writer), 4);
 }
 
-UNIT_TEST_WITH(next_writer_goes_on_where_the_last_one_died, setup, teardown)
+TEST(next_writer_goes_on_where_the_last_one_died)
 {
 	struct kvpull_ring_writer next;
 	const struct kvpull_record record = record_of(2);
 
-	assert_int_equal(push(0), 0);
-	assert_int_equal(push(1), 0);
+	push_all(0, 2);
 	/*
 	 * The writer died between the slot and R0: the record was never there.
 	 */
@@ -459,15 +450,12 @@ UNIT_TEST_WITH(next_writer_goes_on_where_the_last_one_died, setup, teardown)
 	assert_int_equal(
 		kvpull_ring_writer_init(&next, fixture.memory, MEMORY_BYTES),
 		0);
-	assert_int_equal(kvpull_ring_ready(&fixture.ring), 2);
+	ready(2);
 	assert_int_equal(kvpull_ring_push(&next, &record), 0);
-	assert_int_equal(kvpull_ring_ready(&fixture.ring), 3);
-	pop_expect(0);
-	pop_expect(1);
-	pop_expect(2);
+	taken(3);
 }
 
-UNIT_TEST_WITH(beat_is_seen_once, setup, teardown)
+TEST(beat_is_seen_once)
 {
 	assert_int_equal(kvpull_ring_beat_seen(&fixture.ring), 0);
 	kvpull_ring_beat(&fixture.writer);
@@ -475,14 +463,14 @@ UNIT_TEST_WITH(beat_is_seen_once, setup, teardown)
 	assert_int_equal(kvpull_ring_beat_seen(&fixture.ring), 1);
 	assert_int_equal(kvpull_ring_beat_seen(&fixture.ring), 0);
 	/* Heartbeats take no slot and ring no bell. */
-	assert_int_equal(kvpull_ring_ready(&fixture.ring), 0);
+	ready(0);
 	shared_set(KVPULL_RING_BEAT_OFFSET, UINT64_MAX);
 	assert_int_equal(kvpull_ring_beat_seen(&fixture.ring), 1);
 	kvpull_ring_beat(&fixture.writer);
 	assert_int_equal(kvpull_ring_beat_seen(&fixture.ring), 1);
 }
 
-UNIT_TEST_WITH(sleeping_reader_costs_one_doorbell, setup, teardown)
+TEST(sleeping_reader_costs_one_doorbell)
 {
 	assert_int_equal(kvpull_ring_arm(&fixture.ring), 0);
 	assert_int_equal(push(0), 1);
@@ -490,10 +478,10 @@ UNIT_TEST_WITH(sleeping_reader_costs_one_doorbell, setup, teardown)
 	assert_int_equal(sleeping(), 0);
 }
 
-UNIT_TEST_WITH(awake_reader_costs_no_doorbell, setup, teardown)
+TEST(awake_reader_costs_no_doorbell)
 {
 	assert_int_equal(push(0), 0);
-	assert_int_equal(kvpull_ring_ready(&fixture.ring), 1);
+	ready(1);
 	pop_expect(0);
 	assert_int_equal(kvpull_ring_arm(&fixture.ring), 0);
 	assert_int_equal(sleeping(), 1);
@@ -502,13 +490,13 @@ UNIT_TEST_WITH(awake_reader_costs_no_doorbell, setup, teardown)
 	kvpull_ring_disarm(&fixture.ring);
 }
 
-UNIT_TEST_WITH(reader_does_not_sleep_over_records, setup, teardown)
+TEST(reader_does_not_sleep_over_records)
 {
 	assert_int_equal(push(0), 0);
 	assert_int_equal(kvpull_ring_arm(&fixture.ring), 1);
 	assert_int_equal(sleeping(), 0);
 	assert_int_equal(push(1), 0);
-	assert_int_equal(kvpull_ring_ready(&fixture.ring), 2);
+	ready(2);
 	pop_expect(0);
 	/* Also over one that it left. */
 	assert_int_equal(kvpull_ring_arm(&fixture.ring), 1);
@@ -517,15 +505,10 @@ UNIT_TEST_WITH(reader_does_not_sleep_over_records, setup, teardown)
 	assert_int_equal(kvpull_ring_arm(&fixture.ring), 0);
 }
 
-UNIT_TEST_WITH(refused_push_rings_no_bell, setup, teardown)
+TEST(refused_push_rings_no_bell)
 {
-	uint64_t number;
-
-	for (number = 0; number < COUNT; number++)
-		assert_int_equal(push(number), 0);
+	push_all(0, COUNT);
 	shared_set(KVPULL_RING_SLEEPING_OFFSET, 1);
-	assert_int_equal(push(number), KVPULL_EAGAIN);
+	assert_int_equal(push(COUNT), KVPULL_EAGAIN);
 	assert_int_equal(sleeping(), 1);
 }
-
-#define TEST(name) UNIT_TEST_WITH(name, setup, teardown)
