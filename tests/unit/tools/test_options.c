@@ -90,16 +90,20 @@ static void wrong(const char *first, const char *second, const char *text)
 	assert_string_equal(said, text);
 }
 
+#define TAKES(option, text, member, value)                                     \
+	do {                                                                   \
+		assert_int_equal(parse(option, text), CLI_GO);                 \
+		assert_int_equal(toy.member, value);                           \
+	} while (0)
+
 UNIT_TEST(values_of_each_kind_are_taken)
 {
-	assert_int_equal(parse("--flag", "--count=7"), CLI_GO);
-	assert_int_equal(toy.flag, 1);
+	TAKES("--flag", "--count=7", flag, 1);
 	assert_int_equal(toy.count, 7);
 	assert_int_equal(parse("-fc", "9"), CLI_GO);
 	assert_int_equal(toy.flag, 1);
 	assert_int_equal(toy.count, 9);
-	assert_int_equal(parse("--route", "verbs"), CLI_GO);
-	assert_int_equal(toy.route, 2);
+	TAKES("--route", "verbs", route, 2);
 	assert_int_equal(parse("--speed", "0.5"), CLI_GO);
 	assert_true(toy.speed >= 0.5 && toy.speed <= 0.5);
 	assert_int_equal(parse("--file", "-"), CLI_GO);
@@ -108,59 +112,48 @@ UNIT_TEST(values_of_each_kind_are_taken)
 
 UNIT_TEST(sizes_take_suffixes)
 {
-	assert_int_equal(parse("--size", "65536"), CLI_GO);
-	assert_int_equal(toy.size, 65536);
-	assert_int_equal(parse("--size", "64K"), CLI_GO);
-	assert_int_equal(toy.size, 65536);
-	assert_int_equal(parse("--size", "1.5m"), CLI_GO);
-	assert_int_equal(toy.size, 3 << 19);
-	assert_int_equal(parse("--size", "1GiB"), CLI_GO);
-	assert_int_equal(toy.size, 1 << 30);
-	assert_int_equal(parse("--memory", "0.5"), CLI_GO);
-	assert_int_equal(toy.memory, 1 << 29);
-	assert_int_equal(parse("--memory", "512M"), CLI_GO);
-	assert_int_equal(toy.memory, 1 << 29);
-	assert_int_equal(parse("--memory", "8"), CLI_GO);
-	assert_int_equal(toy.memory, UINT64_C(8) << 30);
+	TAKES("--size", "65536", size, 65536);
+	TAKES("--size", "64K", size, 65536);
+	TAKES("--size", "1.5m", size, 3 << 19);
+	TAKES("--size", "1GiB", size, 1 << 30);
+	TAKES("--memory", "0.5", memory, 1 << 29);
+	TAKES("--memory", "512M", memory, 1 << 29);
+	TAKES("--memory", "8", memory, UINT64_C(8) << 30);
 }
 
 UNIT_TEST(times_take_suffixes)
 {
-	assert_int_equal(parse("--lease", "250"), CLI_GO);
-	assert_int_equal(toy.lease_ms, 250);
-	assert_int_equal(parse("--lease", "30s"), CLI_GO);
-	assert_int_equal(toy.lease_ms, 30000);
-	assert_int_equal(parse("--lease", "20000us"), CLI_GO);
-	assert_int_equal(toy.lease_ms, 20);
-	assert_int_equal(parse("--lease", "1h"), CLI_GO);
-	assert_int_equal(toy.lease_ms, 3600000);
+	TAKES("--lease", "250", lease_ms, 250);
+	TAKES("--lease", "30s", lease_ms, 30000);
+	TAKES("--lease", "20000us", lease_ms, 20);
+	TAKES("--lease", "1h", lease_ms, 3600000);
+}
+
+static void out_of(const char *option, const char *value, const char *bounds)
+{
+	char text[128];
+
+	(void)snprintf(text, sizeof(text),
+		       "toy: %s %s: %s is needed; see --help\n", option, value,
+		       bounds);
+	wrong(option, value, text);
 }
 
 UNIT_TEST(values_out_of_bounds_are_refused)
 {
-	const char *number = "a number from 1 to 4096 is needed; see --help\n";
-	char text[128];
 	size_t at;
 	static const char *const bad[] = { "0",   "4097", "-1",  "x",
 					   "7x",  "7K",   "1.5", "nan",
 					   "inf", "",     "+7",  " 7" };
 
-	for (at = 0; at < sizeof(bad) / sizeof(bad[0]); at++) {
-		(void)snprintf(text, sizeof(text), "toy: --count %s: %s",
-			       bad[at], number);
-		wrong("--count", bad[at], text);
-	}
-	wrong("--size", "63",
-	      "toy: --size 63: a size from 64 to 1G is needed; see --help\n");
-	wrong("--size", "2G",
-	      "toy: --size 2G: a size from 64 to 1G is needed; see --help\n");
-	wrong("--size", "64s",
-	      "toy: --size 64s: a size from 64 to 1G is needed; see --help\n");
-	wrong("--memory", "0",
-	      "toy: --memory 0: a size from 1M to 1024T is needed; see --help\n");
+	for (at = 0; at < sizeof(bad) / sizeof(bad[0]); at++)
+		out_of("--count", bad[at], "a number from 1 to 4096");
+	out_of("--size", "63", "a size from 64 to 1G");
+	out_of("--size", "2G", "a size from 64 to 1G");
+	out_of("--size", "64s", "a size from 64 to 1G");
+	out_of("--memory", "0", "a size from 1M to 1024T");
 	/* A part of a millisecond is not dropped. */
-	wrong("--lease", "10500us",
-	      "toy: --lease 10500us: a time from 10ms to 3600000ms is needed; see --help\n");
+	out_of("--lease", "10500us", "a time from 10ms to 3600000ms");
 }
 
 UNIT_TEST(wrong_words_name_the_closest)

@@ -81,6 +81,20 @@ static void open_as(struct world *world, struct kvpull_status *status,
 	kvpull_status_ran(&status->progress, kvpull_clock_ns());
 }
 
+#define TEST(name) UNIT_TEST_OF(name, struct world, world, up, down)
+
+static int up_with_p(void **state)
+{
+	const int code = up(state);
+	struct world *world = *state;
+
+	open_as(world, &world->p, "prefill", 1);
+	return code;
+}
+
+/* Likewise, beside a worker P. */
+#define P_TEST(name) UNIT_TEST_OF(name, struct world, world, up_with_p, down)
+
 /* A consumer in row 0 of P's file, whose place in P's table is 1. */
 static void consumer_joins(struct world *world, const char *engine)
 {
@@ -129,6 +143,12 @@ static void look(struct world *world)
 	top_look(&world->top, NULL, &world->options);
 }
 
+static void p_is_gone(struct world *world)
+{
+	process_ends(&world->p);
+	look(world);
+}
+
 static const struct top_finding *finding(const struct world *world,
 					 const char *what)
 {
@@ -165,6 +185,19 @@ static void lacks(const char *text, const char *words)
 		fail_msg("\"%s\" in\n%s", words, text);
 }
 
+/* Looked at anew. */
+static void shows(struct world *world, struct top_view *view, const char *words)
+{
+	look(world);
+	has(draw(world, view), words);
+}
+
+static void stands_before(const char *text, const char *first,
+			  const char *second)
+{
+	assert_true(strstr(text, first) < strstr(text, second));
+}
+
 UNIT_TEST(long_text_is_broken_between_words)
 {
 	assert_int_equal(top_wrap("one two three", 13), 13);
@@ -175,17 +208,15 @@ UNIT_TEST(long_text_is_broken_between_words)
 	assert_int_equal(top_wrap("abcdefgh ij", 5), 5);
 }
 
-UNIT_TEST_OF(claimant_is_whole_at_80_columns, struct world, world, up, down)
+P_TEST(claimant_is_whole_at_80_columns)
 {
 	struct top_view view = { .shown = TOP_HOLDS,
 				 .columns = 80,
 				 .lines = 24 };
 
-	open_as(world, &world->p, "prefill", 1);
 	consumer_joins(world, LONG_ID);
 	hold_take(world, 0, KVPULL_NS_PER_S, 1);
-	look(world);
-	has(draw(world, &view), " " LONG_ID "    4711");
+	shows(world, &view, " " LONG_ID "    4711");
 	has(world->screen, "request-0 ");
 	lacks(world->screen, "KEY");
 	view.columns = 200;
@@ -195,18 +226,16 @@ UNIT_TEST_OF(claimant_is_whole_at_80_columns, struct world, world, up, down)
 	has(draw(world, &view), "~_dp0\r\n");
 }
 
-UNIT_TEST_OF(keys_stand_below_and_lines_scroll, struct world, world, up, down)
+P_TEST(keys_stand_below_and_lines_scroll)
 {
 	struct top_view view = { .shown = TOP_HOLDS,
 				 .columns = 80,
 				 .lines = 12 };
 	uint32_t slot;
 
-	open_as(world, &world->p, "prefill", 1);
 	for (slot = 0; slot < 40; slot++)
 		hold_take(world, slot, (40 - slot) * KVPULL_NS_PER_S / 2, 0);
-	look(world);
-	has(draw(world, &view), "\r\n1-9 of 40  q end  ? help ");
+	shows(world, &view, "\r\n1-9 of 40  q end  ? help ");
 	has(world->screen, "request-0 ");
 	lacks(world->screen, "request-9 ");
 	view.scroll = 10;
@@ -219,7 +248,7 @@ UNIT_TEST_OF(keys_stand_below_and_lines_scroll, struct world, world, up, down)
 	assert_int_equal(view.scroll, 31);
 }
 
-UNIT_TEST_OF(rows_are_filtered_and_sorted, struct world, world, up, down)
+P_TEST(rows_are_filtered_and_sorted)
 {
 	struct top_view view = { .shown = TOP_HOLDS,
 				 .columns = 80,
@@ -227,20 +256,19 @@ UNIT_TEST_OF(rows_are_filtered_and_sorted, struct world, world, up, down)
 	const char *screen;
 	uint32_t slot;
 
-	open_as(world, &world->p, "prefill", 1);
 	for (slot = 0; slot < 3; slot++)
 		hold_take(world, slot, (3 - slot) * KVPULL_NS_PER_S, 0);
 	look(world);
 	screen = draw(world, &view);
-	assert_true(strstr(screen, "request-0") < strstr(screen, "request-2"));
+	stands_before(screen, "request-0", "request-2");
 	while (!view.sort_head || strcmp(view.sort_head, "BLOCKS") != 0)
 		view.sort_head = top_sort_next(&world->top, &view, 1);
 	screen = draw(world, &view);
 	has(screen, "by BLOCKS  ");
-	assert_true(strstr(screen, "request-2") < strstr(screen, "request-0"));
+	stands_before(screen, "request-2", "request-0");
 	view.is_reversed = 1;
 	screen = draw(world, &view);
-	assert_true(strstr(screen, "request-0") < strstr(screen, "request-2"));
+	stands_before(screen, "request-0", "request-2");
 	view.sort_head = top_sort_next(&world->top, &view, -1);
 	assert_string_equal(view.sort_head, "AGE");
 	(void)snprintf(view.filter, sizeof(view.filter), "QUEST-1");
@@ -250,30 +278,26 @@ UNIT_TEST_OF(rows_are_filtered_and_sorted, struct world, world, up, down)
 	has(screen, "/QUEST-1  ");
 }
 
-UNIT_TEST_OF(table_without_the_sorted_column_stays_as_it_comes, struct world,
-	     world, up, down)
+P_TEST(table_without_the_sorted_column_stays_as_it_comes)
 {
 	struct top_view view = { .columns = 120, .sort_head = "TICKETS" };
 	const char *screen;
 
-	open_as(world, &world->p, "prefill", 1);
 	consumer_joins(world, "zeta");
 	world->p.consumers[1] = world->p.consumers[0];
 	kvpull_status_text(world->p.consumers[1].engine_id, 64, "alpha");
 	look(world);
 	screen = draw(world, &view);
 	has(screen, "alpha");
-	assert_true(strstr(screen, "zeta") < strstr(screen, "alpha"));
+	stands_before(screen, "zeta", "alpha");
 }
 
 /* A file that was copied from a machine whose clock is another. */
-UNIT_TEST_OF(end_elsewhere_is_dated_by_the_clock_there, struct world, world, up,
-	     down)
+P_TEST(end_elsewhere_is_dated_by_the_clock_there)
 {
 	struct top_view view = { .columns = 80 };
 	char path[160];
 
-	open_as(world, &world->p, "prefill", 1);
 	(void)snprintf(world->p.header->host, sizeof(world->p.header->host),
 		       "elsewhere");
 	world->p.header->opened_utc = 10 * DAY_NS;
@@ -281,27 +305,22 @@ UNIT_TEST_OF(end_elsewhere_is_dated_by_the_clock_there, struct world, world, up,
 	process_ends(&world->p);
 	world->options.after = path;
 	world->options.folder_count = 0;
-	look(world);
-	has(draw(world, &view), " gone 01-11 00:00 ");
+	shows(world, &view, " gone 01-11 00:00 ");
 }
 
-UNIT_TEST_OF(help_lists_the_keys, struct world, world, up, down)
+TEST(help_lists_the_keys)
 {
 	struct top_view view = { .columns = 80, .lines = 24, .is_help = 1 };
 
-	look(world);
-	has(draw(world, &view), "/ TEXT Enter");
+	shows(world, &view, "/ TEXT Enter");
 	has(world->screen, "q             end\r\n");
 }
 
-UNIT_TEST_OF(gone_process_that_kept_nothing_is_no_finding, struct world, world,
-	     up, down)
+P_TEST(gone_process_that_kept_nothing_is_no_finding)
 {
 	struct top_view view = { .columns = 80, .lines = 24 };
 
-	open_as(world, &world->p, "prefill", 1);
-	process_ends(&world->p);
-	look(world);
+	p_is_gone(world);
 	assert_int_equal(world->top.worker_count, 1);
 	assert_int_equal(world->top.finding_count, 0);
 	/* Its row is grey and dated. */
@@ -310,15 +329,12 @@ UNIT_TEST_OF(gone_process_that_kept_nothing_is_no_finding, struct world, world,
 	has(world->screen, " gone ");
 }
 
-UNIT_TEST_OF(gone_process_is_named_by_what_it_kept, struct world, world, up,
-	     down)
+P_TEST(gone_process_is_named_by_what_it_kept)
 {
 	const struct top_finding *gone;
 
-	open_as(world, &world->p, "prefill", 1);
 	hold_take(world, 1, KVPULL_NS_PER_S, 0);
-	process_ends(&world->p);
-	look(world);
+	p_is_gone(world);
 	gone = finding(world, "process-gone");
 	assert_non_null(gone);
 	has(gone->text, "it had 1 holds, 2 blocks");
@@ -326,8 +342,7 @@ UNIT_TEST_OF(gone_process_is_named_by_what_it_kept, struct world, world, up,
 }
 
 /* Engines of one name differ by their pids, those of one process by their names. */
-UNIT_TEST_OF(engine_that_a_finding_names_comes_first, struct world, world, up,
-	     down)
+TEST(engine_that_a_finding_names_comes_first)
 {
 	struct top_view view = { .columns = 120 };
 	struct kvpull_status first = { 0 };
@@ -339,17 +354,16 @@ UNIT_TEST_OF(engine_that_a_finding_names_comes_first, struct world, world, up,
 	second.header->pid = 1;
 	open_as(world, &world->p, "zeta", 3);
 	hold_take(world, 1, KVPULL_NS_PER_S, 0);
-	process_ends(&world->p);
-	look(world);
+	p_is_gone(world);
 	table = strstr(draw(world, &view), "ENGINE ");
 	assert_non_null(table);
 	has(table, " gone ");
-	assert_true(strstr(table, " gone ") < strstr(table, "alpha"));
+	stands_before(table, " gone ", "alpha");
 	has(table, " 1 running ");
-	assert_true(strstr(table, "alpha") < strstr(table, " 1 running "));
+	stands_before(table, "alpha", " 1 running ");
 	view.sort_head = "ENGINE";
 	table = strstr(draw(world, &view), "ENGINE ");
-	assert_true(strstr(table, "alpha") < strstr(table, " gone "));
+	stands_before(table, "alpha", " gone ");
 	kvpull_status_close(&second);
 	kvpull_status_close(&first);
 }
@@ -371,7 +385,7 @@ static const uint8_t gpu[16] = {
 	0x82, 0x93, 0xa4, 0xb5, 0xc6, 0xd7, 0xe8, 0xf9
 };
 
-UNIT_TEST_OF(gpu_of_a_worker_has_its_row, struct world, world, up, down)
+TEST(gpu_of_a_worker_has_its_row)
 {
 	struct top_view view = { .columns = 120 };
 	uint64_t words[2];
@@ -384,23 +398,19 @@ UNIT_TEST_OF(gpu_of_a_worker_has_its_row, struct world, world, up, down)
 	kvpull_status_set(&world->p.header->device[1], words[1]);
 	kvpull_status_set(&world->p.counts->device_mapped_bytes, 48u << 20);
 	kvpull_status_set(&world->p.counts->device_stores, 7);
-	look(world);
-	has(draw(world, &view),
-	    "GPU                                      STATE OF         RANK     PID MAPPED MiB STORES");
+	shows(world, &view,
+	      "GPU                                      STATE OF         RANK     PID MAPPED MiB STORES");
 	has(world->screen,
 	    "GPU-6f1c2b3a-4d5e-6071-8293-a4b5c6d7e8f9 up    zeta          0 ");
 	has(world->screen, "         48      7");
 	counter_set(&world->p, "devices_lost");
-	look(world);
-	has(draw(world, &view),
-	    "GPU-6f1c2b3a-4d5e-6071-8293-a4b5c6d7e8f9 LOST ");
+	shows(world, &view, "GPU-6f1c2b3a-4d5e-6071-8293-a4b5c6d7e8f9 LOST ");
 }
 
-UNIT_TEST_OF(ages_go_on_after_the_end, struct world, world, up, down)
+P_TEST(ages_go_on_after_the_end)
 {
 	struct top_view view = { .shown = TOP_CONSUMERS, .columns = 120 };
 
-	open_as(world, &world->p, "prefill", 1);
 	consumer_joins(world, "decode");
 	hold_take(world, 0, 0, 1);
 	/* Seen last a minute ago, with all that it wrote. */
@@ -414,8 +424,7 @@ UNIT_TEST_OF(ages_go_on_after_the_end, struct world, world, up, down)
 			  kvpull_clock_ns() - KVPULL_NS_PER_S * 100);
 	process_ends(&world->p);
 	world->options.all = 1;
-	look(world);
-	has(draw(world, &view), " P gone ");
+	shows(world, &view, " P gone ");
 	has(world->screen, " 61.0 s     1      1  2 min ");
 	/* What is judged is what was so when it ended. */
 	assert_null(finding(world, "holds-kept"));
@@ -435,11 +444,10 @@ static void count_nothing(const struct top_row *row)
 			*count += row->cells[at].kind == TOP_NOTHING;
 }
 
-UNIT_TEST_OF(nobody_has_neither_a_name_nor_a_pid, struct world, world, up, down)
+P_TEST(nobody_has_neither_a_name_nor_a_pid)
 {
 	uint32_t count = 0;
 
-	open_as(world, &world->p, "prefill", 1);
 	hold_take(world, 0, KVPULL_NS_PER_S, 0);
 	kvpull_status_set(&world->p.engine.thread->expired, 3);
 	kvpull_status_set(&world->p.engine.thread->expired_blocks, 9);
@@ -456,11 +464,10 @@ UNIT_TEST_OF(nobody_has_neither_a_name_nor_a_pid, struct world, world, up, down)
 	assert_int_equal(count, 1);
 }
 
-UNIT_TEST_OF(file_of_two_names_counts_once, struct world, world, up, down)
+P_TEST(file_of_two_names_counts_once)
 {
 	char path[256];
 
-	open_as(world, &world->p, "prefill", 1);
 	(void)snprintf(path, sizeof(path), "%s/1-1" KVPULL_STATUS_SUFFIX,
 		       world->folder);
 	assert_int_equal(link(world->p.path, path), 0);
@@ -469,11 +476,10 @@ UNIT_TEST_OF(file_of_two_names_counts_once, struct world, world, up, down)
 	assert_int_equal(world->top.worker_count, 1);
 }
 
-UNIT_TEST_OF(living_file_hides_its_copy, struct world, world, up, down)
+P_TEST(living_file_hides_its_copy)
 {
 	char command[320];
 
-	open_as(world, &world->p, "prefill", 1);
 	(void)snprintf(command, sizeof(command),
 		       "for i in 0 1 2 3 4 5; do cp %s %s/$i-1.status; done",
 		       world->p.path, world->folder);
@@ -491,12 +497,10 @@ UNIT_TEST_OF(living_file_hides_its_copy, struct world, world, up, down)
 	assert_int_equal(world->top.workers[0].state, TOP_RUNNING);
 }
 
-UNIT_TEST_OF(engine_in_another_time_namespace_is_not_silent, struct world,
-	     world, up, down)
+P_TEST(engine_in_another_time_namespace_is_not_silent)
 {
 	const uint64_t there_ns = kvpull_clock_ns() - DAY_NS / 48;
 
-	open_as(world, &world->p, "prefill", 1);
 	hold_take(world, 0, 0, 0);
 	/* Its clock is half an hour behind. */
 	world->p.header->clock_offset_ns -= (int64_t)(DAY_NS / 48);
