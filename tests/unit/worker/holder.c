@@ -26,6 +26,15 @@ void tell(struct world *world, struct world_caller *caller, uint32_t kind)
 	world_poll(world, 1);
 }
 
+struct kvpull_command end_of(uint64_t generation, int32_t reason)
+{
+	return (struct kvpull_command){ .kind = KVPULL_COMMAND_END,
+					.slot = SLOT,
+					.key = KEY,
+					.generation = generation,
+					.reason = reason };
+}
+
 void ended(const struct world *world, int32_t reason)
 {
 	sent(world, KEY, reason);

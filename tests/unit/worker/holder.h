@@ -17,7 +17,26 @@ struct world_caller *consumer(struct world *world, uint32_t index,
 void say(struct world *world, struct world_caller *caller, uint32_t kind);
 /* Likewise, and the worker polls. */
 void tell(struct world *world, struct world_caller *caller, uint32_t kind);
+/* The scheduler half ends the hold, of that generation, for this reason. */
+struct kvpull_command end_of(uint64_t generation, int32_t reason);
 /* The hold ended, for this reason. */
 void ended(const struct world *world, int32_t reason);
+
+/* A test in which the worker has the hold. */
+#define HELD_TEST(name) WORLD_TEST_AFTER(name, hold(world))
+
+/* Likewise, and `caller` is a consumer that was let in. */
+#define HEARD_TEST(name)                                                       \
+	static void name##_of_caller(struct world *world,                      \
+				     struct world_caller *caller);             \
+	WORLD_TEST(name)                                                       \
+	{                                                                      \
+		struct world_caller *caller = consumer(world, 0, 0x11);        \
+                                                                               \
+		hold(world);                                                   \
+		name##_of_caller(world, caller);                               \
+	}                                                                      \
+	static void name##_of_caller(struct world *world,                      \
+				     struct world_caller *caller)
 
 #endif /* KVPULL_TESTS_UNIT_WORKER_HOLDER */

@@ -291,12 +291,6 @@ static int fake_fd(const struct kvpull_transport *transport)
 	return -1;
 }
 
-static int fake_doorbell_fd(const struct kvpull_transport *transport)
-{
-	(void)transport;
-	return -1;
-}
-
 static void fake_close(struct kvpull_transport *transport, uint64_t close_by_ns)
 {
 	struct world *world = world_of(transport);
@@ -336,6 +330,6 @@ const struct kvpull_transport_ops fake_ops = {
 	.disarm = fake_disarm,
 	.rings = fake_rings,
 	.fd = fake_fd,
-	.doorbell_fd = fake_doorbell_fd,
+	.doorbell_fd = fake_fd,
 	.close = fake_close,
 };

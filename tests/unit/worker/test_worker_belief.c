@@ -4,13 +4,6 @@
 
 #define OTHER 0xd1u /* another worker of this rank; ours is 0xd0 */
 
-static const struct kvpull_command hold_command = {
-	.kind = KVPULL_COMMAND_HOLD,
-	.slot = SLOT,
-	.key = KEY,
-	.generation = GENERATION,
-};
-
 static uint64_t holds_live(const struct world *world)
 {
 	struct kvpull_hold_counts counts;
@@ -236,10 +229,8 @@ WORLD_TEST(commands_after_a_gap_wait_until_the_half_took_a_result)
 /* A.8: once by each rank, whoever its worker was. */
 WORLD_TEST(what_a_predecessor_reported_is_not_reported_again)
 {
-	struct kvpull_command end = hold_command;
+	struct kvpull_command end = end_of(GENERATION, KVPULL_END_RANK);
 
-	end.kind = KVPULL_COMMAND_END;
-	end.reason = KVPULL_END_RANK;
 	end.reported = 1;
 	world_send(world, &end, 1);
 	world_poll(world, 2);
@@ -252,11 +243,10 @@ WORLD_TEST(what_a_predecessor_reported_is_not_reported_again)
 
 WORLD_TEST(acks_for_a_predecessor_take_no_result_away)
 {
-	struct kvpull_command end = hold_command;
+	const struct kvpull_command end =
+		end_of(GENERATION, KVPULL_END_ABORTED);
 	uint64_t first;
 
-	end.kind = KVPULL_COMMAND_END;
-	end.reason = KVPULL_END_ABORTED;
 	hold(world);
 	world_send(world, &end, 1);
 	world_poll(world, 1);

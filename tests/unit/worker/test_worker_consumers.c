@@ -24,11 +24,8 @@ static void hold_next(struct world *world, uint32_t index)
 	world_hold(world, KEY + index, SLOT + index, GENERATION);
 }
 
-WORLD_TEST(heartbeat_renews_what_its_consumer_claimed)
+HEARD_TEST(heartbeat_renews_what_its_consumer_claimed)
 {
-	struct world_caller *caller = consumer(world, 0, 0x11);
-
-	hold(world);
 	say(world, caller, KVPULL_NOTE_CLAIM);
 	world_live(world, LEASE_NS - 200 * WORLD_MS);
 	kvpull_ring_beat(&caller->writer);
@@ -38,11 +35,10 @@ WORLD_TEST(heartbeat_renews_what_its_consumer_claimed)
 	ended(world, KVPULL_END_EXPIRED);
 }
 
-WORLD_TEST(hold_that_expires_names_who_claimed_it_last)
+HELD_TEST(hold_that_expires_names_who_claimed_it_last)
 {
 	struct world_caller *caller;
 
-	hold(world);
 	world_live(world, LEASE_NS + 100 * WORLD_MS);
 	warned(world, "expired at its lease");
 	assert_non_null(strstr(world->lines.of[KVPULL_LOG_WARN],
@@ -55,11 +51,8 @@ WORLD_TEST(hold_that_expires_names_who_claimed_it_last)
 			       "claimed last by consumer pid 0; slot 3 "));
 }
 
-WORLD_TEST(release_in_the_ring_comes_before_the_end_of_the_lease)
+HEARD_TEST(release_in_the_ring_comes_before_the_end_of_the_lease)
 {
-	struct world_caller *caller = consumer(world, 0, 0x11);
-
-	hold(world);
 	world_live(world, LEASE_NS - 100 * WORLD_MS);
 	say(world, caller, KVPULL_NOTE_RELEASE);
 	world_live(world, 100 * WORLD_MS);
@@ -88,14 +81,12 @@ static uint64_t busy_now(void *context)
 	return now_ns;
 }
 
-WORLD_TEST(what_is_said_has_no_time_before_it_was_said)
+HEARD_TEST(what_is_said_has_no_time_before_it_was_said)
 {
-	struct world_caller *caller = consumer(world, 0, 0x11);
 	struct busy_clock clock = { .world = world, .caller = caller };
 	struct kvpull_facts *facts = &world->worker->facts;
 	const struct kvpull_facts before = *facts;
 
-	hold(world);
 	world_poll(world, 1);
 	facts->now_ns = busy_now;
 	facts->now_context = &clock;
@@ -109,22 +100,16 @@ WORLD_TEST(what_is_said_has_no_time_before_it_was_said)
 			world->now_ns);
 }
 
-WORLD_TEST(claim_in_the_ring_comes_before_the_end_of_the_lease)
+HEARD_TEST(claim_in_the_ring_comes_before_the_end_of_the_lease)
 {
-	struct world_caller *caller = consumer(world, 0, 0x11);
-
-	hold(world);
 	world_live(world, LEASE_NS - 100 * WORLD_MS);
 	say(world, caller, KVPULL_NOTE_CLAIM);
 	world_live(world, 100 * WORLD_MS);
 	world_silent(world, KEY);
 }
 
-WORLD_TEST(death_releases_at_the_next_poll)
+HEARD_TEST(death_releases_at_the_next_poll)
 {
-	struct world_caller *caller = consumer(world, 0, 0x11);
-
-	hold(world);
 	tell(world, caller, KVPULL_NOTE_CLAIM);
 	caller_down(world, 0, 1);
 	ended(world, KVPULL_END_RELEASED);
@@ -132,11 +117,8 @@ WORLD_TEST(death_releases_at_the_next_poll)
 	assert_int_equal(caller->forgotten, 1);
 }
 
-WORLD_TEST(last_words_of_the_dead_count)
+HEARD_TEST(last_words_of_the_dead_count)
 {
-	struct world_caller *caller = consumer(world, 0, 0x11);
-
-	hold(world);
 	world_poll(world, 1);
 	say(world, caller, KVPULL_NOTE_RELEASE);
 	caller_down(world, 0, 1);
@@ -169,6 +151,18 @@ static void events_open(struct kvpull_worker *worker)
 	worker->wakeup.wake_fd = worker->handover.engine_wake_fd;
 }
 
+/* A test whose engine sleeps on its descriptor. */
+#define EVENTS_TEST(name)                                                      \
+	static void name##_of_worker(struct world *world,                      \
+				     struct kvpull_worker *worker);            \
+	WORLD_TEST(name)                                                       \
+	{                                                                      \
+		events_open(world->worker);                                    \
+		name##_of_worker(world, world->worker);                        \
+	}                                                                      \
+	static void name##_of_worker(struct world *world,                      \
+				     struct kvpull_worker *worker)
+
 /* A consumer whose record comes while the engine goes to sleep. */
 static struct world_caller *late;
 
@@ -180,11 +174,8 @@ static int arm_late(struct kvpull_transport *transport)
 	return 0;
 }
 
-WORLD_TEST(record_that_comes_while_arming_is_not_slept_over)
+HEARD_TEST(record_that_comes_while_arming_is_not_slept_over)
 {
-	struct world_caller *caller = consumer(world, 0, 0x11);
-
-	hold(world);
 	world_poll(world, 1);
 	world->ops.arm = arm_late;
 	events_open(world->worker);
@@ -200,11 +191,8 @@ static int arm_busy(struct kvpull_transport *transport)
 }
 
 /* As reads in slices: work, and no event to tell of it. */
-WORLD_TEST(transport_that_has_more_to_do_is_not_slept_over)
+EVENTS_TEST(transport_that_has_more_to_do_is_not_slept_over)
 {
-	struct kvpull_worker *worker = world->worker;
-
-	events_open(worker);
 	world_poll(world, 2);
 	(void)is_due(worker);
 	world_poll(world, 1);
@@ -218,13 +206,11 @@ WORLD_TEST(transport_that_has_more_to_do_is_not_slept_over)
  * A poll returns its records before it looks at the descriptor. So the
  * descriptor stays readable, each time, until a poll returned none.
  */
-WORLD_TEST(poll_that_told_something_is_followed_by_another)
+EVENTS_TEST(poll_that_told_something_is_followed_by_another)
 {
-	struct kvpull_worker *worker = world->worker;
 	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
 	uint32_t round;
 
-	events_open(worker);
 	assert_int_equal(epoll_ctl(worker->wakeup.fd, EPOLL_CTL_ADD,
 				   worker->handover.engine_wake_fd, &event),
 			 0);
@@ -255,12 +241,10 @@ static void said_nothing(struct kvpull_worker *worker)
 }
 
 /* A bell that is unread keeps the descriptor readable: one call less. */
-WORLD_TEST(bell_that_is_unread_needs_no_other)
+EVENTS_TEST(bell_that_is_unread_needs_no_other)
 {
-	struct kvpull_worker *worker = world->worker;
 	uint32_t round;
 
-	events_open(worker);
 	for (round = 0; round < 4; round++) {
 		const uint32_t rings = round & 1;
 		const uint32_t armed = round < 2;
@@ -285,15 +269,13 @@ WORLD_TEST(bell_that_is_unread_needs_no_other)
 }
 
 /* No event comes for the ends that are left. */
-WORLD_TEST(ends_that_one_poll_leaves_are_not_slept_over)
+EVENTS_TEST(ends_that_one_poll_leaves_are_not_slept_over)
 {
-	struct kvpull_worker *worker = world->worker;
 	static struct kvpull_poll_record records[2 * ENDS];
 	uint32_t told = 0;
 	uint32_t index;
 	int count = 0;
 
-	events_open(worker);
 	worker->facts.config.progress = KVPULL_PROGRESS_THREAD;
 	for (index = 0; index < ENDS; index++)
 		hold_next(world, index);
@@ -310,7 +292,6 @@ WORLD_TEST(ends_that_one_poll_leaves_are_not_slept_over)
 			assert_true(is_due(worker));
 	}
 	assert_true(told > (uint32_t)count);
-	worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 }
 
 static void sleep_well(struct world *world)
@@ -322,11 +303,8 @@ static void sleep_well(struct world *world)
 }
 
 /* Each leaves something to a poll, of which no bell tells. */
-WORLD_TEST(calls_between_polls_wake_a_sleeper)
+EVENTS_TEST(calls_between_polls_wake_a_sleeper)
 {
-	struct kvpull_worker *worker = world->worker;
-
-	events_open(worker);
 	world_claim(world, 101, 1);
 	assert_true(is_due(worker));
 	world_poll(world, 1);
@@ -345,11 +323,8 @@ WORLD_TEST(calls_between_polls_wake_a_sleeper)
 }
 
 /* An engine may start loads long after the step that brought them. */
-WORLD_TEST(load_that_is_started_late_wakes_a_sleeper)
+EVENTS_TEST(load_that_is_started_late_wakes_a_sleeper)
 {
-	struct kvpull_worker *worker = world->worker;
-
-	events_open(worker);
 	(void)claim_up(world, 101);
 	world_pull_command(world, 1, 101, 0);
 	sleep_well(world);
@@ -358,11 +333,8 @@ WORLD_TEST(load_that_is_started_late_wakes_a_sleeper)
 }
 
 /* A step makes no event, and a lease even less: a poll is due. */
-WORLD_TEST(lease_that_a_step_began_is_not_slept_over)
+EVENTS_TEST(lease_that_a_step_began_is_not_slept_over)
 {
-	struct kvpull_worker *worker = world->worker;
-
-	events_open(worker);
 	worker->facts.config.progress = KVPULL_PROGRESS_THREAD;
 	world_poll(world, 3);
 	assert_int_equal(worker->events_armed, 1);
@@ -377,18 +349,15 @@ WORLD_TEST(lease_that_a_step_began_is_not_slept_over)
 	world_poll(world, 2);
 	assert_in_range(worker->wakeup.timer_ns, world->now_ns,
 			world->now_ns + LEASE_NS);
-	worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 }
 
 /* A poll that began before the timer's time may eat what the timer says. */
-WORLD_TEST(timer_that_fired_is_set_again)
+EVENTS_TEST(timer_that_fired_is_set_again)
 {
-	struct kvpull_worker *worker = world->worker;
 	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
 	const struct itimerspec now = { .it_value.tv_nsec = 1 };
 	struct pollfd fired = { .events = POLLIN };
 
-	events_open(worker);
 	event.data.fd = fired.fd = worker->wakeup.timer_fd;
 	assert_int_equal(epoll_ctl(worker->wakeup.fd, EPOLL_CTL_ADD,
 				   worker->wakeup.timer_fd, &event),
@@ -509,11 +478,8 @@ WORLD_TEST(event_fd_with_descriptor_0_is_opened_once)
  * The poll sends heartbeats, so the sleep must not be longer than their
  * interval.
  */
-WORLD_TEST(engine_that_does_the_io_wakes_up_for_heartbeats)
+EVENTS_TEST(engine_that_does_the_io_wakes_up_for_heartbeats)
 {
-	struct kvpull_worker *worker = world->worker;
-
-	events_open(worker);
 	(void)claim_up(world, 101);
 	world_poll(world, 2);
 	assert_in_range(worker->wakeup.timer_ns, world->now_ns,
@@ -535,7 +501,6 @@ WORLD_TEST(engine_that_sleeps_wakes_up_for_a_pull_that_it_did_not_start)
 	assert_int_equal(
 		worker->wakeup.timer_ns,
 		worker->handover.pulls[worker->pulls.start.first].deadline_ns);
-	worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 }
 
 WORLD_TEST(consumer_beats_three_times_a_lease_until_the_release)

@@ -116,9 +116,8 @@ WORLD_TEST(instance_with_a_new_rank_does_not_keep_the_others_places)
 	makes_room(world, 1, 1u << 1);
 }
 
-WORLD_TEST(consumer_with_a_claim_makes_no_room)
+HELD_TEST(consumer_with_a_claim_makes_no_room)
 {
-	hold(world);
 	crowd(world);
 	all_say(world, KVPULL_NOTE_CLAIM);
 	makes_room(world, 1, 0);
@@ -131,9 +130,8 @@ WORLD_TEST(consumer_with_a_claim_makes_no_room)
 }
 
 /* Ranks 0 and 1 of one instance; rank 0 was heard longest ago of all. */
-WORLD_TEST(consumer_whose_sibling_has_a_claim_makes_no_room)
+HELD_TEST(consumer_whose_sibling_has_a_claim_makes_no_room)
 {
-	hold(world);
 	in(world, 0, 0x11, 0, 2);
 	in(world, 1, 0x11, 1, 2);
 	world_pass(world, 200 * WORLD_MS);
@@ -216,12 +214,11 @@ WORLD_TEST(instance_of_more_ranks_than_places_is_refused_by_name)
 }
 
 /* A consumer that waits calls again and again. */
-WORLD_TEST(full_producer_says_so_once_a_second)
+HELD_TEST(full_producer_says_so_once_a_second)
 {
 	uint32_t index;
 	uint32_t said = 0;
 
-	hold(world);
 	crowd(world);
 	all_say(world, KVPULL_NOTE_CLAIM);
 	for (index = 0; index < 20; index++) {

@@ -69,9 +69,8 @@ static struct world_caller *one_of_two(struct world *world, uint32_t index)
 	return world_let_in(world, index, &who);
 }
 
-WORLD_TEST(caller_that_is_not_let_in_gives_a_ticket_back)
+HELD_TEST(caller_that_is_not_let_in_gives_a_ticket_back)
 {
-	hold(world);
 	give(world, 0, word_of(world, SLOT, GENERATION));
 	ended(world, KVPULL_END_GIVEN_BACK);
 	/* Nothing answers, and no place is kept. */
@@ -103,12 +102,11 @@ WORLD_TEST(tickets_given_back_have_a_line_a_second)
 	warned(world, "those of 2 requests more");
 }
 
-WORLD_TEST(route_hands_over_what_callers_without_a_place_give_back)
+HELD_TEST(route_hands_over_what_callers_without_a_place_give_back)
 {
 	uint8_t bytes[64];
 	size_t byte_count;
 
-	hold(world);
 	byte_count = message_put(bytes, word_of(world, SLOT, GENERATION));
 	kvpull_serve_given(world->worker->progress, bytes, byte_count - 1);
 	world_poll(world, 1);
@@ -162,11 +160,8 @@ WORLD_TEST(claim_said_before_the_mark_keeps_the_hold_until_its_release)
 WORLD_TEST(other_ranks_take_the_end_of_one_as_a_mark)
 {
 	struct world_caller *caller = one_of_two(world, 1);
-	const struct kvpull_command mark = { .kind = KVPULL_COMMAND_END,
-					     .slot = SLOT,
-					     .key = KEY,
-					     .generation = GENERATION,
-					     .reason = KVPULL_END_GIVEN_BACK };
+	const struct kvpull_command mark =
+		end_of(GENERATION, KVPULL_END_GIVEN_BACK);
 
 	hold(world);
 	tell(world, caller, KVPULL_NOTE_CLAIM);
@@ -177,11 +172,10 @@ WORLD_TEST(other_ranks_take_the_end_of_one_as_a_mark)
 	ended(world, KVPULL_END_GIVEN_BACK);
 }
 
-WORLD_TEST(consumer_that_was_let_in_gives_nothing_back_by_its_call)
+HELD_TEST(consumer_that_was_let_in_gives_nothing_back_by_its_call)
 {
 	struct kvpull_event *event;
 
-	hold(world);
 	(void)one_of_two(world, 1);
 	event = world_event(world, KVPULL_EVENT_CALLER_MESSAGE, 1);
 	event->data_bytes = message_put(world->data[world->queue_count - 1],

@@ -17,6 +17,13 @@ static void pass(struct world *world, uint64_t ns)
 			world_down(world, peer);
 }
 
+static void released(struct world *world, uint64_t serial)
+{
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, serial);
+	pass(world, 5 * WORLD_MS);
+	world->note_count = 0;
+}
+
 /* Claimed, met, released: by which name it was greeted. */
 static uint64_t met(struct world *world, uint32_t producer, uint32_t serial)
 {
@@ -29,10 +36,7 @@ static uint64_t met(struct world *world, uint32_t producer, uint32_t serial)
 	for (rounds = 0; rounds < 8; rounds++)
 		pass(world, 5 * WORLD_MS);
 	name = world->peers[world_up(world, address, 0, 1)].hello.incarnation;
-	world_command(world, KVPULL_COMMAND_RELEASE, 0,
-		      producer * 100 + serial);
-	pass(world, 5 * WORLD_MS);
-	world->note_count = 0;
+	released(world, producer * 100 + serial);
 	return name;
 }
 
@@ -51,10 +55,7 @@ static void give_up(struct world *world, uint32_t producer, uint32_t serial)
 	for (rounds = 0; rounds < 10; rounds++)
 		pass(world, 700 * WORLD_MS);
 	world->connect_code = 0;
-	world_command(world, KVPULL_COMMAND_RELEASE, 0,
-		      producer * 100 + serial);
-	pass(world, 5 * WORLD_MS);
-	world->note_count = 0;
+	released(world, producer * 100 + serial);
 }
 
 /* So many others are given up: whoever was known is forgotten. */

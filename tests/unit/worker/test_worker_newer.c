@@ -35,14 +35,9 @@ WORLD_TEST(newer_producer_is_told_which_field_of_its_welcome_is_not_known)
 	failed(world, 9, KVPULL_EVERSION);
 }
 
-WORLD_TEST(newer_consumer_is_told_which_field_of_its_hello_is_not_known)
+static struct kvpull_hello hello_of(const struct world *world)
 {
-	const struct kvpull_sealed_kind kind = { KVPULL_MESSAGE_HELLO,
-						 &kvpull_hello_table };
-	struct kvpull_seal seal = { NULL, NULL, "kvpull.hello.v01" };
-	struct world_caller *caller = &world->callers[0];
-	const struct world_hello older = { .instance = 1, .incarnation = 2 };
-	const struct kvpull_hello hello = {
+	return (struct kvpull_hello){
 		.compat = world->worker->facts.compat,
 		.instance = 1,
 		.incarnation = 2,
@@ -50,9 +45,18 @@ WORLD_TEST(newer_consumer_is_told_which_field_of_its_hello_is_not_known)
 		.rank_count = 1,
 		.engine_id = "consumer",
 	};
-	struct kvpull_event *event;
+}
 
-	event = world_word(world, 0);
+WORLD_TEST(newer_consumer_is_told_which_field_of_its_hello_is_not_known)
+{
+	const struct kvpull_sealed_kind kind = { KVPULL_MESSAGE_HELLO,
+						 &kvpull_hello_table };
+	struct kvpull_seal seal = { NULL, NULL, "kvpull.hello.v01" };
+	struct world_caller *caller = &world->callers[0];
+	const struct world_hello older = { .instance = 1, .incarnation = 2 };
+	const struct kvpull_hello hello = hello_of(world);
+	struct kvpull_event *event = world_word(world, 0);
+
 	seal.nonce = caller->nonce;
 	event->data_bytes = newer_put(world->data[world->queue_count - 1], 8192,
 				      &kind, &seal, &hello);
@@ -69,19 +73,11 @@ WORLD_TEST(newer_consumer_is_told_which_field_of_its_hello_is_not_known)
 WORLD_TEST(newer_consumer_that_says_nothing_unknown_is_let_in)
 {
 	struct world_caller *caller = &world->callers[0];
-	const struct kvpull_hello hello = {
-		.sealed = { .version = KVPULL_WIRE_VERSION + 1 },
-		.compat = world->worker->facts.compat,
-		.instance = 1,
-		.incarnation = 2,
-		.wanted = world->worker->facts.incarnation,
-		.rank_count = 1,
-		.wire_layout = kvpull_handshake_layout(KVPULL_WIRE_VERSION) + 1,
-		.engine_id = "consumer",
-	};
-	struct kvpull_event *event;
+	struct kvpull_hello hello = hello_of(world);
+	struct kvpull_event *event = world_word(world, 0);
 
-	event = world_word(world, 0);
+	hello.sealed.version = KVPULL_WIRE_VERSION + 1;
+	hello.wire_layout = kvpull_handshake_layout(KVPULL_WIRE_VERSION) + 1;
 	event->data_bytes =
 		kvpull_handshake_put_hello(world->data[world->queue_count - 1],
 					   8192, &hello, NULL, caller->nonce);

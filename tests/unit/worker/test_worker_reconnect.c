@@ -26,6 +26,13 @@ static void peers_unused(struct world *world, uint32_t first)
 		peer_unused(world, producer);
 }
 
+/* The connection to producer 1 ends, and time passes. */
+static void first_goes(struct world *world, uint64_t ns)
+{
+	world_down(world, world_peer_at(world, "1-0"));
+	world_pass(world, ns);
+}
+
 #define UNUSED_TEST(name) WORLD_TEST_AFTER(name, peers_unused(world, 1))
 
 UNUSED_TEST(unused_peer_makes_room_for_another)
@@ -42,8 +49,7 @@ UNUSED_TEST(unused_peer_makes_room_for_another)
 		assert_int_equal(world->peers[producer].disconnected != 0,
 				 producer == 0);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_AWAY), 1);
-	world_down(world, 0);
-	world_pass(world, 5 * WORLD_MS);
+	first_goes(world, 5 * WORLD_MS);
 	assert_false(world_is_connected(world, "1-0"));
 	(void)world_up(world, "9-0", 0, 1);
 	assert_int_equal(world->notes[world->note_count - 1].generation, 901);
@@ -93,8 +99,7 @@ UNUSED_TEST(nothing_is_claimed_of_a_peer_that_was_told_that_we_go)
 	assert_int_equal(world->notes[world->note_count - 1].kind,
 			 KVPULL_NOTE_AWAY);
 	world_pass(world, 20 * WORLD_MS);
-	world_down(world, 0);
-	world_pass(world, 20 * WORLD_MS);
+	first_goes(world, 20 * WORLD_MS);
 	(void)world_up(world, "1-0", 0, 1);
 	assert_int_equal(world->notes[world->note_count - 1].generation, 102);
 }
@@ -191,8 +196,7 @@ WORLD_TEST(peer_that_was_given_up_knows_us_as_another)
 	claim(world, 101, 1);
 	first = greeted_as(world);
 	/* A flap: it is the same one that comes back. */
-	world_down(world, world_peer_at(world, "1-0"));
-	world_pass(world, 20 * WORLD_MS);
+	first_goes(world, 20 * WORLD_MS);
 	assert_int_equal(greeted_as(world), first);
 	first_is_given_up(world);
 	claim(world, 102, 1);
@@ -284,8 +288,7 @@ WORLD_TEST(peer_that_lets_us_in_and_hangs_up_is_given_up)
 	for (attempt = 0; attempt <= KVPULL_RETRY_ATTEMPTS_MAX; attempt++) {
 		(void)world_up(world, "1-0", 0, 1);
 		world_pass(world, (world->config.connect_ms - 1) * WORLD_MS);
-		world_down(world, world_peer_at(world, "1-0"));
-		world_pass(world, 320 * WORLD_MS);
+		first_goes(world, 320 * WORLD_MS);
 	}
 	assert_false(world_is_connected(world, "1-0"));
 	assert_int_equal(world->worker->progress->claims.all[0].open_count, 0);
@@ -299,8 +302,7 @@ WORLD_TEST(peer_that_stayed_up_for_connect_ms_has_all_its_attempts_again)
 	for (attempt = 0; attempt < 3 * KVPULL_RETRY_ATTEMPTS_MAX; attempt++) {
 		(void)world_up(world, "1-0", 0, 1);
 		world_pass(world, world->config.connect_ms * WORLD_MS);
-		world_down(world, world_peer_at(world, "1-0"));
-		world_pass(world, 0);
+		first_goes(world, 0);
 	}
 	assert_true(world_is_connected(world, "1-0"));
 }
@@ -443,8 +445,7 @@ WORLD_TEST(lost_peer_is_connected_again_at_the_next_pull)
 {
 	(void)claim_up(world, 101);
 	world->connect_code = KVPULL_EPEER;
-	world_down(world, 0);
-	world_pass(world, 20 * WORLD_MS);
+	first_goes(world, 20 * WORLD_MS);
 	/* The heartbeats are over: the last ticket of this peer is gone. */
 	world->now_ns += 7000 * WORLD_MS;
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);

@@ -141,7 +141,6 @@ WORLD_TEST(thread_that_sleeps_is_woken_once)
 	assert_int_equal(
 		eventfd_read(worker->handover.progress_wake_fd, &wakes), 0);
 	assert_int_equal(wakes, 1);
-	worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 }
 
 /* The scheduler half forgets a ticket when it has commanded the release. */

@@ -14,27 +14,16 @@
 
 #define GRACE WORLD_MORE ",\"grace_ms\":1000"
 
-/* A caller as one of the two ranks of an instance. */
-static struct world_caller *sibling(struct world *world, uint32_t index,
-				    uint32_t rank, uint64_t incarnation)
+/* A rank of so many of an instance connects: this worker of it. */
+static struct world_caller *rank_of(struct world *world, uint32_t index,
+				    uint32_t rank, uint32_t rank_count,
+				    uint64_t incarnation)
 {
 	const struct world_hello who = {
 		.instance = INSTANCE,
 		.incarnation = incarnation,
 		.rank = rank,
-		.rank_count = 2,
-	};
-
-	return world_let_in(world, index, &who);
-}
-
-/* The one rank of an instance connects: this worker of it. */
-static struct world_caller *worker_of(struct world *world, uint32_t index,
-				      uint64_t incarnation)
-{
-	const struct world_hello who = {
-		.instance = INSTANCE,
-		.incarnation = incarnation,
+		.rank_count = rank_count,
 	};
 
 	return world_let_in(world, index, &who);
@@ -61,8 +50,8 @@ static void beat(struct world *world, struct world_caller *caller,
 
 WORLD_TEST_WITH(flapped_connection_keeps_its_claims, GRACE)
 {
-	claim_and_go(world, worker_of(world, 0, WORKER));
-	beat(world, worker_of(world, 1, WORKER), 30);
+	claim_and_go(world, rank_of(world, 0, 0, 1, WORKER));
+	beat(world, rank_of(world, 1, 0, 1, WORKER), 30);
 	world_silent(world, KEY);
 }
 
@@ -89,14 +78,14 @@ static int admit_and_say(struct kvpull_transport *transport, uint32_t caller,
  */
 static struct world_caller *release_and_return(struct world *world)
 {
-	struct world_caller *other = sibling(world, 0, 0, WORKER - 1);
+	struct world_caller *other = rank_of(world, 0, 0, 2, WORKER - 1);
 
-	(void)sibling(world, 1, 1, WORKER);
+	(void)rank_of(world, 1, 1, 2, WORKER);
 	caller_down(world, 1, 2);
 	hold(world);
 	tell(world, other, KVPULL_NOTE_CLAIM);
 	world->ops.admit = admit_and_say;
-	return sibling(world, 2, 1, SUCCESSOR);
+	return rank_of(world, 2, 1, 2, SUCCESSOR);
 }
 
 WORLD_TEST(worker_restarted_alone_pins_nothing_of_its_siblings)
@@ -124,8 +113,8 @@ WORLD_TEST(worker_restarted_alone_is_waited_for_if_it_claims)
  */
 WORLD_TEST_WITH(restarted_worker_does_not_keep_its_predecessors_claims, GRACE)
 {
-	claim_and_go(world, worker_of(world, 0, WORKER));
-	beat(world, worker_of(world, 1, SUCCESSOR), 1);
+	claim_and_go(world, rank_of(world, 0, 0, 1, WORKER));
+	beat(world, rank_of(world, 1, 0, 1, SUCCESSOR), 1);
 	ended(world, KVPULL_END_RELEASED);
 	beat(world, &world->callers[1], 1);
 	assert_int_equal(world->worker->crowd.notes[1].joined, 1);
@@ -144,8 +133,8 @@ WORLD_TEST_WITH(successor_that_is_lost_at_once_ends_its_instance, GRACE)
 	};
 	struct world_caller *other;
 
-	(void)sibling(world, 0, 0, WORKER - 1);
-	other = sibling(world, 1, 1, WORKER);
+	(void)rank_of(world, 0, 0, 2, WORKER - 1);
+	other = rank_of(world, 1, 1, 2, WORKER);
 	hold(world);
 	say(world, other, KVPULL_NOTE_CLAIM);
 	tell(world, other, KVPULL_NOTE_AWAY);
@@ -180,11 +169,7 @@ static uint32_t live_slots(const struct kvpull_revocation_entry *entries,
  */
 WORLD_TEST(another_scheduler_half_ends_all_for_good)
 {
-	const struct kvpull_command end = { .kind = KVPULL_COMMAND_END,
-					    .slot = SLOT,
-					    .key = KEY,
-					    .generation = 1,
-					    .reason = KVPULL_END_ABORTED };
+	const struct kvpull_command end = end_of(1, KVPULL_END_ABORTED);
 	const struct kvpull_revocation_entry *entries =
 		(const void *)world->worker->entries.base;
 	const uint64_t incarnation = world->worker->facts.incarnation;
@@ -212,6 +197,17 @@ WORLD_TEST(another_scheduler_half_ends_all_for_good)
 	assert_int_equal(world->lines.counts[KVPULL_LOG_ERROR], 1);
 }
 
+/* A ticket of that generation, by a value of its entry. */
+static void judged(const struct world *world,
+		   const struct kvpull_revocation_value *value,
+		   uint64_t generation, int code)
+{
+	assert_int_equal(kvpull_guard_judge(KVPULL_GUARD_HOLD, value,
+					    world->worker->facts.incarnation,
+					    generation),
+			 code);
+}
+
 /*
  * A half gave out a ticket and ended before a step of its came. The first word
  * of the next one, without a command, is before its engine writes a block.
@@ -221,29 +217,20 @@ WORLD_TEST(
 {
 	const struct kvpull_revocation_entry *entries =
 		(const void *)world->worker->entries.base;
-	const uint64_t incarnation = world->worker->facts.incarnation;
-	const uint64_t before = kvpull_half_incarnation(1u << 20, UINT32_MAX);
+	const uint64_t generation = kvpull_half_floor(kvpull_half_incarnation(
+					    1u << 20, UINT32_MAX)) +
+				    1;
 	struct kvpull_revocation_value value;
 
 	world->incarnation = kvpull_half_incarnation(1u << 21, 0);
-	assert_in_range(kvpull_half_floor(before) + 1, 1,
-			kvpull_half_floor(world->incarnation));
+	assert_in_range(generation, 1, kvpull_half_floor(world->incarnation));
 	value = kvpull_revocation_read(&entries[SLOT]);
-	assert_int_equal(kvpull_guard_judge(KVPULL_GUARD_HOLD, &value,
-					    incarnation,
-					    kvpull_half_floor(before) + 1),
-			 0);
+	judged(world, &value, generation, 0);
 	world_send(world, NULL, 0);
 	value = kvpull_revocation_read(&entries[SLOT]);
-	assert_int_equal(kvpull_guard_judge(KVPULL_GUARD_HOLD, &value,
-					    incarnation,
-					    kvpull_half_floor(before) + 1),
-			 KVPULL_EEXPIRED);
+	judged(world, &value, generation, KVPULL_EEXPIRED);
 	world_hold(world, KEY, SLOT, kvpull_half_floor(world->incarnation) + 1);
-	assert_int_equal(
-		kvpull_guard_judge(KVPULL_GUARD_HOLD, &value, incarnation,
-				   kvpull_half_floor(world->incarnation) + 1),
-		0);
+	judged(world, &value, kvpull_half_floor(world->incarnation) + 1, 0);
 	world_poll(world, 1);
 	world_silent(world, KEY);
 }

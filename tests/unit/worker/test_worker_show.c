@@ -13,18 +13,14 @@ static uint64_t shown(const struct world *world, size_t row)
 #define ROW(name)                                                              \
 	(offsetof(union kvpull_worker_counts, name) / sizeof(uint64_t))
 
-WORLD_TEST(step_shows_what_it_counted)
+HELD_TEST(step_shows_what_it_counted)
 {
-	hold(world);
 	assert_int_equal(shown(world, ROW(holds_taken)), 1);
 	assert_int_equal(shown(world, ROW(holds_live)), 1);
 }
 
-WORLD_TEST(poll_shows_what_it_counted)
+HEARD_TEST(poll_shows_what_it_counted)
 {
-	struct world_caller *caller = consumer(world, 0, 0x11);
-
-	hold(world);
 	tell(world, caller, KVPULL_NOTE_CLAIM);
 	assert_int_equal(shown(world, ROW(claims)), 1);
 	assert_int_equal(shown(world, ROW(consumers_live)), 1);
@@ -42,12 +38,10 @@ static void heard_at(const struct world *world, uint64_t at_ns)
 }
 
 /* A note or a heartbeat; a poll that finds neither changes nothing. */
-WORLD_TEST(consumer_is_shown_with_the_time_of_its_last_word)
+HEARD_TEST(consumer_is_shown_with_the_time_of_its_last_word)
 {
-	struct world_caller *caller = consumer(world, 0, 0x11);
 	uint64_t heard_ns;
 
-	hold(world);
 	world->now_ns += WORLD_MS;
 	say(world, caller, KVPULL_NOTE_CLAIM);
 	heard_ns = world->now_ns;

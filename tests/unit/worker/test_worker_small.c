@@ -156,7 +156,6 @@ LENT_TEST(small_pull_wakes_an_engine_that_sleeps)
 	kvpull_wakeup_clear(&worker->wakeup);
 	assert_int_equal(kvpull_worker_start_loads(worker), 0);
 	assert_int_equal(worker->wakeup.is_kept, 1);
-	worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 }
 
 LENT_TEST(small_pull_says_when_it_reached_each_phase)
@@ -461,16 +460,7 @@ static void pull_of_the_thread(struct world *world)
 	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
 }
 
-/* The caller's close() joins no thread: none was started. */
-#define HELP_TEST(name)                                                        \
-	static void name##_help(struct world *world);                          \
-	WORLD_TEST(name)                                                       \
-	{                                                                      \
-		pull_of_the_thread(world);                                     \
-		name##_help(world);                                            \
-		world->worker->facts.config.progress = KVPULL_PROGRESS_CALLER; \
-	}                                                                      \
-	static void name##_help(struct world *world)
+#define HELP_TEST(name) WORLD_TEST_AFTER(name, pull_of_the_thread(world))
 
 HELP_TEST(poll_with_nothing_to_tell_helps_to_copy)
 {

@@ -41,15 +41,21 @@ static void stage_up(struct world *world, const char *address, uint32_t pp_rank,
 	world_welcome_send(world, peer, &welcome);
 }
 
-static void pull_begin(struct world *world)
+/* Likewise, and a ticket of two ranks is pulled. */
+static int setup_pull(void **state)
 {
-	claim_pull(world, KEY, SERIAL, 2, KVPULL_FLAG_RELEASE);
+	const int code = setup(state);
+
+	claim_pull(*state, KEY, SERIAL, 2, KVPULL_FLAG_RELEASE);
+	return code;
 }
 
+#define PULL_TEST(name)                                                        \
+	UNIT_TEST_OF(name, struct world, world, setup_pull, world_teardown)
+
 /* The stage that has none of our layers is told like the other one. */
-TEST(rank_reads_its_own_layers_and_tells_all_stages)
+PULL_TEST(rank_reads_its_own_layers_and_tells_all_stages)
 {
-	pull_begin(world);
 	stage_up(world, "1-0", 0, 0, 1);
 	assert_int_equal(world->read_starts, 0);
 	stage_up(world, "1-1", 1, 1, 3);
@@ -88,9 +94,8 @@ static void not_pulled(struct world *world, const char *why)
 		fail_msg("\"%s\" is in no line", why);
 }
 
-TEST(layer_that_no_stage_has_fails_the_pull_by_name)
+PULL_TEST(layer_that_no_stage_has_fails_the_pull_by_name)
 {
-	pull_begin(world);
 	stage_up(world, "1-0", 0, 0, 1);
 	stage_up(world, "1-1", 1, 2, 3);
 	not_pulled(
@@ -98,9 +103,8 @@ TEST(layer_that_no_stage_has_fails_the_pull_by_name)
 		"whose ranks do not fit: layers that no rank has: rank 0 of 2 has layers 0 to 0, and rank 1 has 2 to 2");
 }
 
-TEST(layer_of_two_stages_fails_the_pull_by_name)
+PULL_TEST(layer_of_two_stages_fails_the_pull_by_name)
 {
-	pull_begin(world);
 	stage_up(world, "1-1", 1, 0, 3);
 	stage_up(world, "1-0", 0, 0, 1);
 	not_pulled(
@@ -109,9 +113,8 @@ TEST(layer_of_two_stages_fails_the_pull_by_name)
 }
 
 /* The ticket has them exchanged, or another size. */
-TEST(stage_in_the_place_of_another_fails_the_pull)
+PULL_TEST(stage_in_the_place_of_another_fails_the_pull)
 {
-	pull_begin(world);
 	stage_up(world, "1-0", 1, 1, 3);
 	stage_up(world, "1-1", 0, 0, 1);
 	world_poll(world, 1);
@@ -120,9 +123,8 @@ TEST(stage_in_the_place_of_another_fails_the_pull)
 }
 
 /* At the handshake: nothing that another rank has could make it whole. */
-TEST(last_stage_ends_with_the_model)
+PULL_TEST(last_stage_ends_with_the_model)
 {
-	pull_begin(world);
 	stage_up(world, "1-0", 0, 0, 1);
 	stage_up(world, "1-1", 1, 1, 2);
 	world_down(world, 1);

@@ -21,15 +21,8 @@ static int setup_beside(void **state)
 	return code;
 }
 
-static int teardown_beside(void **state)
-{
-	((struct world *)*state)->worker->facts.config.progress =
-		KVPULL_PROGRESS_CALLER;
-	return world_teardown(state);
-}
-
 #define BESIDE_A_THREAD(name)                                                  \
-	UNIT_TEST_OF(name, struct world, world, setup_beside, teardown_beside)
+	UNIT_TEST_OF(name, struct world, world, setup_beside, world_teardown)
 
 static void thread_runs(struct world *world)
 {

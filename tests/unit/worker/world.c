@@ -170,8 +170,11 @@ int world_setup_bare(void **state)
 void world_end(struct world *world)
 {
 	world->tick_ns = 20 * WORLD_MS;
-	if (world->worker)
+	if (world->worker) {
+		/* No thread was started that is to be joined. */
+		world->worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 		kvpull_worker_destroy(world->worker);
+	}
 	free(world);
 }
 
