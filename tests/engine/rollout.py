@@ -359,7 +359,13 @@ def _picture(seed: int) -> str:
     return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def _show(engine: Engine, picture: int, words: str, **more: Any) -> Any:
+def _show(
+    engine: Engine,
+    picture: int,
+    words: str,
+    max_completion_tokens: int = 16,
+    **more: Any,
+) -> Any:
     """Ask about a picture; return the answer."""
     content = [
         {"type": "image_url", "image_url": {"url": _picture(picture)}},
@@ -367,7 +373,7 @@ def _show(engine: Engine, picture: int, words: str, **more: Any) -> Any:
     ]
     body = chat(
         content,
-        max_completion_tokens=16,
+        max_completion_tokens=max_completion_tokens,
         ignore_eos=True,
         return_token_ids=True,
         **more,
