@@ -287,19 +287,18 @@ static uint32_t progress_drain(struct kvpull_worker *worker, uint64_t now_ns)
 static uint32_t consumers_drain(struct kvpull_worker *worker, uint64_t now_ns)
 {
 	const struct kvpull_crowd *crowd = &worker->crowd;
+	/* Both tables stay where they are; the number of consumers may change. */
+	const struct kvpull_consumer_note *notes = crowd->notes;
+	const uint32_t *active = crowd->active;
 	uint32_t drained = 0;
 	uint32_t at;
 
-	for (at = 0; at < crowd->active_count; at++) {
-		const uint32_t index = crowd->active[at];
-
-		if (!crowd->notes[index].joined && !crowd->notes[index].dropped)
-			drained += consumer_enter(worker, index, now_ns);
-	}
 	for (at = 0; at < crowd->active_count; at++)
-		if (kvpull_crowd_is_in(crowd, crowd->active[at]))
-			drained += consumer_drain(worker, crowd->active[at],
-						  now_ns);
+		if (!notes[active[at]].joined && !notes[active[at]].dropped)
+			drained += consumer_enter(worker, active[at], now_ns);
+	for (at = 0; at < crowd->active_count; at++)
+		if (notes[active[at]].joined && !notes[active[at]].dropped)
+			drained += consumer_drain(worker, active[at], now_ns);
 	return drained;
 }
 
