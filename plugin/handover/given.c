@@ -9,10 +9,8 @@ void kvpull_given_init(struct kvpull_given *given,
 {
 	memcpy(given->secret, secret, sizeof(given->secret));
 	given->slot_count = slot_count;
-	given->newest =
-		kvpull_arena_take(arena, slot_count, sizeof(*given->newest));
-	given->told = kvpull_arena_take(arena, slot_count / 64 + 1,
-					sizeof(*given->told));
+	KVPULL_ARENA_TAKE(arena, given->newest, slot_count);
+	KVPULL_ARENA_TAKE(arena, given->told, slot_count / 64 + 1);
 }
 
 enum kvpull_given_verdict kvpull_given_take(struct kvpull_given *given,

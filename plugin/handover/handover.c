@@ -51,19 +51,14 @@ int kvpull_handover_open(struct kvpull_handover *handover,
 	int code;
 
 	(void)pthread_mutex_init(&handover->address_lock, NULL);
-	handover->outcomes = kvpull_arena_take(arena, config->pulls_max,
-					       sizeof(*handover->outcomes));
-	handover->claims =
-		kvpull_arena_take(arena, claims, sizeof(*handover->claims));
-	handover->ranks_few = kvpull_arena_take(
-		arena, claims * KVPULL_RANKS_FEW, sizeof(*handover->ranks_few));
-	handover->ranks = kvpull_arena_take(arena, claims * KVPULL_RANKS_MAX,
-					    sizeof(*handover->ranks));
-	handover->consumers = kvpull_arena_take(arena, facts->caller_count_max,
-						sizeof(*handover->consumers));
-	handover->lent =
-		kvpull_arena_take(arena, kvpull_config_peer_entries(config),
-				  sizeof(*handover->lent));
+	KVPULL_ARENA_TAKE(arena, handover->outcomes, config->pulls_max);
+	KVPULL_ARENA_TAKE(arena, handover->claims, claims);
+	KVPULL_ARENA_TAKE(arena, handover->ranks_few,
+			  claims * KVPULL_RANKS_FEW);
+	KVPULL_ARENA_TAKE(arena, handover->ranks, claims * KVPULL_RANKS_MAX);
+	KVPULL_ARENA_TAKE(arena, handover->consumers, facts->caller_count_max);
+	KVPULL_ARENA_TAKE(arena, handover->lent,
+			  kvpull_config_peer_entries(config));
 	code = ring_take(engine, progress, facts, arena);
 	if (!code)
 		code = ring_take(progress, engine, facts, arena);

@@ -214,8 +214,7 @@ void kvpull_instances_init(struct kvpull_instances *instances, uint32_t count,
 						.count = count,
 						.grace_ns = grace_ns,
 						.due_ns = UINT64_MAX };
-	instances->all =
-		kvpull_arena_take(arena, count, sizeof(*instances->all));
+	KVPULL_ARENA_TAKE(arena, instances->all, count);
 }
 
 void kvpull_instances_tick(struct kvpull_instances *instances)

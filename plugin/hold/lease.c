@@ -95,8 +95,7 @@ void kvpull_leases_init(struct kvpull_leases *leases, uint32_t slot_count,
 	leases->count = 0;
 	leases->entries = kvpull_arena_take_table(arena, slot_count,
 						  sizeof(*leases->entries));
-	leases->positions = kvpull_arena_take(arena, slot_count,
-					      sizeof(*leases->positions));
+	KVPULL_ARENA_TAKE(arena, leases->positions, slot_count);
 }
 
 void kvpull_leases_arm(struct kvpull_leases *leases, uint32_t slot,

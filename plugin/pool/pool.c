@@ -31,8 +31,7 @@ struct kvpull_pool *kvpull_pool_open(const struct kvpull_pool_params *params,
 	    kvpull_pool_directory_init(&pool->directory, &params->share,
 				       params->entries, arena))
 		return NULL;
-	pool->places =
-		kvpull_arena_take(arena, place_count, sizeof(*pool->places));
+	KVPULL_ARENA_TAKE(arena, pool->places, place_count);
 	if (!pool->places)
 		return NULL;
 	pool->guards = params->guards;

@@ -29,8 +29,7 @@ void kvpull_claims_init(struct kvpull_claims *claims,
 {
 	const uint32_t claims_max = kvpull_config_claims_max(config);
 
-	claims->all =
-		kvpull_arena_take(arena, claims_max, sizeof(*claims->all));
+	KVPULL_ARENA_TAKE(arena, claims->all, claims_max);
 	kvpull_index_list_init(&claims->work, claims_max, arena);
 	claims->lists_ns = UINT64_MAX;
 }

@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "base/ids.h"
+#include "base/least.h"
 #include "base/params.h"
 #include "plugin/progress/layers.h"
 
@@ -74,11 +75,6 @@ int kvpull_cache_refuse(struct kvpull_error_detail *detail,
 		       member);
 	return kvpull_detail_set(detail, KVPULL_EINVAL, field, "%s %s", field,
 				 reason);
-}
-
-static uint32_t least(uint32_t one, uint32_t other)
-{
-	return one < other ? one : other;
 }
 
 /* *extent += (count - 1) * stride; 1 if it does not fit into 64 bits. */
@@ -458,8 +454,8 @@ static int pair_plan(const struct plan_context *context,
 static uint32_t layers_shared(const struct plan_context *context,
 			      const struct kvpull_cache *cache, uint32_t *first)
 {
-	const uint32_t end = least(cache->layer_first + cache->layer_count,
-				   context->layer_end);
+	const uint32_t end = kvpull_least_u32(
+		cache->layer_first + cache->layer_count, context->layer_end);
 
 	*first = cache->layer_first > context->layer_first ?
 			 cache->layer_first :
@@ -521,8 +517,8 @@ static void groups_count(const struct plan_context *context,
 		const uint32_t group = cache->group_index;
 		uint32_t first;
 
-		block_counts[group] =
-			least(block_counts[group], cache->block_count);
+		block_counts[group] = kvpull_least_u32(block_counts[group],
+						       cache->block_count);
 		layer_counts[group] += layers_shared(context, cache, &first);
 	}
 }
@@ -590,8 +586,8 @@ void kvpull_plan_layers(const struct kvpull_plan_side *side,
 		const struct kvpull_cache *cache = &side->caches[i];
 		const uint32_t end = cache->layer_first + cache->layer_count;
 
-		stage->layer_first =
-			least(stage->layer_first, cache->layer_first);
+		stage->layer_first = kvpull_least_u32(stage->layer_first,
+						      cache->layer_first);
 		if (end > stage->layer_end)
 			stage->layer_end = end;
 	}
@@ -608,7 +604,7 @@ static void layers_meet(struct plan_context *context)
 	context->layer_first = here.layer_first > there.layer_first ?
 				       here.layer_first :
 				       there.layer_first;
-	context->layer_end = least(here.layer_end, there.layer_end);
+	context->layer_end = kvpull_least_u32(here.layer_end, there.layer_end);
 }
 
 int kvpull_plan_make(struct kvpull_plan *plan,

@@ -18,6 +18,7 @@
 
 #include "base/cause.h"
 #include "base/epoll.h"
+#include "base/fd.h"
 #include "base/params.h"
 #include "base/pause.h"
 #include "base/thread.h"
@@ -299,8 +300,7 @@ static void slots_take(struct kvpull_progress *progress,
 		       const struct kvpull_config *config,
 		       struct kvpull_arena *arena)
 {
-	progress->pulls = kvpull_arena_take(arena, config->pulls_max,
-					    sizeof(*progress->pulls));
+	KVPULL_ARENA_TAKE(arena, progress->pulls, config->pulls_max);
 	progress->reads = (struct kvpull_reads){
 		.owner = &kvpull_pull_owner,
 		.own = progress,
@@ -318,11 +318,10 @@ static int tables_take(struct kvpull_progress *progress,
 	int code;
 
 	slots_take(progress, config, arena);
-	scratch->welcome =
-		kvpull_arena_take(arena, 1, sizeof(*scratch->welcome));
-	scratch->view = kvpull_arena_take(arena, 1, sizeof(*scratch->view));
-	scratch->hello = kvpull_arena_take(arena, 1, sizeof(*scratch->hello));
-	scratch->give = kvpull_arena_take(arena, 1, sizeof(*scratch->give));
+	KVPULL_ARENA_TAKE(arena, scratch->welcome, 1);
+	KVPULL_ARENA_TAKE(arena, scratch->view, 1);
+	KVPULL_ARENA_TAKE(arena, scratch->hello, 1);
+	KVPULL_ARENA_TAKE(arena, scratch->give, 1);
 	scratch->message =
 		kvpull_arena_take(arena, 1, KVPULL_MESSAGE_BYTES_MAX);
 	progress->callers = (struct kvpull_callers){
@@ -338,8 +337,7 @@ static int tables_take(struct kvpull_progress *progress,
 		.refused = &progress->counts->consumers_refused,
 	};
 	code = kvpull_remotes_init(progress, arena);
-	progress->told.peers = kvpull_arena_take(arena, progress->remotes.count,
-						 sizeof(*progress->told.peers));
+	KVPULL_ARENA_TAKE(arena, progress->told.peers, progress->remotes.count);
 	kvpull_room_init(progress, arena);
 	kvpull_claims_init(&progress->claims, config, arena);
 	return code || kvpull_arena_ok(arena) ? code : KVPULL_ENOMEM;
@@ -442,8 +440,7 @@ void kvpull_progress_close(struct kvpull_progress *progress,
 	}
 	kvpull_show_failures(progress, UINT64_MAX);
 	kvpull_routes_close(&progress->routes, close_by_ns);
-	if (progress->thread.wait_fd >= 0)
-		(void)close(progress->thread.wait_fd);
+	kvpull_fd_close(&progress->thread.wait_fd);
 }
 
 const struct kvpull_progress_counts *

@@ -183,7 +183,7 @@ struct kvpull_remotes {
 /* claim.c: claimed tickets. */
 struct kvpull_claims {
 	struct kvpull_claim *all; /* [claims_max] by the slot's index */
-	/* Those of which something has changed; none that room.turns has. */
+	/* Claims of which something has changed; none that room.turns has. */
 	struct kvpull_index_list work;
 	uint32_t end;            /* claims from here on were never taken */
 	uint32_t listed_count;   /* ranks in the lists of remotes */
@@ -219,7 +219,7 @@ struct kvpull_scratch {
 	uint8_t *message; /* KVPULL_MESSAGE_BYTES_MAX */
 };
 
-/* What peers() tells; the lock is taken when a peer's state changes. */
+/* The answer of peers(); the lock is taken when a peer's state changes. */
 struct kvpull_told {
 	pthread_mutex_t lock;
 	struct kvpull_peer_info *peers; /* [remotes.count] */
@@ -297,7 +297,7 @@ static inline void kvpull_progress_tell(struct kvpull_progress *progress,
 		(uint32_t)kvpull_handover_push(&progress->end, kind, index, 0);
 }
 
-/* What is due at *due_ns is due then, or before. */
+/* Let something be due at at_ns at the latest. */
 static inline void kvpull_due_by(uint64_t *due_ns, uint64_t at_ns)
 {
 	if (at_ns < *due_ns)

@@ -74,7 +74,7 @@ void kvpull_show_consumer_gone(struct kvpull_progress *progress, uint32_t index)
 	     kvpull_status_get(&row->instance));
 }
 
-/* Its row, whatever changed. */
+/* Tell a peer's row, whatever changed. */
 static void show_peer(struct kvpull_progress *progress, uint32_t index)
 {
 	const struct kvpull_remote *remote = &progress->remotes.all[index];

@@ -148,7 +148,7 @@ static int part_lost(void *own, const struct kvpull_reads_part *part)
 
 	if (remote->peer.state == KVPULL_PEER_UP && remote->life == part->life)
 		return 0;
-	/* Who waits for another rank may have missed one cut, or several. */
+	/* A pull that waits for another rank may have missed one cut, or several. */
 	if (remote->cut_life == part->life || remote->fault_life < part->life)
 		return KVPULL_EABORTED;
 	return KVPULL_EPEER;

@@ -406,8 +406,8 @@ static const struct kvpull_peers_owner remote_owner = {
 };
 
 /*
- * Who is out of descriptors connects to some ranks of each producer, and to all
- * of none: then claims have fewer entries.
+ * A host that is short of descriptors connects to some ranks of each producer,
+ * and to all of none: then claims have fewer entries.
  */
 static uint32_t entry_count(const struct kvpull_progress *progress)
 {
@@ -437,8 +437,7 @@ int kvpull_remotes_init(struct kvpull_progress *progress,
 	uint32_t index;
 
 	remotes->count = entry_count(progress);
-	remotes->all =
-		kvpull_arena_take(arena, remotes->count, sizeof(*remotes->all));
+	KVPULL_ARENA_TAKE(arena, remotes->all, remotes->count);
 	remotes->peers = (struct kvpull_peers){
 		.owner = &remote_owner,
 		.own = progress,
@@ -450,8 +449,7 @@ int kvpull_remotes_init(struct kvpull_progress *progress,
 		.message = progress->scratch.message,
 	};
 	remotes->names.ours = progress->facts->incarnation;
-	remotes->names.named = kvpull_arena_take(arena, KVPULL_NAMED_MAX,
-						 sizeof(*remotes->names.named));
+	KVPULL_ARENA_TAKE(arena, remotes->names.named, KVPULL_NAMED_MAX);
 	kvpull_map_init(&remotes->map, remotes->count, arena);
 	if (!kvpull_arena_ok(arena))
 		return KVPULL_ENOMEM;
@@ -459,8 +457,7 @@ int kvpull_remotes_init(struct kvpull_progress *progress,
 		struct kvpull_plan *plan = &remotes->all[index].plan;
 
 		plan->strip_count_max = KVPULL_STRIPS_MAX;
-		plan->strips = kvpull_arena_take(arena, KVPULL_STRIPS_MAX,
-						 sizeof(*plan->strips));
+		KVPULL_ARENA_TAKE(arena, plan->strips, KVPULL_STRIPS_MAX);
 	}
 	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
 }

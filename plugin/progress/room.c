@@ -28,7 +28,7 @@ void kvpull_room_init(struct kvpull_progress *progress,
 			  arena);
 	room->turn = KVPULL_NONE;
 	room->due_ns = UINT64_MAX;
-	/* Of fewer than there should be pulls have half. */
+	/* Pulls have half of the entries where there are fewer than there should be. */
 	room->waited_max = entries == kvpull_config_peer_entries(config) ?
 				   config->peers_max :
 				   entries / 2;

@@ -19,10 +19,8 @@ enum part_state {
 void kvpull_reads_init(struct kvpull_reads *reads, uint32_t request_count,
 		       uint32_t part_count, struct kvpull_arena *arena)
 {
-	reads->requests = kvpull_arena_take(arena, request_count,
-					    sizeof(*reads->requests));
-	reads->parts =
-		kvpull_arena_take(arena, part_count, sizeof(*reads->parts));
+	KVPULL_ARENA_TAKE(arena, reads->requests, request_count);
+	KVPULL_ARENA_TAKE(arena, reads->parts, part_count);
 	kvpull_index_pool_init(&reads->part_pool, part_count, arena);
 	kvpull_index_list_init(&reads->live, request_count, arena);
 	kvpull_turns_init(&reads->parts_waits, request_count, arena);

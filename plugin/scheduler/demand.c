@@ -53,8 +53,7 @@
 void kvpull_demand_init(struct kvpull_demand *demand, uint32_t count_max,
 			struct kvpull_arena *arena)
 {
-	demand->tickets =
-		kvpull_arena_take(arena, count_max, sizeof(*demand->tickets));
+	KVPULL_ARENA_TAKE(arena, demand->tickets, count_max);
 	kvpull_index_pool_init(&demand->pool, count_max, arena);
 	kvpull_index_list_init(&demand->releasing, count_max, arena);
 	kvpull_index_list_init(&demand->remembered, count_max, arena);

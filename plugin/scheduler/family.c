@@ -14,8 +14,7 @@ void kvpull_families_init(struct kvpull_families *families, uint32_t count_max,
 	kvpull_map_init(&families->by_parent, count_max, arena);
 	kvpull_index_pool_init(&families->pool, count_max, arena);
 	kvpull_index_list_init(&families->ended, count_max, arena);
-	families->families = kvpull_arena_take(arena, count_max,
-					       sizeof(*families->families));
+	KVPULL_ARENA_TAKE(arena, families->families, count_max);
 }
 
 static void remove_family(struct kvpull_families *families, uint32_t index)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a consumer keeps of a ticket: its body, later its payload. */
+/* A consumer keeps of a ticket its body, later its payload. */
 #include "plugin/scheduler/kept.h"
 
 int kvpull_kept_get(const struct kvpull_texts *texts, uint32_t index,

@@ -62,13 +62,11 @@ static void init_requests(struct kvpull_scheduler *scheduler)
 	const uint32_t count_max = scheduler->config.requests_max;
 	struct kvpull_arena *arena = &scheduler->arena;
 
-	scheduler->requests = kvpull_arena_take(arena, count_max,
-						sizeof(*scheduler->requests));
+	KVPULL_ARENA_TAKE(arena, scheduler->requests, count_max);
 	kvpull_index_pool_init(&scheduler->request_pool, count_max, arena);
 	kvpull_index_list_init(&scheduler->owing, count_max, arena);
 	kvpull_map_init(&scheduler->by_key, count_max, arena);
-	scheduler->ticket =
-		kvpull_arena_take(arena, 1, sizeof(*scheduler->ticket));
+	KVPULL_ARENA_TAKE(arena, scheduler->ticket, 1);
 	scheduler->block_ids = kvpull_arena_take(
 		arena, KVPULL_TICKET_BLOCKS_MAX, sizeof(uint32_t));
 	scheduler->ticket_bytes =
@@ -112,7 +110,7 @@ int kvpull_scheduler_create(const struct kvpull_scheduler_setup *setup,
 	kvpull_check(setup->log, setup->incarnation != 0);
 	kvpull_kept_begin(&log, &kept);
 	kvpull_arena_init(&arena, &log);
-	made = kvpull_arena_take(&arena, 1, sizeof(*made));
+	KVPULL_ARENA_TAKE(&arena, made, 1);
 	if (!made)
 		return kvpull_kept_end(&log, &kept, KVPULL_ENOMEM,
 				       setup->detail);

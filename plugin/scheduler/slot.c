@@ -20,8 +20,7 @@
 void kvpull_slots_init(struct kvpull_slots *slots, uint32_t count_max,
 		       struct kvpull_arena *arena)
 {
-	slots->slots =
-		kvpull_arena_take(arena, count_max, sizeof(*slots->slots));
+	KVPULL_ARENA_TAKE(arena, slots->slots, count_max);
 	kvpull_index_pool_init(&slots->pool, count_max, arena);
 	kvpull_index_list_init(&slots->live, count_max, arena);
 	kvpull_index_list_init(&slots->ending, count_max, arena);

@@ -12,8 +12,7 @@ void kvpull_texts_init(struct kvpull_texts *texts, uint32_t chunk_count,
 		       struct kvpull_arena *arena)
 {
 	kvpull_index_pool_init(&texts->pool, chunk_count, arena);
-	texts->chunks =
-		kvpull_arena_take(arena, chunk_count, sizeof(*texts->chunks));
+	KVPULL_ARENA_TAKE(arena, texts->chunks, chunk_count);
 	texts->bytes =
 		kvpull_arena_take(arena, chunk_count, KVPULL_TEXT_CHUNK_BYTES);
 }

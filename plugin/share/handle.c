@@ -51,8 +51,7 @@ static int tables_take(struct kvpull_reader *share)
 	share->links_max = share->config.peers_max < KVPULL_READER_PEERS_MAX ?
 				   share->config.peers_max :
 				   KVPULL_READER_PEERS_MAX;
-	share->links = kvpull_arena_take(arena, share->links_max,
-					 sizeof(*share->links));
+	KVPULL_ARENA_TAKE(arena, share->links, share->links_max);
 	share->message = kvpull_arena_take(arena, 1, KVPULL_MESSAGE_BYTES_MAX);
 	share->callers = (struct kvpull_callers){
 		.owner = &kvpull_share_callers_owner,
@@ -73,10 +72,10 @@ static int tables_take(struct kvpull_reader *share)
 					       sizeof(*share->peers.of_handle)),
 		.message = share->message,
 	};
-	share->hello = kvpull_arena_take(arena, 1, sizeof(*share->hello));
-	share->welcome = kvpull_arena_take(arena, 1, sizeof(*share->welcome));
-	share->view = kvpull_arena_take(arena, 1, sizeof(*share->view));
-	share->serve = kvpull_arena_take(arena, 1, sizeof(*share->serve));
+	KVPULL_ARENA_TAKE(arena, share->hello, 1);
+	KVPULL_ARENA_TAKE(arena, share->welcome, 1);
+	KVPULL_ARENA_TAKE(arena, share->view, 1);
+	KVPULL_ARENA_TAKE(arena, share->serve, 1);
 	share->reader =
 		kvpull_share_reader_open(&share->namespace_digest, arena);
 	if (!share->reader || !kvpull_arena_ok(arena))

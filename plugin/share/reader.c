@@ -356,10 +356,8 @@ kvpull_share_reader_open(const struct kvpull_pool_namespace *namespace_digest,
 	if (!reader)
 		return NULL;
 	reader->namespace_digest = *namespace_digest;
-	reader->taken = kvpull_arena_take(arena, KVPULL_READER_BLOCKS_MAX / 64,
-					  sizeof(*reader->taken));
-	reader->reads = kvpull_arena_take(arena, KVPULL_READER_OPEN_MAX,
-					  sizeof(*reader->reads));
+	KVPULL_ARENA_TAKE(arena, reader->taken, KVPULL_READER_BLOCKS_MAX / 64);
+	KVPULL_ARENA_TAKE(arena, reader->reads, KVPULL_READER_OPEN_MAX);
 	windows = kvpull_arena_take(arena, WINDOWS, KVPULL_POOL_WINDOW_BYTES);
 	kvpull_index_pool_init(&reader->free, KVPULL_READER_OPEN_MAX, arena);
 	kvpull_index_list_init(&reader->ended, KVPULL_READER_OPEN_MAX, arena);

@@ -35,8 +35,7 @@ struct kvpull_share_spill {
 int kvpull_share_spills_open(struct kvpull_share_spills *spills,
 			     struct kvpull_arena *arena)
 {
-	spills->spills = kvpull_arena_take(arena, KVPULL_SHARE_SPILLS_MAX,
-					   sizeof(*spills->spills));
+	KVPULL_ARENA_TAKE(arena, spills->spills, KVPULL_SHARE_SPILLS_MAX);
 	kvpull_index_pool_init(&spills->free, KVPULL_SHARE_SPILLS_MAX, arena);
 	kvpull_index_list_init(&spills->begun, KVPULL_SHARE_SPILLS_MAX, arena);
 	kvpull_index_list_init(&spills->ended, KVPULL_SHARE_SPILLS_MAX, arena);

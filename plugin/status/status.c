@@ -22,6 +22,7 @@
 
 #include "base/cause.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/fsize.h"
 #include "base/text_file.h"
 
@@ -278,8 +279,8 @@ static int file_make(struct kvpull_status *status,
 		     const struct kvpull_status_header *header)
 {
 	const char *why = NULL;
-	const int folder_fd = kvpull_status_folder(
-		params->config, status->path, sizeof(status->path) - 64, &why);
+	int folder_fd = kvpull_status_folder(params->config, status->path,
+					     sizeof(status->path) - 64, &why);
 	int fd = -1;
 	int failed = folder_fd < 0;
 
@@ -312,10 +313,8 @@ static int file_make(struct kvpull_status *status,
 		unmap(status);
 	}
 	/* The lock stays with the mapping, which no child inherits. */
-	if (fd >= 0)
-		(void)close(fd);
-	if (folder_fd >= 0)
-		(void)close(folder_fd);
+	kvpull_fd_close(&fd);
+	kvpull_fd_close(&folder_fd);
 	return failed ? -1 : 0;
 }
 

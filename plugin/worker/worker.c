@@ -38,19 +38,14 @@ static int tables_take(struct kvpull_worker *worker)
 	struct kvpull_arena *hot = &worker->hot;
 
 	kvpull_index_pool_init(&worker->claims.pool, claims_max, arena);
-	worker->claims.notes = kvpull_arena_take(arena, claims_max,
-						 sizeof(*worker->claims.notes));
-	worker->crowd.notes =
-		kvpull_arena_take(arena, worker->facts.caller_count_max,
-				  sizeof(*worker->crowd.notes));
-	worker->crowd.active = kvpull_arena_take(arena, config->consumers_max,
-						 sizeof(*worker->crowd.active));
-	worker->facts.caches = kvpull_arena_take(arena, KVPULL_CACHES_MAX,
-						 sizeof(*worker->facts.caches));
+	KVPULL_ARENA_TAKE(arena, worker->claims.notes, claims_max);
+	KVPULL_ARENA_TAKE(arena, worker->crowd.notes,
+			  worker->facts.caller_count_max);
+	KVPULL_ARENA_TAKE(arena, worker->crowd.active, config->consumers_max);
+	KVPULL_ARENA_TAKE(arena, worker->facts.caches, KVPULL_CACHES_MAX);
 	kvpull_marks_init(&worker->marks, config->pulls_max, arena);
 	kvpull_results_init(&worker->results, &worker->facts, arena);
-	worker->handover.pulls = kvpull_arena_take(
-		hot, config->pulls_max, sizeof(*worker->handover.pulls));
+	KVPULL_ARENA_TAKE(hot, worker->handover.pulls, config->pulls_max);
 	kvpull_pulls_init(&worker->pulls, config, arena, hot);
 	kvpull_map_init(&worker->claims.map, claims_max, hot);
 	kvpull_turns_init(&worker->small.turns, config->pulls_max, hot);

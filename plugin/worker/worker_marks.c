@@ -16,12 +16,9 @@ void kvpull_marks_init(struct kvpull_marks *marks, uint32_t pulls_max,
 {
 	marks->newest = KVPULL_NONE;
 	marks->place_count = 2 * pulls_max + 1;
-	marks->users = kvpull_arena_take(arena, marks->place_count,
-					 sizeof(*marks->users));
-	marks->numbers = kvpull_arena_take(arena, marks->place_count,
-					   sizeof(*marks->numbers));
-	marks->holds =
-		kvpull_arena_take(arena, pulls_max, sizeof(*marks->holds));
+	KVPULL_ARENA_TAKE(arena, marks->users, marks->place_count);
+	KVPULL_ARENA_TAKE(arena, marks->numbers, marks->place_count);
+	KVPULL_ARENA_TAKE(arena, marks->holds, pulls_max);
 }
 
 static const struct kvpull_device_thread *

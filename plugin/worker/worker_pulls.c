@@ -14,15 +14,14 @@ void kvpull_pulls_init(struct kvpull_worker_pulls *pulls,
 
 	kvpull_index_pool_init(&pulls->pool, count, hot);
 	kvpull_map_init(&pulls->map, count, hot);
-	pulls->notes = kvpull_arena_take(hot, count, sizeof(*pulls->notes));
+	KVPULL_ARENA_TAKE(hot, pulls->notes, count);
 	pulls->ids_few = kvpull_arena_take(
 		hot, count, 2 * KVPULL_PAIRS_FEW * sizeof(*pulls->ids_few));
 	pulls->ids_hot = kvpull_arena_take(hot, hot_count, ids_bytes);
 	pulls->ids = kvpull_arena_take(arena, count - hot_count, ids_bytes);
 	pulls->blocks_max = config->pull_blocks_max;
 	pulls->refused_max = config->requests_max;
-	pulls->refused = kvpull_arena_take(arena, pulls->refused_max,
-					   sizeof(*pulls->refused));
+	KVPULL_ARENA_TAKE(arena, pulls->refused, pulls->refused_max);
 	pulls->start.first = pulls->ended.first = pulls->failed = KVPULL_NONE;
 }
 

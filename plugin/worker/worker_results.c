@@ -9,8 +9,7 @@ void kvpull_results_init(struct kvpull_worker_results *results,
 
 	results->count_max = config->max_holds + 2 * config->pulls_max +
 			     config->requests_max + 1; /* RANK */
-	results->kept = kvpull_arena_take(arena, results->count_max,
-					  sizeof(*results->kept));
+	KVPULL_ARENA_TAKE(arena, results->kept, results->count_max);
 	results->log = &facts->log;
 	results->first = results->next = 1;
 }

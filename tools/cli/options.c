@@ -13,6 +13,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/least.h"
+
 #define OPTION_FIRST 256 /* row 0 for getopt_long(), above all letters */
 #define WORD_BYTES_MAX 32u
 #define HELP_COLUMN 25
@@ -56,11 +58,6 @@ struct guess {
 	size_t changes; /* that make the best of the text, and one more */
 };
 
-static size_t smaller(size_t left, size_t right)
-{
-	return left < right ? left : right;
-}
-
 /* Letters to insert, to delete or to change (Levenshtein). */
 static size_t changes_count(const char *text, size_t bytes, const char *word)
 {
@@ -77,8 +74,8 @@ static size_t changes_count(const char *text, size_t bytes, const char *word)
 			const size_t change = diagonal + (text[i] != word[j]);
 
 			diagonal = row[j + 1];
-			row[j + 1] =
-				smaller(change, smaller(diagonal, row[j]) + 1);
+			row[j + 1] = kvpull_least(
+				change, kvpull_least(diagonal, row[j]) + 1);
 		}
 	}
 	return row[word_bytes];
