@@ -17,7 +17,7 @@ struct version_2 {
 	uint64_t second;
 };
 
-/* What the library makes of `theirs`, a pointer, for `own`; and the reverse. */
+/* The library's copy of `theirs`, a pointer, in `own`; and the reverse. */
 #define TAKES(own, theirs, code)                                               \
 	assert_int_equal(kvpull_params_take(&(own), sizeof(own), theirs), code)
 #define TAKES_NAMED(own, theirs, detail, code)                                 \

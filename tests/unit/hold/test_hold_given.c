@@ -15,7 +15,7 @@ static void give(struct fixture *f, uint32_t slot, uint64_t generation)
 	kvpull_holds_give(f->holds, slot, generation);
 }
 
-/* What the next poll makes of the marks. */
+/* Say what the next poll makes of the marks. */
 static void expect_kept(struct fixture *f)
 {
 	nothing_at(f, f->now_ns);

@@ -93,7 +93,7 @@ void release_ends(struct fixture *f, struct who who, uint32_t slot,
 		  uint64_t generation);
 void release_waits(struct fixture *f, struct who who, uint32_t slot,
 		   uint64_t generation);
-/* What a poll at this time reports; an expiry not a nanosecond before. */
+/* A poll at this time reports so much; an expiry not a nanosecond before. */
 void nothing_at(struct fixture *f, uint64_t now_ns);
 void report_at(struct fixture *f, uint64_t now_ns, uint32_t slot,
 	       uint64_t generation, int32_t reason);

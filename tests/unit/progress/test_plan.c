@@ -322,7 +322,7 @@ static void change_apply(struct kvpull_cache *cache,
 			sizeof(((struct kvpull_cache *)0)->member), value      \
 	}
 
-/* One member is bad, and named; or what is changed makes it so. */
+/* A member is bad and is named, or a change makes it so. */
 #define BAD(member, value, why)                                                \
 	{                                                                      \
 #member, why,                                                  \

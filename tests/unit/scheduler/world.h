@@ -128,7 +128,7 @@ void world_add_rank(struct world *world, uint32_t rank);
 void world_worker_replace(struct world *world, uint32_t rank,
 			  uint64_t incarnation);
 
-/* What the worker's result_build() writes. */
+/* Results, as the worker's result_build() writes them. */
 struct world_said {
 	uint8_t bytes[16384];
 	size_t byte_count;
@@ -150,7 +150,7 @@ void expect_settled(struct world *world, enum kvpull_command_kind kind,
 /* The last command of this kind. */
 const struct world_seen *world_last(const struct world *world,
 				    enum kvpull_command_kind kind);
-/* Its scalars. */
+/* The scalars of a command that was seen. */
 const struct kvpull_command *world_command(const struct world *world,
 					   enum kvpull_command_kind kind);
 union kvpull_scheduler_counts world_counts(struct world *world);
@@ -196,7 +196,7 @@ uint64_t world_hold_all(struct world *world, uint64_t key);
 void world_hold_ended(struct world *world, uint32_t rank, uint64_t key,
 		      int32_t reason);
 
-/* One rank reports the end, and the rounds follow. */
+/* Let one rank report the end, and the rounds follow. */
 void hold_ended(struct world *world, uint32_t rank, uint64_t key,
 		int32_t reason);
 /* Each rank reports the end of the hold. */
@@ -230,7 +230,7 @@ void pull(struct world *world, uint64_t count,
 	  const struct world_ticket *ticket);
 void world_pull_ended(struct world *world, uint32_t rank, uint64_t key,
 		      int32_t reason);
-/* One rank says that the pull is over, and the rounds follow. */
+/* Let one rank say that the pull is over, and the rounds follow. */
 void pull_ended(struct world *world, uint32_t rank, uint64_t key,
 		int32_t reason);
 /* Every rank says it. */

@@ -111,7 +111,7 @@ int side_serve(struct world_side *side);
 void side_begin(struct world_side *side);
 const char *side_address(const struct world_side *side);
 const struct kvpull_verbs_counts *side_counts(const struct world_side *side);
-/* Its peer ended once, with this code. */
+/* Assert that a side's peer ended once, with this code. */
 void side_is_down(const struct world_side *side, int32_t code);
 /* D is closed, and opened with what the world says now. */
 void world_consumer_again(void);
@@ -131,7 +131,7 @@ void world_run(uint32_t steps);
 
 /* D connects; 0, or what connect() says. */
 int world_connect(void);
-/* It does, and both sides run so many steps. */
+/* Connect, and let both sides run so many steps. */
 void world_connect_run(uint32_t steps);
 /* D is let in within so many steps. */
 void world_comes_up(uint32_t steps);
@@ -140,9 +140,9 @@ void world_disconnect(void);
 /* Block i of P to block (i * 7) % n of D: nothing merges at D. */
 void world_read_make(uint32_t index);
 int world_read_start(void);
-/* It begins, and both sides run so many steps. */
+/* Begin a read, and let both sides run so many steps. */
 void world_read_run(uint32_t steps);
-/* One read has ended, with this code. */
+/* Assert that one read has ended, with this code. */
 void world_read_ended(int32_t code);
 void world_read_cancel(void);
 int world_read_is_right(void);

@@ -75,7 +75,7 @@ static uint32_t dropped(const struct world *world)
 	return set;
 }
 
-/* These consumers go for one more of so many ranks. */
+/* Let these consumers go for one more of so many ranks. */
 static void makes_room(struct world *world, uint32_t rank_count, uint32_t set)
 {
 	one_more(world, rank_count);
