@@ -319,9 +319,10 @@ int handle_probe(struct handle_world *world, uint32_t count,
 	return world->ops->probe(world->reader, &params, id);
 }
 
-int handle_read(struct handle_world *world,
-		const struct kvpull_reader_place *places, uint32_t count,
-		uint64_t incarnation, int32_t *codes, uint64_t *id)
+int handle_read_into(struct handle_world *world, uint32_t first,
+		     const struct kvpull_reader_place *places, uint32_t count,
+		     uint64_t incarnation, uint64_t deadline_ns, int32_t *codes,
+		     uint64_t *id)
 {
 	struct kvpull_reader_piece pieces[KVPULL_READER_ITEMS_MAX];
 	const struct kvpull_reader_read read = {
@@ -333,14 +334,23 @@ int handle_read(struct handle_world *world,
 		.codes = codes,
 		.piece_count = count,
 		.incarnation = incarnation,
+		.deadline_ns = deadline_ns,
 	};
 	uint32_t at;
 
 	for (at = 0; at < count; at++)
-		pieces[at] =
-			(struct kvpull_reader_piece){ places[at].chunk, at,
-						      places[at].generation };
+		pieces[at] = (struct kvpull_reader_piece){
+			places[at].chunk, first + at, places[at].generation
+		};
 	return world->ops->read(world->reader, &read, id);
+}
+
+int handle_read(struct handle_world *world,
+		const struct kvpull_reader_place *places, uint32_t count,
+		uint64_t incarnation, int32_t *codes, uint64_t *id)
+{
+	return handle_read_into(world, 0, places, count, incarnation, 0, codes,
+				id);
 }
 
 void handle_connect(struct handle_world *world)

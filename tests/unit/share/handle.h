@@ -102,7 +102,12 @@ uint64_t handle_fill(struct handle_world *world, uint32_t chunk, uint64_t key);
 /* Keys 1 .. count are asked for. */
 int handle_probe(struct handle_world *world, uint32_t count,
 		 struct kvpull_reader_place *places, uint64_t *id);
-/* The places, from block `first` on. */
+/* Begin to read places into the blocks from `first` on; deadline_ns 0: none. */
+int handle_read_into(struct handle_world *world, uint32_t first,
+		     const struct kvpull_reader_place *places, uint32_t count,
+		     uint64_t incarnation, uint64_t deadline_ns, int32_t *codes,
+		     uint64_t *id);
+/* Likewise into the first blocks, without a deadline. */
 int handle_read(struct handle_world *world,
 		const struct kvpull_reader_place *places, uint32_t count,
 		uint64_t incarnation, int32_t *codes, uint64_t *id);

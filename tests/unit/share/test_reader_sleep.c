@@ -154,25 +154,15 @@ static void probe(struct kvpull_reader_place *place,
 static uint64_t read_begin(const struct kvpull_reader_place *place,
 			   uint64_t incarnation, uint64_t deadline_ns)
 {
-	struct kvpull_reader_piece pieces[BLOCKS];
-	const struct kvpull_reader_read read = {
-		.struct_size = sizeof(read),
-		.peer = world.peer,
-		.local = world.local,
-		.pieces = pieces,
-		.piece_bytes = sizeof(pieces[0]),
-		.codes = codes,
-		.piece_count = BLOCKS,
-		.incarnation = incarnation,
-		.deadline_ns = deadline_ns,
-	};
+	struct kvpull_reader_place places[BLOCKS];
 	uint64_t id;
 	uint32_t at;
 
 	for (at = 0; at < BLOCKS; at++)
-		pieces[at] = (struct kvpull_reader_piece){ place->chunk, at,
-							   place->generation };
-	assert_int_equal(world.ops->read(world.reader, &read, &id), 0);
+		places[at] = *place;
+	assert_int_equal(handle_read_into(&world, 0, places, BLOCKS,
+					  incarnation, deadline_ns, codes, &id),
+			 0);
 	return id;
 }
 

@@ -368,25 +368,14 @@ UNIT_TEST_WITH(a_read_is_cancelled_in_each_phase, setup, handle_down)
 
 static int late_read(uint32_t first, uint64_t *id)
 {
-	struct kvpull_reader_piece pieces[PIECES];
-	const struct kvpull_reader_read read = {
-		.struct_size = sizeof(read),
-		.peer = world.peer,
-		.local = world.local,
-		.pieces = pieces,
-		.piece_bytes = sizeof(pieces[0]),
-		.codes = codes,
-		.piece_count = PIECES,
-		.incarnation = POOL_INCARNATION,
-		.deadline_ns = 1,
-	};
+	struct kvpull_reader_place places[PIECES];
 	uint32_t at;
 
 	for (at = 0; at < PIECES; at++)
-		pieces[at] = (struct kvpull_reader_piece){ .chunk = 1,
-							   .block = first + at,
+		places[at] = (struct kvpull_reader_place){ .chunk = 1,
 							   .generation = 1 };
-	return world.ops->read(world.reader, &read, id);
+	return handle_read_into(&world, first, places, PIECES, POOL_INCARNATION,
+				1, codes, id);
 }
 
 UNIT_TEST_WITH(a_deadline_that_has_passed_ends_what_has_not_ended, setup,

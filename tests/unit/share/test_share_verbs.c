@@ -125,26 +125,8 @@ static uint64_t probe(uint32_t count)
 static int read_begin(uint64_t incarnation, uint32_t first, uint32_t count,
 		      uint64_t *id)
 {
-	struct kvpull_reader_piece pieces[CHUNKS];
-	const struct kvpull_reader_read read = {
-		.struct_size = sizeof(read),
-		.peer = world.peer,
-		.local = world.local,
-		.pieces = pieces,
-		.piece_bytes = sizeof(pieces[0]),
-		.codes = codes + first,
-		.piece_count = count,
-		.incarnation = incarnation,
-	};
-	uint32_t at;
-
-	for (at = 0; at < count; at++)
-		pieces[at] = (struct kvpull_reader_piece){
-			.chunk = places[first + at].chunk,
-			.block = first + at,
-			.generation = places[first + at].generation,
-		};
-	return world.ops->read(world.reader, &read, id);
+	return handle_read_into(&world, first, places + first, count,
+				incarnation, 0, codes + first, id);
 }
 
 static void expect_all_read(void)
