@@ -337,7 +337,7 @@ api-fuzz-run: $(B)/kvpull_api_fuzz
 # mapped, touched or not: 128 GiB are more than any test means to use.
 AARCH64 = CC="$(CCACHE) aarch64-linux-gnu-gcc" B=build/aarch64 WERROR=1 \
 	TEST_RUN="prlimit --as=137438953472 qemu-aarch64" TEST_LIMIT=$$((280 * $$(tests/patience.sh))) \
-	TEST_LACKS=tests/unit/lacks.qemu-user
+	TEST_LACKS=tests/unit/lacks.qemu-user TEST_EMULATED=1
 # Whose code depends on the CPU's vectors.
 CPU_TESTS := test_base64 test_step_ids test_copy_routines test_pool_keys
 

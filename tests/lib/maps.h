@@ -22,8 +22,9 @@ struct maps {
 
 /*
  * Uses up the mappings of this process, all but `left`. Return 0: the machine
- * allows so many that it would take too long, or the thread sanitizer, which ends
- * a process that has none for its own tables, is linked in.
+ * allows so many that it would take too long, or something else in this process
+ * ends it when no mapping is left for its own tables: the thread sanitizer, or
+ * an emulator (TEST_EMULATED, from the Makefile).
  */
 static inline int maps_exhaust(struct maps *maps, uint32_t left)
 {
@@ -40,7 +41,7 @@ static inline int maps_exhaust(struct maps *maps, uint32_t left)
 #ifdef __SANITIZE_THREAD__
 	limit = UINT32_MAX;
 #endif
-	if (limit > MAPS_LIMIT_MAX)
+	if (limit > MAPS_LIMIT_MAX || getenv("TEST_EMULATED"))
 		return 0;
 	maps->bytes = (limit + 2) * MAPS_PAGE;
 	maps->base = mmap(NULL, maps->bytes, PROT_NONE,
