@@ -39,6 +39,7 @@ struct kvpull_crowd {
 	const struct kvpull_holds *holds;
 	uint32_t *active; /* [consumers_max] in the hold table or joining */
 	uint32_t active_count;
+	uint32_t waits;         /* 1: one of them could not join yet */
 	uint32_t leaving_count; /* of the active: make room */
 	uint32_t wanted;        /* places that a new consumer lacks */
 };

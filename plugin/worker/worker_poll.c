@@ -133,8 +133,8 @@ static uint32_t consumer_drain(struct kvpull_worker *worker, uint32_t index,
 {
 	const struct kvpull_consumer *consumer =
 		&worker->crowd.consumers[index];
-	struct kvpull_consumer_note *note = &worker->crowd.notes[index];
 	const int ready = kvpull_ring_ready(consumer->ring);
+	struct kvpull_consumer_note *note;
 	int beat;
 
 	if (ready < 0) {
@@ -143,18 +143,19 @@ static uint32_t consumer_drain(struct kvpull_worker *worker, uint32_t index,
 		return 0;
 	}
 	beat = kvpull_ring_beat_seen(consumer->ring);
+	if (!beat && !ready)
+		return 0;
 	if (ready) {
 		now_ns = kvpull_facts_now(&worker->facts);
 		kvpull_holds_stamp(worker->holds, now_ns,
 				   kvpull_worker_stopped(worker, now_ns));
 	}
+	note = &worker->crowd.notes[index];
 	if (beat)
 		kvpull_holds_beat(worker->holds, note->instance, consumer->rank,
 				  now_ns);
-	if (beat || ready) {
-		note->heard_ns = now_ns;
-		kvpull_worker_show_heard(&worker->status, index, now_ns);
-	}
+	note->heard_ns = now_ns;
+	kvpull_worker_show_heard(&worker->status, index, now_ns);
 	if (!ready)
 		return 0;
 	notes_take(worker, index, (uint32_t)ready, now_ns);
@@ -170,10 +171,14 @@ static uint32_t consumer_drain(struct kvpull_worker *worker, uint32_t index,
 static uint32_t consumer_enter(struct kvpull_worker *worker, uint32_t index,
 			       uint64_t now_ns)
 {
+	const struct kvpull_consumer_note *note = &worker->crowd.notes[index];
+
 	consumer_join(worker, index, now_ns);
-	return worker->crowd.notes[index].joined ?
-		       consumer_drain(worker, index, now_ns) :
-		       !worker->crowd.notes[index].dropped;
+	if (note->joined)
+		return consumer_drain(worker, index, now_ns);
+	if (!note->dropped)
+		worker->crowd.waits = 1;
+	return !note->dropped;
 }
 
 static void consumer_up(struct kvpull_worker *worker, uint32_t index,
@@ -286,16 +291,21 @@ static uint32_t progress_drain(struct kvpull_worker *worker, uint64_t now_ns)
 
 static uint32_t consumers_drain(struct kvpull_worker *worker, uint64_t now_ns)
 {
-	const struct kvpull_crowd *crowd = &worker->crowd;
+	struct kvpull_crowd *crowd = &worker->crowd;
 	/* Both tables stay where they are; the number of consumers may change. */
 	const struct kvpull_consumer_note *notes = crowd->notes;
 	const uint32_t *active = crowd->active;
 	uint32_t drained = 0;
 	uint32_t at;
 
-	for (at = 0; at < crowd->active_count; at++)
-		if (!notes[active[at]].joined && !notes[active[at]].dropped)
-			drained += consumer_enter(worker, active[at], now_ns);
+	if (crowd->waits) {
+		crowd->waits = 0;
+		for (at = 0; at < crowd->active_count; at++)
+			if (!notes[active[at]].joined &&
+			    !notes[active[at]].dropped)
+				drained += consumer_enter(worker, active[at],
+							  now_ns);
+	}
 	for (at = 0; at < crowd->active_count; at++)
 		if (notes[active[at]].joined && !notes[active[at]].dropped)
 			drained += consumer_drain(worker, active[at], now_ns);
