@@ -46,7 +46,7 @@ kvpull_cuda_rate(const struct kvpull_cuda_times times[KVPULL_CUDA_LENGTHS],
 		least_ns = kvpull_least(
 			least_ns,
 			kvpull_least(times[at].kernel_ns, times[at].calls_ns));
-	/* A clock that stood still. */
+	/* A clock that stood still measured 0 ns. */
 	rate = bytes * 1000 / (least_ns ? least_ns : 1);
 	if (rate > INT32_MAX)
 		return INT32_MAX;

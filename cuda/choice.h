@@ -26,7 +26,7 @@ struct kvpull_cuda_gpu {
 	uint32_t bytes_per_us; /* see struct kvpull_device_memory */
 };
 
-/* The device thread's; zeroed. */
+/* Belongs to the device thread; all bytes are zero at first. */
 struct kvpull_cuda_choice {
 	struct kvpull_cuda_gpu gpus[KVPULL_CUDA_GPUS_MAX];
 	uint32_t gpu_count; /* free-running */

@@ -68,7 +68,7 @@ int kvpull_cuda_is_lost(const struct kvpull_cuda *cuda);
  * KVPULL_EDEVICE: the device is lost, or this is a child.
  */
 int KVPULL_MUST_CHECK kvpull_cuda_enter(struct kvpull_cuda *cuda, int *mode);
-/* Return: code. */
+/* Returns `code`, or the error with which the context was left. */
 int kvpull_cuda_leave(struct kvpull_cuda *cuda, int mode, int code);
 
 #endif /* KVPULL_CUDA_CONTEXT_H */

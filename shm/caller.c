@@ -530,7 +530,7 @@ static int ring_make(struct kvpull_shm_callers *callers, uint32_t index,
 	if (kvpull_segment_make(&caller->segment, "kvpull-ring",
 				kvpull_ring_bytes(callers->ring_records),
 				KVPULL_SEGMENT_SHARED, 0, NULL)) {
-		/* A failed make leaves nothing to free. */
+		/* An attempt that failed leaves nothing to free. */
 		memset(&caller->segment, 0, sizeof(caller->segment));
 		return kvpull_shortage(callers->shortage, "a consumer's ring",
 				       KVPULL_CALL_SHARE);

@@ -34,7 +34,7 @@ int KVPULL_MUST_CHECK
 kvpull_shm_callers_serve(struct kvpull_transport *transport,
 			 const struct kvpull_serve *serve);
 
-/* Parts of a poll, in this order. */
+/* The parts of a poll, in this order. */
 /* accept_max: events that the listener may use. */
 void kvpull_shm_callers_accept(struct kvpull_shm_callers *callers,
 			       struct kvpull_shm_batch *batch,
@@ -54,7 +54,7 @@ uint64_t kvpull_shm_callers_due_ns(const struct kvpull_shm_callers *callers);
 void kvpull_shm_callers_report(struct kvpull_shm_callers *callers,
 			       struct kvpull_shm_batch *batch);
 
-/* As in the seam. */
+/* These are calls of struct kvpull_transport_ops. */
 int KVPULL_MUST_CHECK kvpull_shm_caller_send(struct kvpull_transport *transport,
 					     uint32_t index, const void *bytes,
 					     size_t byte_count);

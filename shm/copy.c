@@ -80,20 +80,20 @@ struct worker {
 };
 
 struct kvpull_copy {
-	/* Owner writes. */
+	/* Members that the owner writes. */
 	_Alignas(KVPULL_CACHE_LINE) _Atomic uint64_t tail;
 	_Atomic uint32_t stop;
 	_Atomic uint32_t urgent[URGENT_MAX]; /* slot + 1; 0 ends them */
-	/* Set at open. */
+	/* Members that are set at open. */
 	uint32_t owner_helps;
 	uint32_t job_max;
 	uint32_t thread_count;
 	int wake_fd;
-	/* Workers write. */
+	/* Members that the workers write. */
 	_Alignas(KVPULL_CACHE_LINE) _Atomic uint32_t ended; /* index + 1 */
 	_Atomic uint32_t armed;
 	_Alignas(KVPULL_CACHE_LINE) _Atomic uint32_t parked; /* bit a worker */
-	/* Set at open, or the owner's alone. */
+	/* Members that are set at open, or that the owner alone uses. */
 	_Alignas(KVPULL_CACHE_LINE) struct slot *slots;
 	_Atomic uint32_t *order;
 	struct worker *workers;
@@ -651,7 +651,7 @@ void kvpull_copy_inline(const struct kvpull_copy *copy,
 	struct kvpull_copy_plan plan;
 	uint32_t i;
 
-	/* The cursor knows no other plan. */
+	/* The cursor is zeroed: it belongs to no other plan. */
 	kvpull_copy_plan_init(&plan, job, &copy->choices, 1);
 	for (i = 0; i < plan.share_count; i++)
 		kvpull_copy_share(&plan, i, &cursor);

@@ -226,7 +226,7 @@ int kvpull_copy_choice_load(const struct kvpull_folder *folder,
 	char text[KVPULL_COPY_CHOICE_BYTES_MAX + 1];
 	size_t byte_count = 0;
 	const char *why;
-	/* A pipe must not make us wait. */
+	/* An open of a pipe must not wait. */
 	int fd = openat(folder->fd, KVPULL_COPY_CHOICE_FILE,
 			O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 

@@ -46,7 +46,7 @@ kvpull_copy_choice_save(const struct kvpull_folder *folder,
 void kvpull_copy_choices_print(const struct kvpull_copy_choices *choices,
 			       char *text, size_t capacity);
 
-/* Usable on this CPU, or NULL. */
+/* Returns a routine that this CPU can run, or NULL. */
 const struct kvpull_copy_routine *kvpull_copy_routine_named(const char *name);
 
 #endif /* KVPULL_SHM_COPY_CHOICE_H */

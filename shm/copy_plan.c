@@ -28,7 +28,7 @@
 #define SHARES_WANTED 16u /* of a long read; at least half as many */
 #define LINE_BYTES 64u
 
-/* A strip, as its spans are cut. */
+/* How a strip is cut into spans. */
 struct shape {
 	const struct kvpull_copy_routine *routine;
 	uint64_t span_bytes;
@@ -262,7 +262,7 @@ static inline void unit_add(struct batch *batch, const struct source *source,
 		   row * strip->local_row_stride + at;
 }
 
-/* Units are spans. */
+/* Adds the spans from `unit` to `unit_end`. */
 static void spans_add(struct batch *batch, const struct source *source,
 		      uint64_t unit, uint64_t unit_end)
 {

@@ -33,7 +33,7 @@ int KVPULL_MUST_CHECK kvpull_disk_open(struct kvpull_disk *disk, int wake_fd,
  */
 uint32_t kvpull_disk_close(struct kvpull_disk *disk, uint64_t close_by_ns);
 
-/* As with io_uring; KVPULL_EAGAIN beyond the depth. */
+/* As with io_uring; KVPULL_EAGAIN if the queue is full. */
 int KVPULL_MUST_CHECK kvpull_disk_queue(struct kvpull_disk *disk,
 					const struct kvpull_uring_io *io);
 /*

@@ -36,7 +36,7 @@
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
 #endif
-/* Linux 6.16; likewise. */
+/* Linux has this since 6.16; older headers lack it. */
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83
 #endif
@@ -337,7 +337,7 @@ int kvpull_endpoint_connect(int folder_fd, const char *name,
 		return KVPULL_EROUTE;
 	if (socket_stat(folder_fd, name, &stat))
 		return connect_failed(errno, name, log);
-	/* No symlink to a socket elsewhere either. */
+	/* A symlink to a socket elsewhere is refused, too. */
 	if (!S_ISSOCK(stat.st_mode))
 		return KVPULL_EPEER;
 	if (socket_make(&made))

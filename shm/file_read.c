@@ -37,7 +37,7 @@ int kvpull_files_open(struct kvpull_files *files, uint32_t read_max,
 	kvpull_turns_init(&files->asking, read_max, arena);
 	if (!kvpull_arena_ok(arena))
 		return KVPULL_ENOMEM;
-	/* Not of the arena: see close(). */
+	/* The arena does not own this memory: see close(). */
 	mapped = mmap(NULL, KVPULL_FILE_BOUNCE_BYTES, PROT_READ | PROT_WRITE,
 		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (mapped == MAP_FAILED)

@@ -79,7 +79,7 @@ static uint64_t group_left(const struct hierarchy *hierarchy, const char *path)
 	return limit > busy ? limit - busy : 0;
 }
 
-/* From this group up to the first. */
+/* Looks from this group up to the first one. */
 static uint64_t groups_left(const char *root, const struct hierarchy *hierarchy,
 			    const char *group)
 {

@@ -144,7 +144,7 @@ static void peer_receive(struct kvpull_shm_peers *peers, uint32_t index,
 {
 	struct kvpull_shm_peer *peer = &peers->peers[index];
 	uint8_t *bytes = kvpull_shm_batch_buffer(batch);
-	/* Descriptors come once, with the welcome. */
+	/* Descriptors come once, with the welcome message. */
 	int received =
 		kvpull_parts_receive(&peer->welcome, peer->socket, bytes);
 	int code = 0;

@@ -22,7 +22,7 @@ int KVPULL_MUST_CHECK
 kvpull_shm_peers_init(struct kvpull_shm_peers *peers,
 		      const struct kvpull_shm_params *params,
 		      struct kvpull_arena *arena);
-/* No copy runs any more. */
+/* No copy may run any more. */
 void kvpull_shm_peers_fini(struct kvpull_shm_peers *peers,
 			   uint64_t close_by_ns);
 
@@ -60,7 +60,7 @@ int KVPULL_MUST_CHECK kvpull_shm_peer_send(struct kvpull_transport *transport,
 int KVPULL_MUST_CHECK kvpull_shm_peer_attach(struct kvpull_shm_peers *peers,
 					     uint32_t index,
 					     const struct kvpull_serve *remote);
-/* All but how to copy. */
+/* Lends all that a small pull needs but the way to copy. */
 int KVPULL_MUST_CHECK kvpull_shm_peer_lend(struct kvpull_shm_peers *peers,
 					   uint32_t index,
 					   struct kvpull_mapping *mapping);

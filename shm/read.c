@@ -391,7 +391,7 @@ static void copies_poll(struct kvpull_shm_reads *reads,
 	uint32_t i;
 
 	for (i = 0; i < count; i++) {
-		/* The job is its first member. */
+		/* The job is the first member of the read. */
 		struct kvpull_shm_read *mine = (void *)jobs[i];
 
 		memory_ended(reads, mine, mine->job.code, batch);
@@ -433,7 +433,7 @@ static void queue_poll(struct kvpull_shm_reads *reads,
 	while (turns-- && kvpull_events_room(&batch->told)) {
 		const uint32_t index = kvpull_turns_next(&reads->queue);
 		struct kvpull_shm_read *mine = &reads->reads[index];
-		/* Ending cancelled ones costs nothing. */
+		/* The end of a cancelled read takes nothing of the budget. */
 		const int is_free = mine->cancelled || !mine->part->byte_count;
 		const uint64_t bytes = is_free ? 0 : turn_bytes(mine, left);
 		int code;

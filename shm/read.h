@@ -24,7 +24,7 @@
 int KVPULL_MUST_CHECK kvpull_shm_reads_init(
 	struct kvpull_shm_reads *reads, const struct kvpull_shm_params *params,
 	struct kvpull_shm_peers *peers, struct kvpull_arena *arena);
-/* Before the peers' and the arena's end. */
+/* Must be called before the end of the peers and of the arena. */
 void kvpull_shm_reads_fini(struct kvpull_shm_reads *reads,
 			   uint64_t close_by_ns);
 

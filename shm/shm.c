@@ -74,7 +74,7 @@ static int shm_lend(struct kvpull_transport *transport, uint32_t peer,
 	return kvpull_shm_peer_lend(&shm->peers, peer, mapping);
 }
 
-/* By the engine's thread, too. */
+/* The engine's thread may call this, too. */
 static uint32_t shm_help(struct kvpull_transport *transport)
 {
 	return kvpull_copy_guest_help(kvpull_shm_of(transport)->copy);
@@ -118,7 +118,7 @@ static int shm_notify(struct kvpull_transport *transport, uint32_t index,
 	code = kvpull_ring_push(&peer->memory.writer, record);
 	if (code != 1)
 		return code;
-	/* How it rings: caller.c. */
+	/* shm/caller.c says how this rings. */
 	if (shutdown(peer->memory.doorbell, SHUT_WR))
 		kvpull_debug(peers->log, "doorbell: %s",
 			     kvpull_why(OTHER, errno));
@@ -261,7 +261,7 @@ static int shm_arm(struct kvpull_transport *transport)
 	uint64_t due_ns = kvpull_least(kvpull_shm_callers_due_ns(&shm->callers),
 				       kvpull_shm_peers_due_ns(&shm->peers));
 
-	/* Other routes order, too. */
+	/* Other routes give orders to the device thread, too. */
 	if (kvpull_device_thread_pending(device))
 		due_ns = kvpull_least(due_ns,
 				      shm->shortage.now_ns + KVPULL_NS_PER_S);

@@ -8,7 +8,7 @@
 /* Accepts or rejects a connection request. */
 void kvpull_verbs_accept_call(struct kvpull_verbs_connect *connect,
 			      const struct kvpull_verbs_cm_event *event);
-/* A caller has heard our answer. */
+/* The caller has received our answer. */
 void kvpull_verbs_accept_established(struct kvpull_verbs_end *end);
 
 #endif /* KVPULL_VERBS_ACCEPT_H */

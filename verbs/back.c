@@ -231,7 +231,7 @@ void kvpull_verbs_back_move(struct kvpull_verbs_back *back)
 			continue;
 		if (!rail_open(back, at))
 			continue;
-		/* A far device is better than none. */
+		/* A device of another node is better than none. */
 		shared->params.memory_node = 0;
 		(void)rail_open(back, at);
 	}

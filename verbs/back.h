@@ -70,7 +70,7 @@ int kvpull_verbs_back_leave(struct kvpull_verbs_back *back, uint32_t device);
 void kvpull_verbs_back_move(struct kvpull_verbs_back *back);
 /* No device is open, and it is not yet time to look for one. */
 int kvpull_verbs_back_is_idle(const struct kvpull_verbs_back *back);
-/* When there is something to do. */
+/* Returns when there is something to do next. */
 uint64_t kvpull_verbs_back_due_ns(const struct kvpull_verbs_back *back);
 
 #endif /* KVPULL_VERBS_BACK_H */

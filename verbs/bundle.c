@@ -226,7 +226,7 @@ void kvpull_verbs_bundle_keys(struct kvpull_verbs_bundle *bundle,
 		    kvpull_verbs_lane_print(end->rail, end->lane, name));
 }
 
-/* The nth of those that are kept. */
+/* Returns the nth of the notifications that are kept. */
 static struct kvpull_record *note_at(const struct kvpull_verbs_bundle *bundle,
 				     uint32_t index)
 {
@@ -242,7 +242,7 @@ int kvpull_verbs_bundle_note(struct kvpull_verbs_bundle *bundle,
 	if (end->state != KVPULL_VERBS_IN)
 		return KVPULL_EAGAIN;
 	notes_drop(bundle);
-	/* Earlier notifications go first. */
+	/* Notifications that wait already go first. */
 	if (bundle->note_posted != bundle->note_count ||
 	    bundle->note_count == bundle->shared->params.notify_credits ||
 	    kvpull_verbs_end_note(end, record,

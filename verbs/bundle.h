@@ -44,7 +44,7 @@ int KVPULL_MUST_CHECK
 kvpull_verbs_bundle_turn(struct kvpull_verbs_bundle *bundle);
 /* May reads be posted to one of its lanes? */
 int kvpull_verbs_bundle_is_in(const struct kvpull_verbs_bundle *bundle);
-/* Likewise, without this device. */
+/* As _is_in(), by lanes of other devices than this one. */
 int kvpull_verbs_bundle_has_other(const struct kvpull_verbs_bundle *bundle,
 				  uint32_t device);
 /* ENDING, and nothing can land any more. */

@@ -11,7 +11,7 @@
 /* The arena reports a shortage of memory. */
 void kvpull_verbs_check_init(struct kvpull_verbs_reads *reads,
 			     struct kvpull_arena *arena);
-/* With one device. 0, KVPULL_ENOMEM. */
+/* Registers the memory with one device: 0 or KVPULL_ENOMEM. */
 int KVPULL_MUST_CHECK
 kvpull_verbs_check_register(struct kvpull_verbs_reads *reads, uint32_t device);
 void kvpull_verbs_check_deregister(struct kvpull_verbs_reads *reads,

@@ -19,10 +19,10 @@ struct kvpull_verbs_cm_event {
 	struct kvpull_verbs_give give; /* instead of a greeting */
 };
 
-/* The channel. 0 or KVPULL_EDEVICE. */
+/* Opens the event channel: 0 or KVPULL_EDEVICE. */
 int KVPULL_MUST_CHECK
 kvpull_verbs_connect_open(struct kvpull_verbs_connect *connect);
-/* No id is left. */
+/* All ids must be destroyed before. */
 void kvpull_verbs_connect_close(struct kvpull_verbs_connect *connect);
 /* A bundle that is not in use, MEETING from now on; NULL: there is none. */
 struct kvpull_verbs_bundle *
@@ -41,7 +41,7 @@ kvpull_verbs_connect_param(const struct kvpull_verbs_end *end,
 /* Credits and MTU: the smaller of both sides'. */
 void kvpull_verbs_connect_agree(struct kvpull_verbs_end *end,
 				const struct kvpull_verbs_greeting *greeting);
-/* Nothing goes by a device any more. */
+/* A device is lost: its endpoints end. */
 void kvpull_verbs_connect_device_lost(struct kvpull_verbs_connect *connect,
 				      uint32_t device, const char *why);
 /* Likewise, by all devices of a context: there may be several. */

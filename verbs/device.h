@@ -81,7 +81,7 @@ void kvpull_verbs_device_subnets(struct kvpull_verbs_device *device,
 struct ibv_mr *
 kvpull_verbs_device_register(const struct kvpull_verbs_device *device,
 			     void *base, uint64_t bytes, int access);
-/* NULL: there is none. */
+/* memory NULL: nothing is done. */
 void kvpull_verbs_device_deregister(const struct kvpull_verbs_device *device,
 				    struct ibv_mr *memory);
 /* No descriptor may ever stop the owner's thread. 0 or KVPULL_EDEVICE. */

@@ -40,7 +40,7 @@ static int lane_call(struct kvpull_verbs_connect *connect,
 
 	kvpull_verbs_end_begin(end);
 	end->joins = end->bundle->state == KVPULL_BUNDLE_IN;
-	/* Leave time to try the other ways. */
+	/* This leaves time to try the other ways. */
 	if (!end->joins)
 		end->deadline_ns = shared->now_ns +
 				   shared->params.connect_ns / ways_count(end);

@@ -28,7 +28,7 @@ void kvpull_verbs_dial_again(struct kvpull_verbs_connect *connect);
 /* IN: let lanes join that are not there, when their time has come. */
 void kvpull_verbs_dial_join(struct kvpull_verbs_connect *connect,
 			    struct kvpull_verbs_bundle *bundle);
-/* When that is, next; UINT64_MAX: never. */
+/* Returns when _join() has something to do; UINT64_MAX: never. */
 uint64_t kvpull_verbs_dial_join_ns(const struct kvpull_verbs_bundle *bundle);
 
 /* Events of the CM: the address was resolved, then the route to it. */

@@ -237,7 +237,7 @@ static uint32_t mtu_bytes(const struct kvpull_verbs_end *end)
 	return 128u << end->mtu;
 }
 
-/* Does its answer fill a frame? */
+/* Does the answer to this batch fill a frame? */
 static int is_large(const struct kvpull_verbs_end *end,
 		    const struct kvpull_verbs_batch *batch)
 {

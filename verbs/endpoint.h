@@ -41,7 +41,7 @@ enum kvpull_verbs_seen {
 int KVPULL_MUST_CHECK kvpull_verbs_end_init(struct kvpull_verbs_end *end,
 					    struct kvpull_arena *arena);
 
-/* CONNECTING: its time begins. */
+/* Makes the endpoint CONNECTING: its time begins. */
 void kvpull_verbs_end_begin(struct kvpull_verbs_end *end);
 /* For an id that knows its device: CQ, QP, receives. 0, or why not. */
 int KVPULL_MUST_CHECK kvpull_verbs_end_make(struct kvpull_verbs_end *end);

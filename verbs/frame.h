@@ -49,7 +49,7 @@ struct kvpull_frame {
 	uint32_t payload_bytes;
 };
 
-/* Into bytes[KVPULL_FRAME_BYTES]; returns how many. */
+/* Writes into bytes[KVPULL_FRAME_BYTES]; returns how many. */
 uint32_t kvpull_frame_put(uint8_t *bytes, const struct kvpull_frame *frame);
 /* 0, KVPULL_EPROTO, KVPULL_EVERSION. The payload stays where it is. */
 int KVPULL_MUST_CHECK kvpull_frame_get(const uint8_t *bytes, size_t byte_count,
@@ -91,7 +91,7 @@ struct kvpull_range {
 };
 
 struct kvpull_keys {
-	/* The same by each rail and lane. */
+	/* Each rail and lane sends the same values. */
 	uint32_t region_count;
 	uint32_t slot_count;
 	/* A caller that shows it may add rails and lanes; zero: none may. */
@@ -100,7 +100,7 @@ struct kvpull_keys {
 	uint32_t qps; /* lanes that a caller may have by each of its rails */
 	struct kvpull_range entries;
 	struct kvpull_range regions[KVPULL_REGIONS_MAX];
-	/* Each rail's own. */
+	/* Each rail has its own values. */
 	uint32_t entries_key;
 	uint32_t mr_count;
 	uint32_t mr_keys[KVPULL_MRS_MAX];

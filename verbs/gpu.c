@@ -82,7 +82,7 @@ static void waits_end(struct kvpull_verbs_reads *reads, const uint32_t *list,
 	*count = 0;
 }
 
-/* Nothing that waits for it was flushed. */
+/* Ends what waits for this loop: its bytes were not flushed. */
 static void loop_fail(struct kvpull_verbs_reads *reads,
 		      struct kvpull_verbs_loop *loop)
 {

@@ -45,7 +45,7 @@ uint32_t kvpull_verbs_gpu_run(struct kvpull_verbs_reads *reads);
 uint64_t kvpull_verbs_gpu_due_ns(struct kvpull_verbs_reads *reads);
 /* The rail's device is left: what waits for its loop fails. */
 void kvpull_verbs_gpu_leave(struct kvpull_verbs_reads *reads, uint32_t device);
-/* Before a sleep. 1: look once more. */
+/* Must be called before a sleep; 1: look once more first. */
 int KVPULL_MUST_CHECK kvpull_verbs_gpu_arm(struct kvpull_verbs_reads *reads);
 
 #endif /* KVPULL_VERBS_GPU_H */

@@ -57,7 +57,7 @@ int kvpull_verbs_loop_begin(struct kvpull_verbs_loop *loop,
 
 /* ---- the queue pair ---- */
 
-/* To itself, by the port's own address. */
+/* Finds the way from the port to itself, by its own address. */
 static int path_find(const struct kvpull_verbs_loop *loop,
 		     struct ibv_qp_attr *attr)
 {

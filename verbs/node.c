@@ -32,7 +32,7 @@ static void *byte_at(const struct kvpull_serve *serve, uint64_t at)
 	return NULL;
 }
 
-/* Pages on the node of page `of`. */
+/* Counts the pages on the node of page `of`. */
 static uint32_t alike(const int nodes[KVPULL_VERBS_NODE_PAGES], uint32_t of)
 {
 	uint32_t count = 0;

@@ -84,7 +84,7 @@ void kvpull_pace_lost(struct kvpull_pace *pace, uint64_t open_bytes,
 	period_end(pace, pace->done_bytes + open_bytes, now_ns);
 }
 
-/* 0: neither measured nor busy. */
+/* Returns 0 for a rail that is neither measured nor busy. */
 static uint64_t pace_now(const struct kvpull_pace_rails *rails, uint32_t index,
 			 enum kvpull_pace_size size)
 {

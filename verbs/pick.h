@@ -36,7 +36,7 @@ enum kvpull_verbs_respect {
 	KVPULL_VERBS_EQUAL
 };
 
-/* The choice, and how it came about. */
+/* The port that was chosen, and why. */
 struct kvpull_verbs_choice {
 	const struct kvpull_verbs_port *port; /* NULL: none is free */
 	uint32_t free_count;                  /* ports to choose from */

@@ -54,7 +54,7 @@ static inline uint32_t kvpull_place_bridges(const char *one, const char *other)
 	other = strstr(other, root);
 	for (; one && other && *one && *one == *other; one++, other++)
 		count += *one == '/';
-	/* The first one is behind "devices". */
+	/* The first slash stands behind "devices". */
 	return count ? count - 1 : 0;
 }
 

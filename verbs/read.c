@@ -56,7 +56,7 @@ static void read_end(struct kvpull_verbs_reads *reads,
 {
 	kvpull_check(reads->shared->log,
 		     !own->batch_open && !own->job_open && !own->flushes.open);
-	/* Nobody checks what has not come. */
+	/* Bytes that have not come are not checked, so no flush is owed. */
 	if (code)
 		own->flushes = (struct kvpull_verbs_flushes){ 0 };
 	own->code = code;
@@ -351,7 +351,7 @@ static int data_post(struct kvpull_verbs_reads *reads,
 	return !code;
 }
 
-/* As data_post(), of entries. */
+/* Posts the reads of entries, as data_post() does those of data. */
 static int check_post(struct kvpull_verbs_reads *reads,
 		      struct kvpull_verbs_end *end, uint32_t index,
 		      struct kvpull_cursor *cursor, uint32_t *posted)

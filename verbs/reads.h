@@ -69,7 +69,7 @@ struct kvpull_verbs_reads {
 	/* The GPU has reached a read's mark, or why it never does: see gpu.h. */
 	void (*begun)(struct kvpull_verbs_reads *reads,
 		      struct kvpull_verbs_read *own, int code);
-	/* A flush of the read's is over. */
+	/* A flush for this read has ended. */
 	void (*flushed)(struct kvpull_verbs_reads *reads,
 			struct kvpull_verbs_read *own, int code);
 	struct ibv_send_wr requests[KVPULL_VERBS_BATCH_MAX];

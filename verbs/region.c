@@ -160,7 +160,7 @@ void kvpull_verbs_regions_shrink(struct kvpull_verbs_regions *regions,
 	keys->region_count = kept;
 }
 
-/* The next MR, of this region. */
+/* Registers the next MR of this region. */
 static int mr_register(struct kvpull_verbs_regions *regions,
 		       const struct kvpull_region_view *view, uint32_t region)
 {

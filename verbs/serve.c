@@ -43,7 +43,7 @@ static void rails_move(struct kvpull_verbs_back *back,
 		       const struct kvpull_serve *serve)
 {
 	kvpull_verbs_back_look(back);
-	/* Later it would end what is connected. */
+	/* A move would end connections, and lose regions. */
 	if (back->connect->active_count || back->locals.region_count)
 		return;
 	if (!kvpull_serve_has_devices(serve))
@@ -92,7 +92,7 @@ static int serve_take(struct kvpull_verbs_back *back,
 	return code;
 }
 
-/* The rail's loop, where one flushes. */
+/* Makes the loop of the rail, if it has to flush. */
 static int loop_make(struct kvpull_verbs_back *back, uint32_t at)
 {
 	struct kvpull_verbs_shared *shared = back->shared;

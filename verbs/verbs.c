@@ -88,7 +88,7 @@ static int verbs_reachable(const struct kvpull_transport *transport,
 	const struct verbs *verbs = verbs_of_const(transport);
 	struct kvpull_verbs_addresses addresses;
 
-	/* Reads have to land somewhere. */
+	/* A host without a region has no place for a read. */
 	if ((!verbs->back.serve.region_count &&
 	     !verbs->back.locals.region_count) ||
 	    kvpull_verbs_addresses_parse(text, &addresses))
@@ -263,7 +263,7 @@ static int verbs_admit(struct kvpull_transport *transport, uint32_t caller,
 	kvpull_verbs_bundle_draw(bundle);
 	if (say(bundle, welcome, welcome_bytes) ||
 	    kvpull_verbs_bundle_open(bundle, end)) {
-		/* Half let in is not in. */
+		/* A caller that lacks a part of its welcome is lost. */
 		kvpull_verbs_bundle_lose(bundle, KVPULL_EPEER, "letting it in");
 		return KVPULL_EPEER;
 	}

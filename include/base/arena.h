@@ -53,7 +53,7 @@ struct kvpull_arena {
 	uint32_t is_hot;
 };
 
-/* Nothing is mapped before the first take. */
+/* Prepares an arena; its first take maps memory. */
 void kvpull_arena_init(struct kvpull_arena *arena,
 		       const struct kvpull_log *log);
 

@@ -568,7 +568,7 @@ int kvpull_device_feed_open(struct kvpull_device_feed *feed, uint64_t now_ns)
 	}
 	if (!code)
 		return 0;
-	/* The last one was not opened. */
+	/* The event of the last slice was not opened. */
 	for (at--; at--;) {
 		enter(feed);
 		ops->event_close(feed->device, feed->slices[at].event);

@@ -65,7 +65,7 @@ struct kvpull_device_thread {
 	/* A line of a thread that was left behind is dropped. */
 	pthread_mutex_t log_lock;
 	const struct kvpull_log *owner_log; /* NULL: closed */
-	/* The owner's. */
+	/* Members that only the owner's thread uses. */
 	pthread_t thread;
 	struct kvpull_ring_writer orders;
 	struct kvpull_ring ends;

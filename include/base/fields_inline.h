@@ -13,7 +13,7 @@
 #include "base/ids.h"
 
 #define KVPULL_FIELDS_INLINE static inline __attribute__((always_inline))
-/* fields.c, which knows no table, has loops. */
+/* fields.c keeps the loops, since it knows no table. */
 #ifndef KVPULL_FIELDS_UNROLL
 #define KVPULL_FIELDS_UNROLL _Pragma("GCC unroll 32")
 #endif

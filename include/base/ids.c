@@ -63,7 +63,7 @@ put_u24_steps(uint8_t *to, const uint32_t *list, uint32_t count)
 	return at;
 }
 
-/* Likewise, of ids that were read. */
+/* Does the same to ids that were read. */
 __attribute__((target("ssse3"))) static uint32_t
 copy_u24_steps(const uint8_t *bytes, uint32_t *list, uint32_t count)
 {

@@ -33,7 +33,7 @@ struct kvpull_mapping {
 	void *context; /* the route's */
 };
 
-/* Owner: all fields are set. */
+/* The owner calls this once all fields are set. */
 static inline void kvpull_mapping_open(struct kvpull_mapping *mapping)
 {
 	/* M0 */
@@ -63,7 +63,7 @@ static inline int kvpull_mapping_is_open(const struct kvpull_mapping *mapping)
 		     KVPULL_PIN_OPEN);
 }
 
-/* Engine: 1: it is pinned, until give(). */
+/* The engine's thread: 1: the mapping is pinned until give(). */
 static inline int kvpull_mapping_take(struct kvpull_mapping *mapping)
 {
 	uint32_t expected = KVPULL_PIN_OPEN;

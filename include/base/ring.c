@@ -303,7 +303,7 @@ int kvpull_ring_arm(struct kvpull_ring *ring)
 	tail = atomic_load_explicit(&shared->tail, KVPULL_RING_S1_LOAD);
 	if (tail == ring->head)
 		return 0;
-	/* Records, or a broken tail: ready() tells. */
+	/* There are records, or a broken tail, which ready() tells. */
 	kvpull_ring_disarm(ring);
 	return 1;
 }

@@ -35,7 +35,7 @@ struct kvpull_ring_shared; /* layout and table of orderings: ring.c */
 #define KVPULL_RING_BEAT_OFFSET 512u
 #define KVPULL_RING_SLOTS_OFFSET 640u
 
-/* Reader's end. */
+/* The reader's end of a ring. */
 struct kvpull_ring {
 	struct kvpull_ring_shared *shared;
 	uint64_t head;         /* private; the shared one is for the writer */
@@ -45,7 +45,7 @@ struct kvpull_ring {
 	uint32_t armed; /* `sleeping` was set by us and not yet seen cleared */
 };
 
-/* Writer's end. */
+/* The writer's end of a ring. */
 struct kvpull_ring_writer {
 	struct kvpull_ring_shared *shared;
 	uint64_t tail;
@@ -86,7 +86,7 @@ int KVPULL_MUST_CHECK kvpull_ring_pair(struct kvpull_ring *ring,
 int KVPULL_MUST_CHECK kvpull_ring_push(struct kvpull_ring_writer *writer,
 				       const struct kvpull_record *record);
 
-/* Writer: a sign of life. */
+/* The writer gives a sign of life. */
 void kvpull_ring_beat(struct kvpull_ring_writer *writer);
 
 /*

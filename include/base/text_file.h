@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small files of the kernel's as text. */
+/* Reads small files of the kernel as text. */
 #ifndef KVPULL_BASE_TEXT_FILE_H
 #define KVPULL_BASE_TEXT_FILE_H
 

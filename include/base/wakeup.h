@@ -28,9 +28,9 @@ int kvpull_wakeup_open(struct kvpull_wakeup *wakeup, int wake_fd);
 void kvpull_wakeup_close(struct kvpull_wakeup *wakeup);
 /* Keeps the descriptor readable until a poll has cleared it. */
 void kvpull_wakeup_keep(struct kvpull_wakeup *wakeup);
-/* Eat what woke us. */
+/* Reads the descriptor until it is no longer readable. */
 void kvpull_wakeup_clear(struct kvpull_wakeup *wakeup);
-/* Readable at that time; UINT64_MAX: at none. */
+/* Makes the descriptor readable at that time; UINT64_MAX: never. */
 void kvpull_wakeup_at(struct kvpull_wakeup *wakeup, uint64_t at_ns);
 
 #endif /* KVPULL_BASE_WAKEUP_H */

@@ -144,7 +144,7 @@ static inline uint64_t kvpull_wire_get_varint(struct kvpull_wire_reader *reader)
 	uint64_t value = 0;
 	uint32_t at;
 
-	/* Most are small. */
+	/* Most numbers are small. */
 	if (left && reader->data[reader->at] < 0x80)
 		return reader->data[reader->at++];
 	for (at = 0; at < 10 && at < left; at++) {

@@ -433,7 +433,7 @@ struct kvpull_reader_ops {
 		    struct kvpull_reader_record *records, uint32_t capacity,
 		    size_t record_bytes);
 
-	/* Both. */
+	/* Calls of the owner and of the reader. */
 
 	/**
 	 * A descriptor that is readable when poll() has something to do. It is

@@ -15,7 +15,7 @@ int KVPULL_MUST_CHECK kvpull_opening_host(struct kvpull_host *own,
 					  const void *handle,
 					  struct kvpull_error_detail *detail);
 
-/* 0, KVPULL_ECONFIG. */
+/* Returns 0 or KVPULL_ECONFIG. */
 int KVPULL_MUST_CHECK kvpull_opening_config(struct kvpull_config *config,
 					    struct kvpull_log *log,
 					    const struct kvpull_host *host,

@@ -72,7 +72,7 @@ static const uint32_t values[4][UINT8_MAX + 1] = {
 #define WIDE_BYTES 12u
 #define WIDE_DIGITS 16u
 
-/* Six bits in each byte: their digits. */
+/* Turns six bits in each byte into their digits. */
 static inline TARGET __m128i wide_digits(__m128i sixes)
 {
 	/*

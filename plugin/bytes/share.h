@@ -87,13 +87,13 @@ int KVPULL_MUST_CHECK
 kvpull_share_naming_compare(const struct kvpull_share_naming *ours,
 			    const struct kvpull_share_naming *theirs,
 			    struct kvpull_refusal *refusal);
-/* Likewise the digests: field "namespace". */
+/* Compares the digests in the same way: field "namespace". */
 int KVPULL_MUST_CHECK kvpull_share_namespace_compare(
 	const uint8_t ours[KVPULL_SHARE_NAMESPACE_BYTES],
 	const uint8_t theirs[KVPULL_SHARE_NAMESPACE_BYTES],
 	struct kvpull_refusal *refusal);
 
-/* As those of handshake.h. */
+/* These do what their namesakes in handshake.h do. */
 size_t kvpull_share_put_hello(uint8_t *bytes, size_t capacity,
 			      const struct kvpull_reader_hello *hello,
 			      const uint8_t *key,

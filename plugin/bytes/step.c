@@ -300,7 +300,7 @@ KVPULL_FIELDS_INLINE void put_record(struct kvpull_wire_writer *writer,
 				    (uint32_t)(writer->used - patch.used - 4));
 }
 
-/* The bytes of the next record. */
+/* Takes the bytes of the next record. */
 static struct kvpull_wire_reader record_of(struct kvpull_wire_reader *reader)
 {
 	const size_t byte_count = kvpull_wire_get_u32(reader);

@@ -87,7 +87,7 @@ struct kvpull_command {
 #define KVPULL_HALF_RANDOM_BITS 21u
 #define KVPULL_HALF_TICK_BITS 20u /* 1 ms; a half takes longer to open */
 
-/* Never 0, if the clock is not. */
+/* The value is never 0 unless utc_ns is. */
 static inline uint64_t kvpull_half_incarnation(uint64_t utc_ns, uint32_t random)
 {
 	return utc_ns >> KVPULL_HALF_TICK_BITS << KVPULL_HALF_RANDOM_BITS |
@@ -212,7 +212,7 @@ int KVPULL_MUST_CHECK kvpull_step_get_result(struct kvpull_wire_reader *reader,
 int KVPULL_MUST_CHECK kvpull_step_begin(struct kvpull_wire_reader *reader,
 					struct kvpull_step_scratch *scratch,
 					struct kvpull_step_header *header);
-/* Likewise of results; 0 or the error. */
+/* Checks the bytes of results in the same way: 0 or the error. */
 int KVPULL_MUST_CHECK kvpull_step_check_result(const void *bytes,
 					       size_t byte_count);
 

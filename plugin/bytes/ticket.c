@@ -207,7 +207,7 @@ static const struct kvpull_table blocks_table = {
 	.name = "blocks", .fields = &ticket_fields[GROUPS_ROW], .field_count = 2
 };
 
-/* Ids of all groups. */
+/* Counts the ids of all groups. */
 static uint64_t id_count(const struct kvpull_ticket *ticket)
 {
 	uint64_t count = 0;

@@ -161,7 +161,7 @@ static int uids_set(struct kvpull_config *config, const struct origin *origin,
 	}
 }
 
-/* A value as the environment has it. */
+/* Takes a value as the environment has it. */
 static int text_set(struct kvpull_config *config, const struct origin *origin,
 		    const char *value)
 {
@@ -510,7 +510,7 @@ static int is_address(const char *text)
 	return !kvpull_verbs_address_parse_ip(text, &address);
 }
 
-/* "a,b;c,d", or "": each is one. */
+/* Takes "a,b;c,d" and "": is each item one? */
 static int is_list(const char *list, int (*is_one)(const char *item))
 {
 	char item[RAIL_NAME_BYTES];

@@ -13,7 +13,7 @@
 #define KVPULL_ENVIRONMENT_PREFIX "KVPULL_"
 #define KVPULL_KEY_NAME_BYTES 32u /* longest key, with NUL and room */
 
-/* keys.h says what each is. */
+/* plugin/config/keys.h describes the types. */
 enum kvpull_config_key_type {
 	KVPULL_KEY_U32,
 	KVPULL_KEY_U64,

@@ -113,7 +113,7 @@ void kvpull_handover_ran(struct kvpull_handover *handover, uint64_t last_ns,
 
 	if (now_ns - told_ns < lease_ns / RUNS_A_LEASE)
 		return;
-	/* The one writer: ordered by H0. */
+	/* Only this thread writes it; H0 orders it. */
 	if (stop_ns)
 		(void)atomic_fetch_add_explicit(&handover->stopped_ns, stop_ns,
 						memory_order_relaxed);

@@ -100,7 +100,7 @@ struct kvpull_pull_phases {
 	uint64_t came_ns;
 };
 
-/* And its end, as progress tells it. */
+/* The end of a pull, as progress tells it. */
 struct kvpull_pull_outcome {
 	struct kvpull_pull_phases phases;
 	uint64_t bytes;
@@ -111,7 +111,7 @@ struct kvpull_pull_outcome {
 
 #define KVPULL_RANKS_FEW 2u /* of tickets whose ranks lie close together */
 
-/* A ticket to be claimed, consumer's side. */
+/* A ticket that the consumer is to claim. */
 struct kvpull_claim_order {
 	uint64_t serial;      /* of the scheduler half; 0: free */
 	uint64_t instance_id; /* scheduler half's incarnation */

@@ -216,7 +216,7 @@ static void action_end(struct kvpull_holds *holds, uint32_t slot,
 	hold->tag = 0;
 	hold->is_given = 0;
 	hold->reason = reason;
-	/* state_set() has counted it. */
+	/* state_set() has counted this end already. */
 	*hold_ended(holds, holds->state_counts[HOLD_ENDED] - 1) = slot;
 	if (reason == KVPULL_END_RELEASED)
 		holds->counts.released++;
@@ -340,7 +340,7 @@ static int key_is_new(const struct kvpull_holds *holds, uint64_t key)
 	return key && kvpull_map_get(&holds->keys, key) == KVPULL_NONE;
 }
 
-/* Open. */
+/* Opening of the table. */
 
 static void tables_take(struct kvpull_holds *holds,
 			const struct kvpull_hold_params *params,
@@ -432,7 +432,7 @@ void kvpull_holds_tick(struct kvpull_holds *holds, uint64_t now_ns,
 	kvpull_instances_tick(&holds->instances);
 }
 
-/* From the engine. */
+/* Calls of the engine. */
 
 void kvpull_holds_begin(struct kvpull_holds *holds, uint64_t floor)
 {

@@ -70,7 +70,7 @@ static const struct claim *claim_last(const struct hold *hold)
 	return hold->claim_count ? &hold->claims[hold->claim_count - 1] : NULL;
 }
 
-/* Written only now, since nothing was before. */
+/* Shows the end of a hold that was not shown before. */
 static void unseen_end(struct kvpull_holds *holds, uint32_t slot)
 {
 	const struct hold *hold = &holds->holds[slot];

@@ -220,7 +220,7 @@ static inline uint32_t *hold_ended(const struct kvpull_holds *holds,
 						      at - holds->slot_count];
 }
 
-/* Input of an event. */
+/* The values that come with an event. */
 struct hold_input {
 	uint64_t generation;
 	uint64_t key;
@@ -268,7 +268,7 @@ void hold_show_unstaged(struct kvpull_holds *holds, uint32_t slot);
 void hold_show_take(struct kvpull_holds *holds, uint32_t slot);
 void hold_show_claim(struct kvpull_holds *holds, const struct hold *hold,
 		     const struct hold_input *input);
-/* While its claims are known. */
+/* Must be called while the claims of the hold are known. */
 void hold_show_end(struct kvpull_holds *holds, uint32_t slot, int32_t reason);
 /* Before a report of it; an event only where the next call has shown it. */
 void hold_show_report(struct kvpull_holds *holds, uint32_t slot);

@@ -175,7 +175,7 @@ static enum rank_event event_of(const struct kvpull_instance *instance,
 	return RANK_CALLS;
 }
 
-/* The next sweep judges this rank. */
+/* Lets the next sweep judge this rank. */
 static void judge_next(struct kvpull_instances *instances,
 		       struct kvpull_instance *instance, uint32_t rank)
 {

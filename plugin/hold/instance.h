@@ -118,7 +118,7 @@ kvpull_instances_speaking(struct kvpull_instances *instances, uint32_t index,
 void kvpull_instance_hear(struct kvpull_instance *instance, uint32_t rank,
 			  uint64_t lease_now_ns);
 
-/* A claim names it; ends with _release. */
+/* A claim names the instance from here until _release. */
 void kvpull_instances_acquire(struct kvpull_instances *instances,
 			      uint32_t index);
 void kvpull_instances_release(struct kvpull_instances *instances,

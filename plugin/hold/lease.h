@@ -34,22 +34,22 @@ void kvpull_leases_init(struct kvpull_leases *leases, uint32_t slot_count,
 void kvpull_leases_arm(struct kvpull_leases *leases, uint32_t slot,
 		       uint64_t key_ns);
 
-/* The root's key; UINT64_MAX: empty. */
+/* Returns the key of the root; UINT64_MAX: there is no entry. */
 static inline uint64_t kvpull_leases_next(const struct kvpull_leases *leases)
 {
 	return leases->count ? leases->entries[0].key_ns : UINT64_MAX;
 }
 
-/* The root's slot. Not empty. */
+/* Returns the slot of the root; there must be an entry. */
 uint32_t kvpull_leases_root(const struct kvpull_leases *leases);
 
 /* The root is not due before key_ns, which is not below its key. */
 void kvpull_leases_rekey(struct kvpull_leases *leases, uint64_t key_ns);
 
-/* Remove the root. */
+/* Removes the root. */
 void kvpull_leases_drop(struct kvpull_leases *leases);
 
-/* Remove all, O(1). */
+/* Removes all entries, in O(1). */
 void kvpull_leases_clear(struct kvpull_leases *leases);
 
 #endif /* KVPULL_PLUGIN_LEASE_H */

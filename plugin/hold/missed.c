@@ -33,7 +33,7 @@ void kvpull_missed_pass(struct kvpull_missed *missed, uint64_t now_ns,
 	} else if (gap_ns > missed->lease_ns) {
 		missed->shift_ns += gap_ns;
 	} else if (!is_poll) {
-		/* The gap goes on until the poll. */
+		/* The gap goes on until the next poll. */
 		return;
 	} else if (is_long(missed, gap_ns)) {
 		missed->gaps[missed->gap_next++ % KVPULL_GAPS_MAX] =

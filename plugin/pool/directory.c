@@ -20,7 +20,7 @@ static uint8_t *tag_at(const struct kvpull_pool_directory *directory,
 	return directory->tags + KVPULL_POOL_WINDOW + index;
 }
 
-/* Eight entries, a bit each: taken. */
+/* Returns a bit for each of eight entries: 1: it is taken. */
 static uint32_t taken_mask(const uint8_t *tags)
 {
 	uint64_t word;

@@ -44,7 +44,7 @@ uint32_t
 kvpull_pool_directory_place(const struct kvpull_pool_directory *directory,
 			    uint32_t index);
 
-/* The place's bytes are complete and visible. */
+/* The bytes at the place must be complete and visible. */
 void kvpull_pool_directory_write(struct kvpull_pool_directory *directory,
 				 uint32_t index,
 				 const struct kvpull_pool_key *key,

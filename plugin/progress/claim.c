@@ -319,7 +319,7 @@ static void rank_run(struct kvpull_progress *progress,
 	if (remote->peer.state != KVPULL_PEER_UP || remote->closing_ns ||
 	    !has_word(claim, rank))
 		return;
-	/* Behind those that wait already. */
+	/* This rank speaks after those that wait already. */
 	if (remote->to_say.first == KVPULL_NONE &&
 	    !rank_say(progress, claim, rank, now_ns))
 		return;
@@ -380,7 +380,7 @@ static void to_say_run(struct kvpull_progress *progress,
 		    !has_word(claim, rank) ||
 		    !rank_say(progress, claim, rank, now_ns))
 			continue;
-		/* Back to the front. */
+		/* The rank goes back to the front of the list. */
 		rank->listed = 1;
 		rank->next = list->first;
 		if (rank->next == KVPULL_NONE)

@@ -10,7 +10,7 @@
 
 #define WORDS (KVPULL_CACHES_MAX / 64)
 
-/* Caches by number. */
+/* A set of caches, a bit for each number. */
 struct cache_set {
 	uint64_t words[WORDS];
 };

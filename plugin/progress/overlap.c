@@ -13,7 +13,7 @@
 #define AXES 4u /* of a cache: block, layer, row, head */
 #define LINES (2 * AXES)
 
-/* low .. high steps of a stride. */
+/* From low to high steps of a stride. */
 struct line {
 	int64_t stride;
 	int64_t low;

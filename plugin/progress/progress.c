@@ -343,7 +343,7 @@ static int tables_take(struct kvpull_progress *progress,
 	return code || kvpull_arena_ok(arena) ? code : KVPULL_ENOMEM;
 }
 
-/* A test's own. */
+/* Takes the routes that a test has opened. */
 static int routes_take(struct kvpull_progress *progress,
 		       const struct kvpull_progress_params *params)
 {

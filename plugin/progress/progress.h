@@ -13,7 +13,7 @@
 
 struct kvpull_progress;
 
-/* Return: the value for facts->caller_count_max. */
+/* Returns the value for facts->caller_count_max. */
 uint32_t kvpull_progress_callers_max(const struct kvpull_config *config);
 
 struct kvpull_progress_params {

@@ -75,7 +75,7 @@ struct kvpull_part_done {
 	uint64_t digest;
 };
 
-/* Beside the engine's request. */
+/* What progress keeps of a pull, beside the order of the engine. */
 struct kvpull_pull {
 	const struct kvpull_pull_order
 		*order;  /* NULL: the slot is the engine's */
@@ -393,7 +393,7 @@ void kvpull_lend(struct kvpull_progress *progress, uint32_t peer);
 void kvpull_lend_end(struct kvpull_progress *progress, uint32_t peer);
 
 /* room.c */
-/* After the remotes. */
+/* Must be called after kvpull_remotes_init(). */
 void kvpull_room_init(struct kvpull_progress *progress,
 		      struct kvpull_arena *arena);
 /* Claims that lack entries are tried then. */
@@ -413,7 +413,7 @@ int KVPULL_MUST_CHECK kvpull_room_take(struct kvpull_progress *progress,
  * is the oldest's; else KVPULL_NONE.
  */
 uint32_t kvpull_room_oldest(const struct kvpull_progress *progress);
-/* A new one has none yet. */
+/* Begins to wait for an entry; a new claim has none yet. */
 void kvpull_room_wait(struct kvpull_progress *progress,
 		      struct kvpull_claim *claim, uint64_t now_ns);
 /* A pull of it begins, or its release: it waits no more. */
@@ -421,7 +421,7 @@ void kvpull_room_want(struct kvpull_progress *progress,
 		      struct kvpull_claim *claim);
 /* Its pulls are over, and more may come. */
 void kvpull_room_unwant(struct kvpull_progress *progress, uint32_t claim);
-/* Released, or lost. */
+/* The rank was released, or is lost. */
 void kvpull_room_close(struct kvpull_progress *progress,
 		       struct kvpull_claim *claim,
 		       struct kvpull_claim_rank *rank, uint32_t state,
@@ -439,7 +439,7 @@ void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns);
 void kvpull_claim_given(struct kvpull_progress *progress,
 			struct kvpull_remote *remote, uint32_t count,
 			enum kvpull_claim_state state, uint64_t now_ns);
-/* By a pull. */
+/* A pull begins to use the claim. */
 void kvpull_claim_use(struct kvpull_progress *progress, uint32_t claim,
 		      int32_t priority);
 void kvpull_claim_unuse(struct kvpull_progress *progress, uint32_t claim);

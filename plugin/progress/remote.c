@@ -384,7 +384,7 @@ static void changed(void *own, struct kvpull_peer *peer,
 		came_up(progress, remote);
 	else
 		failed(progress, remote, was, code);
-	/* Releases do not wait for ever. */
+	/* Releases that wait for this peer have to end. */
 	remote->changed = progress->remotes.changed = 1;
 	progress->reads.has_changed = 1;
 }

@@ -32,7 +32,7 @@
 
 #define KVPULL_READS_PARTS_MAX KVPULL_RANKS_MAX /* of a request */
 
-/* The status file has these numbers. */
+/* The status file shows these numbers. */
 enum kvpull_reads_state {
 	KVPULL_READS_FREE = 0, /* also ends a list of phases */
 	KVPULL_READS_CONNECT,

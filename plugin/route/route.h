@@ -126,7 +126,7 @@ int KVPULL_MUST_CHECK kvpull_routes_local_add(struct kvpull_routes *routes,
 void kvpull_routes_print(const struct kvpull_routes *routes, char *text,
 			 size_t capacity);
 
-/* The way to a peer. */
+/* The route that was chosen for a peer. */
 struct kvpull_route_choice {
 	const struct kvpull_route *route;
 	const char *why; /* static text */

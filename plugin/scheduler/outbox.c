@@ -36,7 +36,7 @@
 
 #include "plugin/scheduler/outbox.h"
 
-/* A command without arrays, and then some. */
+/* More than a command without arrays takes. */
 #define COMMAND_BYTES_SMALL 128u
 /* Header bytes of a message to one rank. */
 #define HEADER_BYTES_MAX 1024u
@@ -242,7 +242,7 @@ int kvpull_outbox_build(struct kvpull_outbox *outbox, void *bytes,
 	outbox->acks_changed = 0;
 	outbox->acks_wanted = 0;
 	outbox->spoken_ns = now_ns;
-	/* A header alone resends nothing. */
+	/* A header alone does not put off a resend. */
 	if (header.record_count)
 		outbox->progress_ns = now_ns;
 	return 0;

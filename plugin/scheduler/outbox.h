@@ -70,7 +70,7 @@ int kvpull_outbox_has_room(const struct kvpull_outbox *outbox);
 /* Commands wait to be sent, or sent again. */
 int kvpull_outbox_has_unsent(const struct kvpull_outbox *outbox);
 
-/* Everything not sent yet; as kvpull_scheduler_step_build(). */
+/* Writes all that was not sent, as kvpull_scheduler_step_build() does. */
 int KVPULL_MUST_CHECK kvpull_outbox_build(struct kvpull_outbox *outbox,
 					  void *bytes, size_t capacity,
 					  size_t *byte_count, uint64_t now_ns);

@@ -72,7 +72,7 @@ int kvpull_scheduler_ticket_get(struct kvpull_scheduler *scheduler,
 int kvpull_scheduler_payload_get(struct kvpull_scheduler *scheduler,
 				 uint64_t key, void *payload, size_t capacity,
 				 size_t *payload_bytes);
-/* step: what the worker is told with. */
+/* step: the function by which the worker is told. */
 int kvpull_scheduler_worker_attach(struct kvpull_scheduler *scheduler,
 				   struct kvpull_worker *worker,
 				   kvpull_step_fn *step);

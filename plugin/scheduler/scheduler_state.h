@@ -92,11 +92,11 @@ struct kvpull_scheduler {
 /* Time goes on: first in every call that has it. */
 void kvpull_scheduler_tick(struct kvpull_scheduler *scheduler, uint64_t now_ns);
 
-/* The request, or NULL. */
+/* Returns the request with this key, or NULL. */
 struct kvpull_scheduler_request *
 kvpull_scheduler_find(struct kvpull_scheduler *scheduler, uint64_t key);
 
-/* The last rank reported its pull. */
+/* Must be called once the last rank has reported its pull. */
 void kvpull_scheduler_pull_ended(struct kvpull_scheduler *scheduler,
 				 struct kvpull_scheduler_request *request);
 

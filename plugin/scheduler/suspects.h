@@ -17,7 +17,7 @@ struct kvpull_suspects {
 	uint32_t all; /* the weights changed, or too many adapters */
 };
 
-/* adapter 0: the weights. */
+/* Adds an adapter whose KV is suspect; adapter 0: the weights are. */
 void kvpull_suspects_add(struct kvpull_suspects *suspects, uint64_t adapter);
 
 /* 1: cached KV of this adapter (0: of none) may be of before. */

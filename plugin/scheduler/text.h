@@ -34,7 +34,7 @@ size_t kvpull_texts_size(const struct kvpull_texts *texts, uint32_t index);
 /* Where it lies, if in one piece, else in text[kvpull_texts_size()] as by get. */
 const uint8_t *kvpull_texts_view(const struct kvpull_texts *texts,
 				 uint32_t index, void *text);
-/* Into text[kvpull_texts_size()]. */
+/* Copies a text into text[kvpull_texts_size()]. */
 void kvpull_texts_get(const struct kvpull_texts *texts, uint32_t index,
 		      void *text);
 
@@ -43,7 +43,7 @@ int KVPULL_MUST_CHECK kvpull_texts_give(const struct kvpull_texts *texts,
 					uint32_t index, void *bytes,
 					size_t capacity, size_t *byte_count);
 
-/* 1: it is these bytes. */
+/* Returns 1 if the text has these bytes. */
 int kvpull_texts_are(const struct kvpull_texts *texts, uint32_t index,
 		     const void *bytes, size_t byte_count);
 void kvpull_texts_acquire(struct kvpull_texts *texts, uint32_t index);

@@ -47,7 +47,7 @@ static int may_say(struct kvpull_callers *callers,
 	return callers->said++ < REFUSALS_SAID_MAX;
 }
 
-/* refusal NULL: nothing is answered. */
+/* refusal NULL: the caller gets no answer. */
 static void turn_away(const struct kvpull_callers *callers,
 		      struct kvpull_caller *caller,
 		      const struct kvpull_refusal *refusal)

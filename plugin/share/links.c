@@ -33,7 +33,7 @@ static struct kvpull_share_link *link_at(const struct kvpull_reader *share,
 		       link;
 }
 
-/* 0: it can be asked. */
+/* Returns 0 if the peer can be asked. */
 static int32_t link_code(const struct kvpull_share_link *link)
 {
 	return link->peer.state == KVPULL_PEER_UP   ? 0 :

@@ -16,7 +16,7 @@
 
 #define ENTRIES_A_CHUNK 4u
 
-/* Both forms of a namespace. */
+/* Sets the namespace in both of its forms. */
 static int names_set(struct kvpull_reader *share,
 		     const struct kvpull_reader_naming *names,
 		     struct kvpull_error_detail *detail)
@@ -174,7 +174,7 @@ static int chunks_take(struct kvpull_reader *share,
 	return code;
 }
 
-/* Made, and served behind the chunks. */
+/* Makes the slots, which are served after the chunks. */
 static int slots_make(struct kvpull_reader *share,
 		      const struct kvpull_reader_share *params,
 		      struct kvpull_error_detail *detail)

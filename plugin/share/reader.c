@@ -172,7 +172,7 @@ int kvpull_share_reader_peer_remove(struct kvpull_share_reader *reader,
 	return 0;
 }
 
-/* Own blocks that reads in flight write. */
+/* Own blocks to which reads in flight write. */
 
 static uint64_t *taken_word(struct kvpull_share_reader *reader, uint32_t local,
 			    uint32_t block, uint64_t *mask)

@@ -148,7 +148,7 @@ void kvpull_share_reader_work(struct kvpull_share_reader *reader,
 
 /* The next deadline of what is in flight; UINT64_MAX: none. */
 uint64_t kvpull_share_reader_due_ns(const struct kvpull_share_reader *reader);
-/* 1: _end() has something to tell. */
+/* Returns 1 if _end() has something to tell. */
 int kvpull_share_reader_has_end(const struct kvpull_share_reader *reader);
 
 /* Return: 1: *end is the oldest one that was not told; 0: there is none. */

@@ -62,7 +62,7 @@ int kvpull_share_probe(struct kvpull_reader *share,
 int kvpull_share_read(struct kvpull_reader *share,
 		      const struct kvpull_reader_read *theirs, uint64_t *id);
 
-/* Both. */
+/* Calls of the owner and of the reader. */
 int kvpull_share_cancel(struct kvpull_reader *share, uint64_t id);
 int kvpull_share_poll(struct kvpull_reader *share,
 		      struct kvpull_reader_record *records, uint32_t capacity,

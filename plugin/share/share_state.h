@@ -95,7 +95,7 @@ struct kvpull_reader {
 	uint64_t links_due_ns; /* they have something due by themselves */
 	struct kvpull_share_ask asks[KVPULL_READER_OPEN_MAX];
 
-	/* An engine that sleeps. */
+	/* Wakes an engine that sleeps. */
 	struct kvpull_wakeup wakeup;
 };
 
@@ -164,7 +164,7 @@ void kvpull_share_show_link_up(struct kvpull_reader *share,
 void kvpull_share_show_link_down(struct kvpull_reader *share,
 				 const struct kvpull_share_link *link,
 				 int32_t code);
-/* By whichever side. */
+/* Shows a refusal, whichever side refused. */
 void kvpull_share_show_refusal(struct kvpull_reader *share,
 			       const struct kvpull_share_link *link,
 			       const char *field, const char *there,
@@ -176,7 +176,7 @@ void kvpull_share_show_caller_gone(struct kvpull_reader *share,
 				   const struct kvpull_caller *caller);
 /* When a read begins; 0: nobody can look. */
 uint64_t kvpull_share_show_clock(const struct kvpull_reader *share);
-/* bytes: of its good pieces. */
+/* bytes: how many the good pieces have. */
 void kvpull_share_show_read(struct kvpull_reader *share,
 			    const struct kvpull_share_ask *ask,
 			    const struct kvpull_share_reader_end *end,

@@ -155,7 +155,7 @@ static uint32_t slot_take(struct kvpull_share_spills *spills)
 {
 	uint32_t tries;
 
-	/* No more are written than that. */
+	/* At most KVPULL_SLOTS_DEPTH slots are being written. */
 	for (tries = 0; tries <= KVPULL_SLOTS_DEPTH; tries++) {
 		const uint32_t slot = spills->slot_next;
 

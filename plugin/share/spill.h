@@ -18,7 +18,7 @@
 
 #define KVPULL_SHARE_SPILLS_MAX KVPULL_READER_SPILLS_MAX
 
-/* Behind the ids of probes and reads. */
+/* Ids of spills follow those of probes and reads. */
 #define KVPULL_SHARE_SPILL_ID_FIRST KVPULL_READER_OPEN_MAX
 
 struct kvpull_share_spill; /* spill.c */
@@ -65,7 +65,7 @@ kvpull_share_spill_begin(struct kvpull_share_spills *spills,
  */
 int KVPULL_MUST_CHECK
 kvpull_share_spill_cancel(struct kvpull_share_spills *spills, uint64_t id);
-/* Likewise all: the share ends. */
+/* Cancels all spills, at the end of the share. */
 void kvpull_share_spills_cancel(struct kvpull_share_spills *spills);
 
 /* Return: 1: there was something to do. */

@@ -138,7 +138,7 @@ struct kvpull_status_thread {
 	_Atomic uint64_t expired_blocks;
 	_Atomic uint64_t expired_ns; /* the last one */
 	_Atomic uint64_t counters[KVPULL_STATUS_COUNTERS_MAX];
-	/* By -code: pulls; of a pool pieces. */
+	/* Failures by -code: of pulls, or of the pieces of a pool. */
 	_Atomic uint64_t failures[KVPULL_STATUS_CODES];
 	_Atomic uint64_t time_sums[8]; /* of the histograms */
 	_Atomic uint64_t times[KVPULL_TIMES_COUNT][KVPULL_STATUS_BUCKETS];
@@ -273,7 +273,7 @@ struct kvpull_status_pool {
 	uint64_t reserved2[5];
 };
 
-/* As the hold table's. */
+/* The states of a hold, as the hold table has them. */
 enum kvpull_status_hold_state {
 	KVPULL_SHOWN_FREE = 0,
 	KVPULL_SHOWN_STAGED,

@@ -39,7 +39,7 @@ static inline int kvpull_status_is_on(const struct kvpull_status_side *side)
 	return side->events != NULL;
 }
 
-/* A run of the thread begins. */
+/* The thread begins a run. */
 static inline void kvpull_status_ran(const struct kvpull_status_side *side,
 				     uint64_t now_ns)
 {
@@ -114,7 +114,7 @@ static inline void kvpull_status_peer_new(struct kvpull_status_peer *row,
 	kvpull_status_set(&row->pulls, 0);
 	kvpull_status_set(&row->failures, 0);
 	kvpull_status_set(&row->up_ns, 0);
-	/* Nothing is copied from it yet. */
+	/* No small pull has copied from this peer yet. */
 	kvpull_status_set(&row->small_bytes, 0);
 	kvpull_status_set(&row->small_pulls, 0);
 	row->pid = 0;

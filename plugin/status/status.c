@@ -214,7 +214,7 @@ static int pages_take(int fd, uint64_t file_bytes)
 		errno = ENOSPC;
 		return -1;
 	}
-	/* A signal undoes it. */
+	/* A signal interrupts the call, which has then done nothing. */
 	do
 		failed = fallocate(fd, 0, 0, (off_t)file_bytes);
 	while (failed && errno == EINTR && --tries);

@@ -28,7 +28,7 @@ void kvpull_results_add_rank(struct kvpull_worker_results *results,
 	const uint32_t count = atomic_load_explicit(&handover->address_count,
 						    memory_order_relaxed);
 
-	/* There is room for one. */
+	/* At most one RANK result waits: there is room for one. */
 	if (count == results->address_told ||
 	    results->rank_sequence >= results->first)
 		return;

@@ -102,7 +102,7 @@ struct kvpull_worker_small {
 
 /* Memory that the engine has taken: of the host, or of its device. */
 struct kvpull_worker_memory {
-	/* base NULL: given back; else also DEVICE's */
+	/* base NULL: given back. Memory of the device has a base, too. */
 	struct kvpull_shared shared;
 	struct kvpull_device_memory device; /* address 0: of the host */
 };
@@ -214,11 +214,11 @@ void kvpull_worker_tell(struct kvpull_worker *worker, uint32_t kind,
 			uint32_t index, uint64_t serial);
 void kvpull_worker_tell_later(struct kvpull_worker *worker, uint32_t kind,
 			      uint32_t index, uint64_t serial);
-/* At the end of a call. */
+/* Wakes progress at the end of a call. */
 void kvpull_worker_wake(struct kvpull_worker *worker);
-/* Wakes also for work that can wait. */
+/* Wakes progress also for work that can wait. */
 void kvpull_worker_wake_all(struct kvpull_worker *worker);
-/* To the progress thread, for good. */
+/* Gives the pull to the progress thread, for good. */
 void kvpull_pull_hand_over(struct kvpull_worker *worker, uint32_t index);
 /* Told at most once a pull and a ticket: the ring has room for that. */
 void kvpull_worker_pull_abort(struct kvpull_worker *worker, uint32_t index);
