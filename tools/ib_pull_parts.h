@@ -162,7 +162,7 @@ void ib_folder_remove(const char *path);
 char *ib_config_make(const struct ib_options *options);
 /* ib_pull_release.c: a ticket, as a router has it; 0 or 1. */
 int ib_ticket(const struct ib_options *options);
-/* And given back, unread. */
+/* Takes a ticket, and gives it back unread. */
 int ib_release(const struct ib_options *options);
 int ib_ask_stats(const struct ib_options *options, struct ib_answer *answer);
 
@@ -181,7 +181,7 @@ double ib_percentile_us(const uint64_t *sorted, uint32_t count, double part);
 double ib_gigabytes_s(uint64_t bytes, uint64_t ns);
 /* Bytes that a request of --count blocks a group pulls. */
 uint64_t ib_request_bytes(const struct ib_options *options);
-/* Around the runs of a sweep. */
+/* Print what stands before and after the runs of a sweep. */
 void ib_print_sweep_begin(const struct ib_options *options);
 void ib_print_sweep_end(const struct ib_options *options);
 /*

@@ -33,7 +33,7 @@ struct ib_prefix {
 /* 0, or KVPULL_ENOMEM. Closed either way. */
 int ib_prefix_open(struct ib_prefix *prefix, struct engine *engine,
 		   uint32_t chunk_blocks);
-/* Every block is the engine's again. */
+/* Gives every block back to the engine. */
 void ib_prefix_close(struct ib_prefix *prefix);
 /*
  * The first chunks of a prompt that are here, pinned until ib_prefix_unpin()

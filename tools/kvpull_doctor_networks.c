@@ -44,7 +44,7 @@ static uint32_t row_split(char *line, char *words[WORDS_MAX])
 	return count;
 }
 
-/* 0, or -1: no hexadecimal number. */
+/* Returns 0, or -1 if it is no hexadecimal number. */
 static int hex_parse(const char *word, uint32_t *number)
 {
 	char *end;

@@ -231,7 +231,7 @@ int main(int argc, char **argv)
 		return top_terminal(&options);
 	top_look(&top, NULL, &options);
 	code = once_show(&top, &options);
-	/* Tables say it themselves. */
+	/* Tables show these files themselves. */
 	for (at = 0; options.mode != TOP_SCREEN && at < top.unread_count &&
 		     at < TOP_UNREAD_MAX;
 	     at++)

@@ -22,7 +22,7 @@ static json_t *value_of(const struct top_cell *cell)
 	case TOP_TEXT:
 		value = json_string(cell->text);
 	}
-	/* Not UTF-8: somebody's bytes. */
+	/* A text that another process wrote may not be UTF-8. */
 	return value ? value : json_string("?");
 }
 

@@ -195,7 +195,7 @@ uint32_t top_given_up(const struct top_worker *worker);
 uint64_t top_failures(const struct top_worker *worker, int code);
 /* Both threads' parts of that kind. */
 extern const enum kvpull_status_part top_event_parts[2];
-/* Since that thread's last run. */
+/* Returns the time since the last run of that thread. */
 uint64_t top_ran(const struct top_worker *worker, enum kvpull_status_part part);
 /* buckets: [KVPULL_STATUS_BUCKETS], out. Return: how many times in all. */
 uint64_t top_times(const struct top_worker *worker, uint32_t which,

@@ -549,7 +549,7 @@ void top_screen(const struct top *top, struct top_view *view, FILE *out)
 	/* The heads of an only table stay where they are. */
 	if (views[view->shown][0] && !views[view->shown][1] && !view->is_help)
 		head_take(&head, &body);
-	/* The keys have the last line. */
+	/* The last line shows the keys. */
 	room = !view->lines                 ? body.count :
 	       head.count + 1 < view->lines ? view->lines - head.count - 1 :
 					      0;

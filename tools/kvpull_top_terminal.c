@@ -62,7 +62,7 @@ static size_t sequence_take(struct top_view *view, const char *text)
 		scroll_by(view, sequences[at].lines);
 		return bytes;
 	}
-	/* Another such key, or Esc alone. */
+	/* Another escape sequence, or the Esc key alone. */
 	view->filter[0] = '\0';
 	view->is_typing = 0;
 	return strlen(text);

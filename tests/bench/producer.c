@@ -25,7 +25,7 @@
 #define RECORDS 256
 #define WAIT_NS (30 * KVPULL_NS_PER_S)
 
-/* In the producer's process. */
+/* Calls in the process of the producer. */
 
 static int hold(struct halves *halves, struct mail *mail)
 {
@@ -156,7 +156,7 @@ static void producer_main(struct producer *producer,
 	_exit(0);
 }
 
-/* In ours. */
+/* Calls in the process of the bench. */
 
 static int answer_wait(const struct producer *producer, uint64_t asked)
 {
@@ -174,7 +174,7 @@ static int answer_wait(const struct producer *producer, uint64_t asked)
 	return mail->code;
 }
 
-/* Return: what its answer will be. */
+/* Returns the number that the answer will have. */
 static uint64_t tell(struct producer *producer, enum mail_kind kind)
 {
 	uint64_t asked;

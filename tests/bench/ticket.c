@@ -67,7 +67,7 @@ static void ids_take(struct ends *ends, const struct ids_case *params,
 	}
 }
 
-/* P's part of it. */
+/* P makes a ticket. */
 static int ticket_make(struct ends *ends)
 {
 	struct halves *producer = &ends->producer;

@@ -96,7 +96,7 @@ int timerfd_settime(int fd, int flags, const struct itimerspec *to,
 		(uint64_t)to->it_value.tv_nsec;
 	if (ns_a_tick > 0 && at_ns && flags & TFD_TIMER_ABSTIME) {
 		now_ns = counter_ns();
-		/* 0 would stop it. */
+		/* A time of 0 would stop the timer. */
 		at_ns = at_ns > now_ns ? at_ns - now_ns : 1;
 		left.it_value.tv_sec = (time_t)(at_ns / NS_PER_S);
 		left.it_value.tv_nsec = (long)(at_ns % NS_PER_S);

@@ -79,7 +79,7 @@ void loop_conn_end(struct conn *conn, struct end *by, int32_t code)
 		.code = code;
 }
 
-/* The table. */
+/* Calls of the table of the transport. */
 
 static int loop_serve(struct kvpull_transport *transport,
 		      const struct kvpull_serve *serve)
@@ -556,7 +556,7 @@ loop_transport(void *context, const struct kvpull_log *log, uint32_t at)
 	return &end->transport;
 }
 
-/* The world's side. */
+/* Calls of the test that owns the net. */
 
 struct loop_net *loop_open(uint64_t seed)
 {

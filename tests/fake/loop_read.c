@@ -109,7 +109,7 @@ static int read_open(struct end *end, uint32_t peer, struct kvpull_read *read,
 	must(read->index < READS && !open->read, "a read is begun twice");
 	if (code)
 		return code;
-	/* A check has no EAGAIN. */
+	/* A read of guard slots is never refused with EAGAIN. */
 	if (!checks && again(end))
 		return KVPULL_EAGAIN;
 	*open = (struct open_read){

@@ -123,7 +123,7 @@ static inline uint32_t below(struct loop_net *net, uint32_t bound)
 	return (uint32_t)((net->state >> 33) % bound);
 }
 
-/* So many in a thousand. */
+/* Is true in so many of a thousand cases. */
 static inline int chance(struct loop_net *net, uint32_t thousandths)
 {
 	return below(net, 1000) < thousandths;

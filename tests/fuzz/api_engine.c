@@ -375,7 +375,7 @@ static void engine_open(struct api_engine *engine, uint32_t index, int has_key)
 	scheduler_open(engine);
 	for (rank = 0; rank < engine->tp_size; rank++) {
 		(void)api_worker_open(engine, rank);
-		/* Some calls come before, seldom. */
+		/* A few calls come before the regions are registered. */
 		if (api_chance(60))
 			continue;
 		api_worker_register(engine, rank);

@@ -573,7 +573,7 @@ void api_orphans_lost(struct api_engine *engine, uint32_t rank)
 		if (!request->key || request->life == engine->life)
 			continue;
 		request_lost(engine, request, rank);
-		/* No other worker will say it. */
+		/* No other worker will report this rank. */
 		request->sent |= 1u << rank;
 	}
 }

@@ -49,7 +49,7 @@ static void fuzz_hello(size_t byte_count)
 	if (kvpull_handshake_get_hello(message, byte_count, NULL, nonce,
 				       &hello))
 		return;
-	/* 0: ours is written. */
+	/* Where it is 0 the encoder writes its own. */
 	if (hello.wire_layout)
 		expect_same(kvpull_handshake_put_hello(copy, sizeof(copy),
 						       &hello, NULL, nonce),

@@ -379,7 +379,7 @@ static void caller_event(const struct kvpull_event *event)
 
 /* ---- and their turns ---- */
 
-/* Some key is anywhere, or nowhere. */
+/* Puts some key to any place, or to none. */
 static void forge(void)
 {
 	const uint64_t number = 1 + api_below(POOL_KEYS);

@@ -226,7 +226,7 @@ void pool_bump_all(struct pool_handle *handle)
 		handle->weights = weights;
 }
 
-/* Mostly one that could be put. */
+/* Returns, in most cases, a chunk that could be put. */
 static uint32_t chunk_to_spill(const struct pool_handle *handle)
 {
 	uint32_t tries;

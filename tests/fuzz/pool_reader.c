@@ -403,7 +403,7 @@ void pool_reader_odd(struct pool_handle *handle)
 	free(peers);
 	api_expect(ops->peers(handle->reader, NULL, 0, api_odd_u32()) <=
 		   (int)used);
-	/* In part what there is. */
+	/* Some of these values are in range. */
 	api_expect(ops->local_add(handle->reader,
 				  handle->blocks + api_below(4096),
 				  1 + api_below(64), 1 + api_odd_u32() % 64,

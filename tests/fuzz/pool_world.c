@@ -37,7 +37,7 @@ struct kvpull_reader_naming pool_naming_of(struct kvpull_model *model,
 void pool_handle_open(struct pool_handle *handle)
 {
 	struct kvpull_model model;
-	/* Most often all have the same. */
+	/* Most handles have the same weights. */
 	const uint32_t weights =
 		api_chance(800) ? 0 : (uint32_t)api_below(POOL_WEIGHTS);
 	const struct kvpull_reader_naming naming =

@@ -106,7 +106,7 @@ static void pair_run(const struct scenario *scenario,
 		       "sockets were left behind");
 }
 
-/* A case of its own setup. */
+/* Runs a case with a setup of its own. */
 #define F1_RUN(name, ...)                                                      \
 	SCENARIO_RUN(name, const struct f1_setup setup = { __VA_ARGS__ };      \
 		     pair_run(scenario, &setup))

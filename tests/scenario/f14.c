@@ -482,7 +482,7 @@ static void f14_reuse_file(const struct scenario *scenario)
 	(void)unlink(arena->path);
 }
 
-/* With O_DIRECT as a rule. */
+/* The file of slots is opened with O_DIRECT, if it can be. */
 static void f14_reuse_slots(const struct scenario *scenario)
 {
 	reuse(scenario, f14_arena_of_slots("/var/tmp"));

@@ -121,7 +121,7 @@ static void f17_freed_unmarked(const struct scenario *scenario)
 		       "no step was disturbed: the marks are not tested");
 }
 
-/* The control of the check. */
+/* The control: without the check, wrong bytes are loaded. */
 static void f17_unchecked(const struct scenario *scenario)
 {
 	const struct f7_setup setup = setup_of(scenario);

@@ -113,7 +113,7 @@ static void pump_event(struct pump *pump)
 	pump->open--;
 }
 
-/* Until all is over. */
+/* Serves all families until each of them is over. */
 static void pump_run(struct pump *pump, uint32_t families)
 {
 	const uint64_t start_ns = engine_now_ns();

@@ -62,7 +62,7 @@ struct f5_side {
 	uint64_t random;
 };
 
-/* In percent. */
+/* Is true in so many of a hundred cases. */
 uint32_t f5_chance(struct f5_side *side, uint32_t percent);
 void f5_open(struct f5_side *side, const struct scenario *scenario,
 	     const char *id, uint32_t block_count);
@@ -73,7 +73,7 @@ int f5_finish(struct f5_side *side, struct kvpull_finish *finish, uint64_t key,
 uint32_t f5_tables_are_empty(struct f5_side *side);
 uint64_t f5_block_seed(uint64_t seed, uint32_t index);
 
-/* Until arena->stop. */
+/* Both run until arena->stop is set. */
 void f5_producer_run(struct f5_side *side);
 void f5_consumer_run(struct f5_side *side);
 

@@ -236,7 +236,7 @@ static uint64_t cost_pull(struct node *p, struct node *d, uint64_t seed)
 	return event.took_ns;
 }
 
-/* In thousandths, of the median pair. */
+/* Returns the ratio of the median pair, in thousandths. */
 static uint64_t cost_measure(struct node *p, struct node *d)
 {
 	uint64_t ratios[COST_PAIRS];

@@ -134,7 +134,7 @@ static void batch_run(struct batch *batch)
 			family_start(batch, index);
 	while (batch->held || batch->loads || batch->locals)
 		event_take(batch);
-	/* Also after the hold ended. */
+	/* A sibling may also come after the end of the hold. */
 	if (setup->siblings > 1)
 		sibling_late(batch, &batch->last);
 	node_stats_get(batch->p, &stats);

@@ -195,7 +195,7 @@ static void finish(struct server *server, struct request *request,
 		server->engine.scheduler, &finish);
 }
 
-/* Nothing to load: told, and over. */
+/* Tells a request that has nothing to load, and ends it. */
 static void nothing(struct server *server, struct request *request)
 {
 	const struct engine_event event = { .key = request->key,
@@ -661,7 +661,7 @@ void node_engine_main(const struct node_params *params, int control)
 		params->before_open();
 	if (params->uid && setuid(params->uid))
 		abort();
-	/* setuid() clears it. */
+	/* setuid() has cleared the signal of a parent that dies. */
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	ready.code = server_open(&server, &host);
 	tell(&server, &ready);

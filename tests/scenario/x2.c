@@ -372,7 +372,7 @@ static void x2_incomplete(const struct scenario *scenario)
 			!after.scheduler.rejects &&
 			!after.ranks[0].peer_connects && !after.requests_open,
 		"damaged tickets left something behind");
-	/* The hold never heard of it. */
+	/* The hold never learned of the damaged tickets. */
 	pull_ends(&d, &message, KVPULL_POLL_LOADED, 0);
 	node_await(&p, message.key, &event, LIMIT_NS);
 	scenario_check(event.reason == KVPULL_END_RELEASED,

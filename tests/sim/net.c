@@ -596,7 +596,7 @@ sim_transport_make(void *context, const struct kvpull_log *log, uint32_t at)
 	return &proc->transport.base;
 }
 
-/* The world's side. */
+/* Calls of the world that owns the network. */
 
 void sim_net_run(struct sim_world *world, const struct sim_instance *instance)
 {
@@ -666,7 +666,7 @@ void sim_net_lose(struct sim_world *world)
 	struct sim_conn *conn = &world->conns[at];
 	uint32_t left;
 
-	/* The next one that is there. */
+	/* The next connection that is in use and not lost. */
 	for (left = world->shape.conns; left && (!conn->used || conn->lost);
 	     left--)
 		conn = &world->conns[at++ % world->shape.conns];

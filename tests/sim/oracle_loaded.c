@@ -36,7 +36,7 @@ static void block_check(const struct sim_proc *proc,
 	}
 }
 
-/* Promise 1. */
+/* Checks promise 1 of the oracle. */
 void sim_oracle_loaded(struct sim_proc *proc, const struct sim_request *request)
 {
 	struct sim_world *world = proc->world;

@@ -320,7 +320,7 @@ static void job_turn(struct pool_home *home, struct pool_job *job)
 	struct pool_world *world = home->world;
 
 	if (job->state == POOL_JOB_WRITES && !job->is_read) {
-		/* A cancel is not an end. */
+		/* A job that was cancelled still writes its bytes. */
 		job->is_forgotten |= (uint32_t)sim_pool_chance(world, 15);
 		job_write(home, job);
 		return;

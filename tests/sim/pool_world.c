@@ -147,7 +147,7 @@ static void proc_start(struct pool_proc *proc, struct pool_home *predecessor)
 	proc->transport.ops = &sim_pool_ops;
 	proc->transport.peer_count_max = POOL_CONNS;
 	proc->home = NULL;
-	/* Some only read. */
+	/* Some processes only read. */
 	if (world->home_count < POOL_HOMES &&
 	    (predecessor || proc->index == 0 || sim_pool_chance(world, 700)))
 		proc->home = sim_pool_home_open(proc, predecessor);

@@ -127,7 +127,7 @@ static void time_draw(struct sim_world *world)
 	sim_trace(world, "thread %lu, pace %lu", shape->thread, shape->pace, 0);
 }
 
-/* Likewise. */
+/* Draws tickets that are given back, in the same way. */
 static void give_draw(struct sim_world *world)
 {
 	const uint64_t state = world->shape_state;
@@ -144,7 +144,7 @@ static void give_draw(struct sim_world *world)
 		  0);
 }
 
-/* Likewise. */
+/* Draws changes of the weights, in the same way. */
 static void change_draw(struct sim_world *world)
 {
 	const uint64_t state = world->shape_state;
@@ -155,7 +155,7 @@ static void change_draw(struct sim_world *world)
 	sim_trace(world, "changes %lu", world->shape.changes, 0, 0);
 }
 
-/* Likewise. */
+/* Draws the ranks, in the same way. */
 static void rank_draw(struct sim_world *world)
 {
 	const uint64_t state = world->shape_state;
@@ -180,7 +180,7 @@ static void stage_draw(struct sim_world *world)
 	sim_trace(world, "staged %lu", shape->staged, 0, 0);
 }
 
-/* Likewise. */
+/* Draws the device, in the same way. */
 static void device_draw(struct sim_world *world)
 {
 	const uint64_t state = world->shape_state;

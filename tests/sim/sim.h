@@ -456,7 +456,7 @@ struct sim_counts {
 	uint64_t loaded, failed, eexpired, rejects, kills, losses, cuts, polls;
 	uint64_t payloads, resumed, small, digests_wrong, corrupt, aborts;
 	uint64_t refused, gives, shown, given_back, sent_away, judged, changes;
-	/* From here on they count devices. */
+	/* The members from here on count events of devices. */
 	uint64_t slices, unmaps, kernels, uses, marks, waits, captures, ready;
 	uint64_t stopped, lost_devices, copied, outdated;
 };
@@ -538,7 +538,7 @@ struct sim_user *sim_user_of(struct sim_hold *hold,
 			     const struct sim_instance *instance);
 /* Among those to its server, by their place in the world. */
 void sim_conn_link(struct sim_conn *conn);
-/* If nobody knows it any more. */
+/* Frees the connection if nobody knows it any more. */
 void sim_conn_free(struct sim_conn *conn);
 /* The first that is free, in a big world the next one; or NULL. */
 struct sim_conn *sim_conn_find(struct sim_world *world);

@@ -219,7 +219,7 @@ static int descriptors(void)
 	       !fcntl(hostile.fds[1], F_ADD_SEALS, F_SEAL_WRITE);
 }
 
-/* P counts something more than that. */
+/* Returns 1 if P has not counted more than `before` in time. */
 static int grows_not(_Atomic uint64_t *counter, uint64_t before)
 {
 	const uint64_t until = kvpull_clock_ns() + LIMIT_NS;
@@ -306,7 +306,7 @@ static int others_holds(void)
 			record.slot = slot;
 			record.generation = generation;
 			record.tag = hostile.ticket.ranks[0].tag;
-			/* Our own is ours to end. */
+			/* A consumer may end the hold of its own ticket. */
 			if (slot != hostile.ticket.slot && push(&record))
 				return 1;
 		}

@@ -149,7 +149,7 @@ static const struct suffix sizes[] = {
 	{ NULL, 0 },
 };
 
-/* In microseconds. */
+/* Suffixes of a time, in microseconds. */
 static const struct suffix times[] = {
 	{ "us", 1 },     { "ms", 1e3 },    { "s", 1e6 }, { "m", 60e6 },
 	{ "h", 3600e6 }, { "d", 86400e6 }, { NULL, 0 },
@@ -378,7 +378,7 @@ static const struct cli_option *option_of(const struct cli *cli, int found)
 	return NULL;
 }
 
-/* getopt's, in our words. */
+/* Says in our words what getopt refused. */
 static int unknown_say(const struct cli *cli, char *const *words, int found)
 {
 	const char *word = words[optind - 1];

@@ -152,7 +152,7 @@ static int options_take(struct options *options, int argc, char **argv)
 	return i == argc;
 }
 
-/* For a corpus. */
+/* Saves the bytes, so that a corpus may have them. */
 static int bytes_save(const struct options *options)
 {
 	uint8_t bytes[SEQ_BYTES_MAX];

@@ -112,7 +112,7 @@ static void stranger_unmake(struct seq_stranger *stranger)
 	memset(stranger, 0, sizeof(*stranger));
 }
 
-/* With a farewell, or without. */
+/* The stranger leaves with a farewell, or without. */
 static void stranger_leave(struct seq_stranger *stranger, int says_so)
 {
 	if (stranger->id && says_so)

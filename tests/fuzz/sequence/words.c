@@ -44,7 +44,7 @@ const uint8_t *seq_key(const struct seq_world *world)
 	return world->options.key ? key : NULL;
 }
 
-/* Most of them know it. */
+/* Most callers know the key. */
 static const uint8_t *key_shown(struct seq_world *world)
 {
 	static const uint8_t other[KVPULL_KEY_BYTES] = "another key";
