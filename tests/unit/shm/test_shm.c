@@ -205,7 +205,6 @@ UNIT_TEST_CONNECTED(large_read_is_copied_by_workers)
 {
 	struct pollfd fd = { .events = POLLIN };
 	struct kvpull_transport *d = world->d.transport;
-	struct kvpull_event event;
 	struct kvpull_read read;
 
 	fd.fd = d->ops->fd(d);
@@ -217,23 +216,18 @@ UNIT_TEST_CONNECTED(large_read_is_copied_by_workers)
 	assert_int_equal(poll(&fd, 1, 60000), 1);
 	assert_int_equal(d->ops->arm(d), 1);
 	d->ops->disarm(d);
-	event = world_expect(world, &world->d, KVPULL_EVENT_READ_DONE);
-	assert_int_equal(event.code, 0);
-	assert_ptr_equal(event.read, &read);
-	assert_int_equal(event.index, world->peer);
+	assert_ptr_equal(world_read_done(world, 0), &read);
 	world_read_verify(world, 2048);
 	assert_int_equal(d->ops->arm(d), 0);
 	assert_int_equal(poll(&fd, 1, 0), 0);
 	d->ops->disarm(d);
 	/* The same index serves again. */
 	assert_int_equal(d->ops->read_start(d, world->peer, &read), 0);
-	event = world_expect(world, &world->d, KVPULL_EVENT_READ_DONE);
-	assert_int_equal(event.code, 0);
+	(void)world_read_done(world, 0);
 }
 
 UNIT_TEST_OPEN(without_workers_poll_copies_a_slice_at_a_time)
 {
-	struct kvpull_event event;
 	uint64_t polled = 0;
 	struct kvpull_shm_params params;
 	struct kvpull_transport *d;
@@ -260,8 +254,7 @@ UNIT_TEST_OPEN(without_workers_poll_copies_a_slice_at_a_time)
 	} while (!world->d.queue_count);
 	assert_true(polled >= read.byte_count &&
 		    polled - read.byte_count < 2u << 20);
-	event = world_expect(world, &world->d, KVPULL_EVENT_READ_DONE);
-	assert_int_equal(event.code, 0);
+	(void)world_read_done(world, 0);
 	world_read_verify(world, 2048);
 	assert_int_equal(d->ops->arm(d), 0);
 	d->ops->disarm(d);
@@ -315,9 +308,7 @@ static void reads_end_before_their_peer(uint32_t copy_threads)
 	assert_true(event.code == KVPULL_EPEER || event.code == 0);
 	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
 	assert_true(event.code == KVPULL_EPEER || event.code == 0);
-	event = world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
-	assert_int_equal(event.code, KVPULL_EPEER);
-	assert_int_equal(event.index, world.peer);
+	assert_int_equal(world_peer_down(&world, KVPULL_EPEER), world.peer);
 	event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
 	assert_int_equal(event.index, world.caller);
 	/* The ring can be drained until the caller is forgotten. */

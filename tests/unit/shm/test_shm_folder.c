@@ -415,14 +415,12 @@ static void other_user_end(struct world *world, pid_t child)
 UNIT_TEST(producer_of_another_user_is_told_as_such)
 {
 	struct world world;
-	struct kvpull_transport *d;
 	pid_t child;
 
 	if (geteuid() != 0)
 		skip();
 	child = other_user_begin(&world, other_user_serve);
-	d = world.d.transport;
-	assert_int_equal(d->ops->connect(d, "p", &world.peer), 0);
+	world_call(&world);
 	assert_int_equal(
 		world_expect(&world, &world.d, KVPULL_EVENT_PEER_MESSAGE).uid,
 		12345);
@@ -480,16 +478,14 @@ static void other_user_lingers(const struct world *world, int ready)
 UNIT_TEST(producer_of_another_user_does_not_hold_us_up)
 {
 	struct world world;
-	struct kvpull_transport *d;
 	uint64_t before_ns;
 	pid_t child;
 
 	if (geteuid() != 0 || !has_passrights())
 		skip();
 	child = other_user_begin(&world, other_user_lingers);
-	d = world.d.transport;
 	before_ns = kvpull_clock_ns();
-	assert_int_equal(d->ops->connect(d, "p", &world.peer), 0);
+	world_call(&world);
 	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_MESSAGE);
 	assert_true(kvpull_clock_ns() - before_ns <
 		    LINGER_S / 2 * KVPULL_NS_PER_S);

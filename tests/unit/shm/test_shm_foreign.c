@@ -17,7 +17,6 @@ static void foreign_open(struct world *world)
 UNIT_TEST_IN_WORLD(foreign_region_is_read_in_slices, foreign_open)
 {
 	struct kvpull_transport *d = world->d.transport;
-	struct kvpull_event event;
 	struct kvpull_read read;
 
 	read = world_read(world, 3);
@@ -28,8 +27,7 @@ UNIT_TEST_IN_WORLD(foreign_region_is_read_in_slices, foreign_open)
 	/* 4 MiB of 10 a poll. */
 	assert_int_equal(side_poll(world, &world->d), 1);
 	assert_int_equal(side_poll(world, &world->d), 1);
-	event = world_expect(world, &world->d, KVPULL_EVENT_READ_DONE);
-	assert_int_equal(event.code, 0);
+	(void)world_read_done(world, 0);
 	world_read_verify(world, 2500);
 	kvpull_revocation_write(&world->entries[3], 8);
 	assert_int_equal(d->ops->check_start(d, world->peer, &read), 1);
@@ -38,13 +36,11 @@ UNIT_TEST_IN_WORLD(foreign_region_is_read_in_slices, foreign_open)
 	/* Past the end of what is there: a failed read, not a short one. */
 	world->strip.remote_offset = UINT64_C(1) << 46;
 	assert_int_equal(d->ops->read_start(d, world->peer, &read), 0);
-	event = world_expect(world, &world->d, KVPULL_EVENT_READ_DONE);
-	assert_int_equal(event.code, KVPULL_EREAD);
+	(void)world_read_done(world, KVPULL_EREAD);
 	world->strip.remote_offset = 0;
 	assert_int_equal(d->ops->read_start(d, world->peer, &read), 0);
 	d->ops->read_cancel(d, world->peer, &read);
-	event = world_expect(world, &world->d, KVPULL_EVENT_READ_DONE);
-	assert_int_equal(event.code, KVPULL_EABORTED);
+	(void)world_read_done(world, KVPULL_EABORTED);
 }
 
 UNIT_TEST_IN_WORLD(foreign_neighbours_are_merged_only_on_both_sides,
@@ -86,7 +82,6 @@ UNIT_TEST_IN_WORLD(half_a_foreign_read_is_a_failed_one, foreign_open)
 UNIT_TEST_IN_WORLD(foreign_read_of_a_lost_peer_ends_early, foreign_open)
 {
 	struct kvpull_transport *d = world->d.transport;
-	struct kvpull_event event;
 	struct kvpull_read read;
 	struct kvpull_read other;
 
@@ -99,10 +94,8 @@ UNIT_TEST_IN_WORLD(foreign_read_of_a_lost_peer_ends_early, foreign_open)
 	/* The first poll cancels, the second tells. */
 	(void)side_poll(world, &world->d);
 	assert_int_equal(side_poll(world, &world->d), 3);
-	event = world_expect(world, &world->d, KVPULL_EVENT_READ_DONE);
-	assert_int_equal(event.code, KVPULL_EPEER);
-	event = world_expect(world, &world->d, KVPULL_EVENT_READ_DONE);
-	assert_int_equal(event.code, KVPULL_EPEER);
+	(void)world_read_done(world, KVPULL_EPEER);
+	(void)world_read_done(world, KVPULL_EPEER);
 	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
 }
 
@@ -334,10 +327,7 @@ UNIT_TEST_IN_WORLD(foreign_rows_that_are_short_are_read_in_vectors,
 	world->strip.local_block_stride = row_bytes;
 	read.byte_count = rows * row_bytes;
 	if (!d->ops->read_start(d, world->peer, &read))
-		assert_int_equal(
-			world_expect(world, &world->d, KVPULL_EVENT_READ_DONE)
-				.code,
-			0);
+		(void)world_read_done(world, 0);
 	for (i = 0; i < rows; i++)
 		assert_memory_equal(world->local + i * row_bytes,
 				    world->kv.base + world->ids[i] * row_bytes,

@@ -57,11 +57,7 @@ static uint32_t give(struct world *world)
 /* D's only event of that call. */
 static void heard(struct world *world, uint32_t peer, int code)
 {
-	const struct kvpull_event event =
-		world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
-
-	assert_int_equal(event.index, peer);
-	assert_int_equal(event.code, code);
+	assert_int_equal(world_peer_down(world, code), peer);
 	assert_int_equal(world->d.queue_count, 0);
 }
 

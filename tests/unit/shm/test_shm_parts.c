@@ -156,9 +156,7 @@ static uint32_t parts_until_refused(struct imposter *imposter,
 		side_look(world, &world->d);
 		side_look(world, &world->d);
 	}
-	assert_int_equal(
-		world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN).code,
-		KVPULL_EPROTO);
+	(void)world_peer_down(world, KVPULL_EPROTO);
 	(void)close(imposter->socket);
 	return count;
 }
@@ -196,14 +194,12 @@ UNIT_TEST_IN(last_part_comes_once, imposter)
 	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
 	assert_int_equal(event.data_bytes, KVPULL_PARTS_WORD_BYTES + 10);
 	part_send(imposter, KVPULL_PARTS_LAST, 10, 1);
-	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
-	assert_int_equal(event.code, KVPULL_EPROTO);
+	(void)world_peer_down(world, KVPULL_EPROTO);
 	(void)close(imposter->socket);
 	/* An empty part is no message. */
 	imposter_connect(imposter);
 	part_send(imposter, KVPULL_PARTS_LAST, 0, 3);
-	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
-	assert_int_equal(event.code, KVPULL_EPROTO);
+	(void)world_peer_down(world, KVPULL_EPROTO);
 	(void)close(imposter->socket);
 }
 
@@ -217,8 +213,7 @@ UNIT_TEST_IN(half_a_welcome_ends_with_its_time, imposter)
 	side_look(world, &world->d);
 	world->now_ns += UINT64_C(2000000000);
 	side_look(world, &world->d);
-	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
-	assert_int_equal(event.code, KVPULL_EPEER);
+	(void)world_peer_down(world, KVPULL_EPEER);
 	(void)close(imposter->socket);
 	/* A producer that had to give up says why, as one message. */
 	imposter_connect(imposter);
@@ -227,8 +222,7 @@ UNIT_TEST_IN(half_a_welcome_ends_with_its_time, imposter)
 	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
 	assert_int_equal(event.data_bytes, 20);
 	(void)close(imposter->socket);
-	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
-	assert_int_equal(event.code, KVPULL_EPEER);
+	(void)world_peer_down(world, KVPULL_EPEER);
 }
 
 /*
@@ -274,8 +268,7 @@ UNIT_TEST(descriptors_of_another_user_are_not_taken)
 		return;
 	}
 	part_send(&imposter, KVPULL_PARTS_MORE, 0, KVPULL_PACKET_FDS_MAX);
-	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
-	assert_int_equal(event.code, KVPULL_EPROTO);
+	(void)world_peer_down(world, KVPULL_EPROTO);
 	(void)close(imposter.socket);
 	imposter_end(&imposter);
 }

@@ -224,24 +224,18 @@ UNIT_TEST_OPEN(caller_that_cannot_be_watched_is_to_call_again)
 	row_check(&row, 0);
 	assert_int_equal(world->p.queue_count, 0);
 	assert_int_equal(fds_open(), fds);
-	assert_int_equal(
-		world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN).code,
-		KVPULL_EFULL);
+	(void)world_peer_down(world, KVPULL_EFULL);
 	world_connect(world);
 }
 
 UNIT_TEST_OPEN(caller_whom_the_kernel_does_not_name_is_turned_away)
 {
-	assert_int_equal(world->d.transport->ops->connect(world->d.transport,
-							  "p", &world->peer),
-			 0);
+	world_call(world);
 	refuse("getsockopt", 0, EINVAL);
 	side_look(world, &world->p);
 	assert_int_equal(refuse_end(), 1);
 	assert_int_equal(world->p.queue_count, 0);
-	assert_int_equal(
-		world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN).code,
-		KVPULL_EAUTH);
+	(void)world_peer_down(world, KVPULL_EAUTH);
 	world_connect(world);
 }
 
@@ -410,9 +404,7 @@ UNIT_TEST_OPEN(refused_caller_is_closed_though_it_cannot_be_told)
 	refuse("sendmsg", 0, ENOBUFS);
 	p->ops->refuse(p, world->caller, "no", 2);
 	assert_int_equal(refuse_end(), 1);
-	assert_int_equal(
-		world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN).code,
-		KVPULL_EPEER);
+	(void)world_peer_down(world, KVPULL_EPEER);
 	world_connect(world);
 }
 
@@ -517,7 +509,6 @@ UNIT_TEST_CONNECTED(note_whose_bell_does_not_ring_is_there)
 UNIT_TEST_OPEN(ticket_that_cannot_be_given_back_is_to_be_given_again)
 {
 	struct kvpull_transport *d = world->d.transport;
-	struct kvpull_event event;
 	uint32_t peer;
 	uint32_t fds;
 
@@ -527,7 +518,5 @@ UNIT_TEST_OPEN(ticket_that_cannot_be_given_back_is_to_be_given_again)
 	assert_int_equal(d->ops->give(d, "p", "x", 1, &peer), 0);
 	assert_int_equal(refuse_end(), 1);
 	assert_int_equal(fds_open(), fds);
-	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
-	assert_int_equal(event.index, peer);
-	assert_int_equal(event.code, KVPULL_EAGAIN);
+	assert_int_equal(world_peer_down(world, KVPULL_EAGAIN), peer);
 }

@@ -47,9 +47,7 @@ UNIT_TEST_OPEN(caller_whose_death_cannot_be_seen_calls_again)
 	fds_empty(fds, count);
 	assert_int_equal(world->p.queue_count, 0);
 	assert_int_equal(lines.bad_count, 1);
-	assert_int_equal(
-		world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN).code,
-		KVPULL_EFULL);
+	(void)world_peer_down(world, KVPULL_EFULL);
 	world_connect(world);
 }
 
@@ -87,10 +85,7 @@ UNIT_TEST_OPEN(out_of_descriptors_is_not_the_peers_fault)
 		while (!world->d.queue_count)
 			side_look(world, &world->d);
 		fds_empty(fds, count);
-		assert_int_equal(
-			world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN)
-				.code,
-			KVPULL_EAGAIN);
+		(void)world_peer_down(world, KVPULL_EAGAIN);
 		(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_DOWN);
 		world->p.transport->ops->forget(world->p.transport,
 						world->caller);
@@ -205,7 +200,6 @@ UNIT_TEST_OPEN(flood_of_callers_is_bounded)
 UNIT_TEST_OPEN(full_producer_is_no_lost_one)
 {
 	struct kvpull_transport *p = world->p.transport;
-	struct kvpull_transport *d = world->d.transport;
 	struct kvpull_event event;
 	int fds[KVPULL_GATE_PROCESS_MAX];
 	uint32_t i;
@@ -214,9 +208,8 @@ UNIT_TEST_OPEN(full_producer_is_no_lost_one)
 		fds[i] = raw_connect(world, "p");
 		(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
 	}
-	assert_int_equal(d->ops->connect(d, "p", &world->peer), 0);
-	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
-	assert_int_equal(event.code, KVPULL_EFULL);
+	world_call(world);
+	(void)world_peer_down(world, KVPULL_EFULL);
 	for (i = 0; i < KVPULL_GATE_PROCESS_MAX; i++) {
 		(void)close(fds[i]);
 		event = world_expect(world, &world->p,

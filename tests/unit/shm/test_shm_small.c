@@ -56,11 +56,32 @@ static void small_open(struct small *small, uint32_t is_foreign)
 	memset(world->local, 0, READS * READ_BYTES);
 }
 
+static void small_open_own(struct small *small)
+{
+	small_open(small, 0);
+}
+
+static void small_close(struct small *small)
+{
+	world_close(&small->world);
+}
+
+#define TEST(name) UNIT_TEST_BETWEEN(name, small, small_open_own, small_close)
+
 static int small_start(struct small *small, uint32_t index)
 {
 	struct kvpull_transport *d = small->world.d.transport;
 
 	return d->ops->read_start(d, small->world.peer, &small->reads[index]);
+}
+
+/* The first is copied at once; the others, to @count, wait. */
+static void small_start_all(struct small *small, uint32_t count)
+{
+	uint32_t i;
+
+	for (i = 0; i < count; i++)
+		assert_int_equal(small_start(small, i), !i);
 }
 
 /* 1: all of it is there; 0: not a byte is. */
@@ -102,11 +123,8 @@ static uint32_t small_poll(struct small *small)
 
 	(void)side_poll(world, &world->d);
 	while (world->d.queue_count) {
-		const struct kvpull_event event =
-			world_expect(world, &world->d, KVPULL_EVENT_READ_DONE);
-
-		assert_int_equal(event.code, 0);
-		assert_ptr_equal(event.read, &small->reads[small->next]);
+		assert_ptr_equal(world_read_done(world, 0),
+				 &small->reads[small->next]);
 		small->next++;
 		told++;
 	}
@@ -162,129 +180,89 @@ UNIT_TEST(small_foreign_reads_of_a_run_are_bounded)
 }
 
 /* Waiting reads are neither forgotten by a sleeper nor lost by few events. */
-UNIT_TEST(waiting_reads_keep_the_owner_awake)
+TEST(waiting_reads_keep_the_owner_awake)
 {
-	struct small small;
-	struct kvpull_transport *d;
+	struct kvpull_transport *d = small->world.d.transport;
 	struct kvpull_event event;
 	uint32_t i;
 
-	small_open(&small, 0);
-	d = small.world.d.transport;
-	assert_int_equal(small_start(&small, 0), 1);
-	for (i = 1; i < 6; i++)
-		assert_int_equal(small_start(&small, i), 0);
+	small_start_all(small, 6);
 	for (i = 1; i < 6; i++) {
 		assert_int_equal(d->ops->arm(d), 1);
 		d->ops->disarm(d);
-		assert_int_equal(d->ops->poll(d, small.world.now_ns, &event, 1),
-				 1);
+		assert_int_equal(
+			d->ops->poll(d, small->world.now_ns, &event, 1), 1);
 		assert_int_equal(event.kind, KVPULL_EVENT_READ_DONE);
-		assert_ptr_equal(event.read, &small.reads[i]);
+		assert_ptr_equal(event.read, &small->reads[i]);
 	}
 	assert_int_equal(d->ops->arm(d), 0);
 	d->ops->disarm(d);
-	world_close(&small.world);
-}
-
-UNIT_TEST(waiting_read_that_is_cancelled_copies_nothing)
-{
-	struct small small;
-	struct kvpull_transport *d;
-	struct kvpull_event event;
-	uint32_t i;
-
-	small_open(&small, 0);
-	d = small.world.d.transport;
-	assert_int_equal(small_start(&small, 0), 1);
-	for (i = 1; i < 3; i++)
-		assert_int_equal(small_start(&small, i), 0);
-	d->ops->read_cancel(d, small.world.peer, &small.reads[1]);
-	event = world_expect(&small.world, &small.world.d,
-			     KVPULL_EVENT_READ_DONE);
-	assert_ptr_equal(event.read, &small.reads[1]);
-	assert_int_equal(event.code, KVPULL_EABORTED);
-	assert_false(is_copied(&small, 1));
-	event = world_expect(&small.world, &small.world.d,
-			     KVPULL_EVENT_READ_DONE);
-	assert_ptr_equal(event.read, &small.reads[2]);
-	assert_true(is_copied(&small, 2));
-	world_close(&small.world);
-}
-
-/* The peer dies while its reads wait: each ends, none is copied after. */
-UNIT_TEST(waiting_reads_end_with_their_peer)
-{
-	struct small small;
-	struct kvpull_transport *d;
-	uint32_t copied;
-	uint32_t i;
-
-	small_open(&small, 0);
-	d = small.world.d.transport;
-	assert_int_equal(small_start(&small, 0), 1);
-	for (i = 1; i < READS; i++)
-		assert_int_equal(small_start(&small, i), 0);
-	copied = copied_count(&small);
-	d->ops->disconnect(d, small.world.peer);
-	for (i = 1; i < READS; i++) {
-		const struct kvpull_event event = world_expect(
-			&small.world, &small.world.d, KVPULL_EVENT_READ_DONE);
-
-		copied += !event.code;
-		assert_true(!event.code || event.code == KVPULL_EPEER);
-	}
-	assert_int_equal(copied_count(&small), copied);
-	(void)world_expect(&small.world, &small.world.d,
-			   KVPULL_EVENT_PEER_DOWN);
-	world_close(&small.world);
 }
 
 /* The next read that ends, well or as this says. */
 static uint32_t ended_next(struct small *small, int32_t code)
 {
-	const struct kvpull_event event = world_expect(
-		&small->world, &small->world.d, KVPULL_EVENT_READ_DONE);
-
-	assert_int_equal(event.code, code);
-	return event.read->index;
+	return world_read_done(&small->world, code)->index;
 }
 
-UNIT_TEST(waiting_reads_are_copied_by_priority)
+TEST(waiting_read_that_is_cancelled_copies_nothing)
 {
-	static const uint32_t order[] = { 9, 2, 3, 4, 5, 6, 7, 1, 8 };
-	struct small small;
+	struct kvpull_transport *d = small->world.d.transport;
+
+	small_start_all(small, 3);
+	d->ops->read_cancel(d, small->world.peer, &small->reads[1]);
+	assert_int_equal(ended_next(small, KVPULL_EABORTED), 1);
+	assert_false(is_copied(small, 1));
+	assert_int_equal(ended_next(small, 0), 2);
+	assert_true(is_copied(small, 2));
+}
+
+/* The peer dies while its reads wait: each ends, none is copied after. */
+TEST(waiting_reads_end_with_their_peer)
+{
+	struct world *world = &small->world;
+	struct kvpull_transport *d = world->d.transport;
+	uint32_t copied;
 	uint32_t i;
 
-	small_open(&small, 0);
-	small.reads[1].priority = INT32_MAX;
-	small.reads[9].priority = -1;
-	assert_int_equal(small_start(&small, 0), 1);
-	for (i = 1; i < 10; i++)
-		assert_int_equal(small_start(&small, i), 0);
+	small_start_all(small, READS);
+	copied = copied_count(small);
+	d->ops->disconnect(d, world->peer);
+	for (i = 1; i < READS; i++) {
+		const struct kvpull_event event =
+			world_expect(world, &world->d, KVPULL_EVENT_READ_DONE);
+
+		copied += !event.code;
+		assert_true(!event.code || event.code == KVPULL_EPEER);
+	}
+	assert_int_equal(copied_count(small), copied);
+	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
+}
+
+TEST(waiting_reads_are_copied_by_priority)
+{
+	static const uint32_t order[] = { 9, 2, 3, 4, 5, 6, 7, 1, 8 };
+	uint32_t i;
+
+	small->reads[1].priority = INT32_MAX;
+	small->reads[9].priority = -1;
+	small_start_all(small, 10);
 	for (i = 0; i < 9; i++)
-		assert_int_equal(ended_next(&small, 0), order[i]);
-	world_close(&small.world);
+		assert_int_equal(ended_next(small, 0), order[i]);
 }
 
 /* A request that was cancelled wants its blocks back, not its turn. */
-UNIT_TEST(cancelled_read_is_ended_before_urgent_ones)
+TEST(cancelled_read_is_ended_before_urgent_ones)
 {
-	struct small small;
-	struct kvpull_transport *d;
+	struct kvpull_transport *d = small->world.d.transport;
 	uint32_t i;
 
-	small_open(&small, 0);
-	d = small.world.d.transport;
-	small.reads[5].priority = 1;
-	assert_int_equal(small_start(&small, 0), 1);
-	for (i = 1; i < 6; i++)
-		assert_int_equal(small_start(&small, i), 0);
-	d->ops->read_cancel(d, small.world.peer, &small.reads[5]);
-	assert_int_equal(ended_next(&small, KVPULL_EABORTED), 5);
+	small->reads[5].priority = 1;
+	small_start_all(small, 6);
+	d->ops->read_cancel(d, small->world.peer, &small->reads[5]);
+	assert_int_equal(ended_next(small, KVPULL_EABORTED), 5);
 	for (i = 1; i < 5; i++)
-		assert_int_equal(ended_next(&small, 0), i);
-	world_close(&small.world);
+		assert_int_equal(ended_next(small, 0), i);
 }
 
 /* Slices of both: the second one has seven of eight. */

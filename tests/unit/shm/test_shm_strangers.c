@@ -92,14 +92,10 @@ UNIT_TEST(consumer_of_another_user_hears_why)
 {
 	const uint32_t other = getuid() + 1;
 	struct world world;
-	struct kvpull_transport *d;
 
 	strangers_open(&world, &other);
-	d = world.d.transport;
-	assert_int_equal(d->ops->connect(d, "p", &world.peer), 0);
-	assert_int_equal(
-		world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN).code,
-		KVPULL_EAUTH);
+	world_call(&world);
+	(void)world_peer_down(&world, KVPULL_EAUTH);
 	assert_non_null(strstr(lines.bad, "add it to its uids"));
 	world_close(&world);
 }
@@ -133,12 +129,8 @@ UNIT_TEST_IN_WORLD(user_who_may_be_anybody_is_let_in_with_a_key_alone,
 	params = world_params(world, "d");
 	params.users = everybody(&own, 1);
 	side_open(&world->d, &params);
-	assert_int_equal(world->d.transport->ops->connect(world->d.transport,
-							  "p", &world->peer),
-			 0);
-	assert_int_equal(
-		world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN).code,
-		KVPULL_EAUTH);
+	world_call(world);
+	(void)world_peer_down(world, KVPULL_EAUTH);
 	assert_int_equal(refused, 1);
 	side_close(&world->p);
 	params = world_params(world, "p");
@@ -183,9 +175,7 @@ UNIT_TEST(silent_ones_make_room_for_a_newcomer)
 	assert_int_equal(world.p.queue_count, 0);
 	assert_true(is_told(early, KVPULL_ENDPOINT_FULL));
 	world.now_ns += KVPULL_GATE_GRACE_NS;
-	assert_int_equal(world.d.transport->ops->connect(world.d.transport, "p",
-							 &world.peer),
-			 0);
+	world_call(&world);
 	event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
 	assert_int_not_equal(event.index, first);
 	event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
@@ -290,9 +280,7 @@ UNIT_TEST(silent_processes_of_a_user_are_bounded)
 					  KVPULL_GATE_USER_MAX);
 	/* A newcomer of that user is in all the same. */
 	world.now_ns += KVPULL_GATE_GRACE_NS;
-	assert_int_equal(world.d.transport->ops->connect(world.d.transport, "p",
-							 &world.peer),
-			 0);
+	world_call(&world);
 	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
 	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
 	for (i = 0; i < PROCESSES; i++) {

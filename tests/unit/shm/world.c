@@ -235,13 +235,39 @@ struct kvpull_event world_expect(struct world *world, struct side *side,
 	return event;
 }
 
+uint32_t world_peer_down(struct world *world, int32_t code)
+{
+	const struct kvpull_event event =
+		world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
+
+	assert_int_equal(event.code, code);
+	return event.index;
+}
+
+const struct kvpull_read *world_read_done(struct world *world, int32_t code)
+{
+	const struct kvpull_event event =
+		world_expect(world, &world->d, KVPULL_EVENT_READ_DONE);
+
+	assert_int_equal(event.index, world->peer);
+	assert_int_equal(event.code, code);
+	return event.read;
+}
+
+void world_call(struct world *world)
+{
+	struct kvpull_transport *d = world->d.transport;
+
+	assert_int_equal(d->ops->connect(d, "p", &world->peer), 0);
+}
+
 void world_greet(struct world *world)
 {
 	struct kvpull_transport *p = world->p.transport;
 	struct kvpull_transport *d = world->d.transport;
 	struct kvpull_event event;
 
-	assert_int_equal(d->ops->connect(d, "p", &world->peer), 0);
+	world_call(world);
 	event = world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
 	assert_int_equal(event.uid, getuid());
 	world->caller = event.index;

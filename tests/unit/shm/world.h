@@ -118,7 +118,14 @@ void side_rest(struct side *side);
 struct kvpull_event world_expect(struct world *world, struct side *side,
 				 enum kvpull_event_kind kind);
 
-/* connect, challenge, hello; P has not answered yet. */
+/* D's next event: its peer is down, for that reason. Return: which peer. */
+uint32_t world_peer_down(struct world *world, int32_t code);
+/* D's next event: a read from world->peer ended so. Return: which read. */
+const struct kvpull_read *world_read_done(struct world *world, int32_t code);
+
+/* D connects to "p"; world->peer is P. */
+void world_call(struct world *world);
+/* world_call(), challenge, hello; P has not answered yet. */
 void world_greet(struct world *world);
 void world_welcome(struct world *world);
 int world_attach(struct world *world, const struct kvpull_serve *remote);
