@@ -133,11 +133,8 @@ UNIT_TEST(read_that_hangs_ends_when_told)
 	only_one_ended(&world, 0, KVPULL_EDEADLINE);
 	assert_true(is_untouched(&world));
 	region_open(&world, 0);
-	world.ended_count = 0;
 	(void)read_plain(&world, 1, 8, 65536);
-	start(&world, 1);
-	poll_until(&world, 1);
-	verify(&world, &world.read[1]);
+	read_well(&world, 1);
 	world_end(&world);
 }
 
@@ -163,11 +160,7 @@ UNIT_TEST(close_leaves_a_read_that_hangs)
 	fds_await(left - 1);
 	assert_memory_equal(bounce, world.content, 131072);
 	assert_true(is_untouched(&world));
-	/* As world_end(), which would close the files once more. */
-	kvpull_arena_fini(&world.arena);
-	kvpull_file_close(&world.regions[1]);
-	(void)munmap(world.local, LOCAL_BYTES);
-	(void)close(world.wake_fd);
+	world_end_closed(&world);
 }
 
 /* Descriptors of reads that had not begun are closed. */
@@ -186,10 +179,7 @@ UNIT_TEST(close_drops_what_a_slow_disk_did_not_read)
 	assert_int_equal(lines.bad_count, 0);
 	/* Nor its own copy of the eventfd. */
 	assert_int_equal(fds_open(), with_reads - KVPULL_FILE_DEPTH - 1);
-	kvpull_arena_fini(&world.arena);
-	kvpull_file_close(&world.regions[1]);
-	(void)munmap(world.local, LOCAL_BYTES);
-	(void)close(world.wake_fd);
+	world_end_closed(&world);
 }
 
 /* A close() that has no time left must not take an idle thread for a hang. */

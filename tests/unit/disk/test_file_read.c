@@ -52,11 +52,7 @@ static void rows_read(struct world *world)
 			.group_first = world->group_first,
 		};
 		memset(world->local, UNTOUCHED, LOCAL_BYTES);
-		world->ended_count = 0;
-		start(world, 0);
-		poll_until(world, 1);
-		only_one_ended(world, 0, 0);
-		verify(world, &world->read[0]);
+		read_well(world, 0);
 		/* No slice was one that O_DIRECT does not take. */
 		assert_int_equal(world->regions[1].align > 1,
 				 world->regions[1].direct_fd >= 0);
@@ -75,10 +71,7 @@ static void tail_read(struct world *world)
 {
 	assert_int_equal(ftruncate(world->fd, 10000), 0);
 	(void)read_plain(world, 0, 2, 5000);
-	start(world, 0);
-	poll_until(world, 1);
-	only_one_ended(world, 0, 0);
-	verify(world, &world->read[0]);
+	read_well(world, 0);
 	pieces_are_back(world);
 }
 
@@ -87,7 +80,7 @@ UNIT_TEST(file_that_ends_inside_a_page_is_read_to_its_end)
 	in_each_way(tail_read);
 }
 
-static uint32_t pieces_of(struct world *world, uint64_t stride)
+static void pieces_are(struct world *world, uint64_t stride, uint32_t count)
 {
 	struct kvpull_strip *strip = read_plain(world, 0, 8, 4096);
 
@@ -95,22 +88,18 @@ static uint32_t pieces_of(struct world *world, uint64_t stride)
 	world->ended_count = 0;
 	start(world, 0);
 	poll_once(world);
-	return world->files.uring.in_flight;
+	assert_int_equal(world->files.uring.in_flight, count);
+	poll_until(world, 1);
+	verify(world, &world->read[0]);
 }
 
 static void neighbours_read(struct world *world)
 {
 	if (world->way == WAY_PREAD)
 		return;
-	assert_int_equal(pieces_of(world, 4096), 1);
-	poll_until(world, 1);
-	verify(world, &world->read[0]);
-	assert_int_equal(pieces_of(world, 8192), 1);
-	poll_until(world, 1);
-	verify(world, &world->read[0]);
-	assert_int_equal(pieces_of(world, 8193), 8);
-	poll_until(world, 1);
-	verify(world, &world->read[0]);
+	pieces_are(world, 4096, 1);
+	pieces_are(world, 8192, 1);
+	pieces_are(world, 8193, 8);
 	pieces_are_back(world);
 }
 
@@ -170,25 +159,27 @@ UNIT_TEST(rows_of_two_files_share_no_piece)
 
 /* ---- faults ---- */
 
-static void truncated_read(struct world *world)
+/* Read 0, which fails and says so once. */
+static void read_fails(struct world *world)
 {
-	(void)read_plain(world, 0, 48, 65536);
-	assert_int_equal(ftruncate(world->fd, 1000000), 0);
 	start(world, 0);
 	poll_until(world, 1);
 	only_one_ended(world, 0, KVPULL_EREAD);
 	assert_int_equal(lines.bad_count, 1);
+}
+
+static void truncated_read(struct world *world)
+{
+	(void)read_plain(world, 0, 48, 65536);
+	assert_int_equal(ftruncate(world->fd, 1000000), 0);
+	read_fails(world);
 	assert_non_null(strstr(lines.bad, "the file ends"));
 	pieces_are_back(world);
 	only_one_ended(world, 0, KVPULL_EREAD);
 	/* Bytes before the file's end can still be read. */
 	memset(world->local, UNTOUCHED, LOCAL_BYTES);
 	(void)read_plain(world, 1, 8, 65536);
-	world->ended_count = 0;
-	start(world, 1);
-	poll_until(world, 1);
-	only_one_ended(world, 1, 0);
-	verify(world, &world->read[1]);
+	read_well(world, 1);
 }
 
 UNIT_TEST(file_that_was_truncated_fails_the_read_once)
@@ -201,10 +192,7 @@ static void cut_read(struct world *world)
 {
 	(void)read_plain(world, 0, 1, 16384);
 	assert_int_equal(ftruncate(world->fd, 10000), 0);
-	start(world, 0);
-	poll_until(world, 1);
-	only_one_ended(world, 0, KVPULL_EREAD);
-	assert_int_equal(lines.bad_count, 1);
+	read_fails(world);
 	pieces_are_back(world);
 }
 
@@ -267,10 +255,7 @@ UNIT_TEST(refused_direct_reads_go_through_the_page_cache)
 		/* A slice that no device can take. */
 		world.regions[1].align = 2;
 		read_plain(&world, 0, 4, 200000)->remote_offset = 2;
-		start(&world, 0);
-		poll_until(&world, 1);
-		only_one_ended(&world, 0, 0);
-		verify(&world, &world.read[0]);
+		read_well(&world, 0);
 		/* tmpfs takes any slice. */
 		assert_in_range(world.regions[1].align, 1, 2);
 		assert_int_equal(lines.bad_count, 0);

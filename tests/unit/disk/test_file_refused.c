@@ -298,29 +298,32 @@ TEST(file_shows_by_a_read_whether_it_goes_direct)
 	(void)close(fd);
 }
 
+/* Of an owner that writes it with O_DIRECT. */
+static void take_strict(struct kvpull_file *file, int handed, int code)
+{
+	*file = (struct kvpull_file){ .bytes = FILE_BYTES };
+	assert_int_equal(kvpull_file_open(file, handed,
+					  KVPULL_FILE_DIRECT_STRICT,
+					  &lines_log),
+			 code);
+}
+
 TEST(file_that_its_owner_writes_direct_is_read_direct_or_not_at_all)
 {
 	const struct kvpull_file none = { 0 };
 	const int fd = file_make();
 	const int handed = reopen(fd, O_RDONLY);
 	const uint32_t fds = fds_open();
-	struct kvpull_file file = { .bytes = FILE_BYTES };
+	struct kvpull_file file;
 
 	direct_fake(1, 512, 512);
-	assert_int_equal(kvpull_file_open(&file, handed,
-					  KVPULL_FILE_DIRECT_STRICT,
-					  &lines_log),
-			 0);
+	take_strict(&file, handed, 0);
 	assert_int_equal(file.is_strict, 1);
 	assert_true(file.direct_fd >= 0);
 	kvpull_file_close(&file);
 	/* A file system that has no O_DIRECT, or a descriptor too few. */
 	direct_fake(1, 0, 0);
-	file.bytes = FILE_BYTES;
-	assert_int_equal(kvpull_file_open(&file, handed,
-					  KVPULL_FILE_DIRECT_STRICT,
-					  &lines_log),
-			 KVPULL_EUNSUPPORTED);
+	take_strict(&file, handed, KVPULL_EUNSUPPORTED);
 	assert_string_equal(
 		lines.last,
 		"a peer's file cannot be opened with O_DIRECT, as its owner writes it");
@@ -328,21 +331,13 @@ TEST(file_that_its_owner_writes_direct_is_read_direct_or_not_at_all)
 	assert_memory_equal(&file, &none, sizeof(file));
 	assert_int_equal(fds_open(), fds);
 	direct_fake(1, 512, 512);
-	file.bytes = FILE_BYTES;
 	refuse("reopen", 0, EMFILE);
-	assert_int_equal(kvpull_file_open(&file, handed,
-					  KVPULL_FILE_DIRECT_STRICT,
-					  &lines_log),
-			 KVPULL_EUNSUPPORTED);
+	take_strict(&file, handed, KVPULL_EUNSUPPORTED);
 	assert_int_equal(refuse_end(), 1);
 	assert_int_equal(fds_open(), fds);
 	/* An owner that writes through the page cache is read through it. */
 	direct_end();
-	file.bytes = FILE_BYTES;
-	assert_int_equal(kvpull_file_open(&file, handed,
-					  KVPULL_FILE_DIRECT_STRICT,
-					  &lines_log),
-			 0);
+	take_strict(&file, handed, 0);
 	assert_int_equal(file.is_strict, 0);
 	assert_int_equal(file.direct_fd, -1);
 	kvpull_file_close(&file);

@@ -99,6 +99,15 @@ static void sleep_until_woken(struct bench *bench)
 	(void)eventfd_read(bench->wake_fd, &count);
 }
 
+/* Where the kernel has no such ring the test ends here. */
+static void bench_open_or_skip(struct bench *bench, enum kvpull_uring_mode mode)
+{
+	if (!bench_open(bench, mode))
+		return;
+	bench_end(bench);
+	skip();
+}
+
 /* All of the file, in reverse, at full depth; 1: as it should be. */
 static int bench_read_all(struct bench *bench)
 {
@@ -135,34 +144,28 @@ static int bench_read_all(struct bench *bench)
 	return seen == (1u << DEPTH) - 1 && !bench->uring.in_flight;
 }
 
-static void reads_come_back_with(enum kvpull_uring_mode mode)
+static void reads_come_back_with(struct bench *bench,
+				 enum kvpull_uring_mode mode)
 {
-	struct bench bench;
-
-	bench_begin(&bench);
-	if (bench_open(&bench, mode)) {
-		bench_end(&bench);
-		skip();
-	}
-	assert_int_equal(bench_read_all(&bench), 1);
+	bench_open_or_skip(bench, mode);
+	assert_int_equal(bench_read_all(bench), 1);
+	assert_int_equal(kvpull_uring_register(&bench->uring, bench->buffer,
+					       BUFFER_BYTES),
+			 0);
+	assert_int_equal(bench_read_all(bench), 1);
 	assert_int_equal(
-		kvpull_uring_register(&bench.uring, bench.buffer, BUFFER_BYTES),
-		0);
-	assert_int_equal(bench_read_all(&bench), 1);
-	assert_int_equal(
-		kvpull_uring_close(&bench.uring, kvpull_clock_close_by()), 0);
+		kvpull_uring_close(&bench->uring, kvpull_clock_close_by()), 0);
 	assert_int_equal(lines.bad_count, 0);
-	bench_end(&bench);
 }
 
-UNIT_TEST(reads_come_back_to_any_thread)
+UNIT_TEST_IN(reads_come_back_to_any_thread, bench)
 {
-	reads_come_back_with(KVPULL_URING_ANY_THREAD);
+	reads_come_back_with(bench, KVPULL_URING_ANY_THREAD);
 }
 
-UNIT_TEST(reads_come_back_to_one_thread)
+UNIT_TEST_IN(reads_come_back_to_one_thread, bench)
 {
-	reads_come_back_with(KVPULL_URING_ONE_THREAD);
+	reads_come_back_with(bench, KVPULL_URING_ONE_THREAD);
 }
 
 UNIT_TEST_IN(switched_off_is_said_without_a_warning, bench)
@@ -175,108 +178,83 @@ UNIT_TEST_IN(switched_off_is_said_without_a_warning, bench)
 		kvpull_uring_close(&bench->uring, kvpull_clock_close_by()), 0);
 }
 
-UNIT_TEST(end_of_file_is_a_short_read)
+UNIT_TEST_IN(end_of_file_is_a_short_read, bench)
 {
 	struct kvpull_uring_result result;
-	struct bench bench;
 
-	bench_begin(&bench);
-	if (bench_open(&bench, KVPULL_URING_ANY_THREAD)) {
-		bench_end(&bench);
-		skip();
-	}
-	assert_int_equal(ftruncate(bench.file, 100), 0);
-	assert_int_equal(bench_read(&bench, DEPTH - 1), 0);
-	kvpull_uring_flush(&bench.uring);
-	while (!kvpull_uring_poll(&bench.uring, &result, 1))
-		sleep_until_woken(&bench);
+	bench_open_or_skip(bench, KVPULL_URING_ANY_THREAD);
+	assert_int_equal(ftruncate(bench->file, 100), 0);
+	assert_int_equal(bench_read(bench, DEPTH - 1), 0);
+	kvpull_uring_flush(&bench->uring);
+	while (!kvpull_uring_poll(&bench->uring, &result, 1))
+		sleep_until_woken(bench);
 	assert_int_equal(result.code, 100);
-	(void)kvpull_uring_close(&bench.uring, kvpull_clock_close_by());
-	bench_end(&bench);
+	(void)kvpull_uring_close(&bench->uring, kvpull_clock_close_by());
 }
 
-UNIT_TEST(dropped_read_reads_nothing_and_comes_back)
+UNIT_TEST_IN(dropped_read_reads_nothing_and_comes_back, bench)
 {
 	struct kvpull_uring_result results[2];
-	struct bench bench;
 	uint32_t count = 0;
 
-	bench_begin(&bench);
-	if (bench_open(&bench, KVPULL_URING_ANY_THREAD)) {
-		bench_end(&bench);
-		skip();
-	}
-	assert_int_equal(bench_read(&bench, 1), 0);
-	assert_int_equal(bench_read(&bench, 2), 0);
-	kvpull_uring_drop(&bench.uring, 102);
-	kvpull_uring_drop(&bench.uring, 999);
-	kvpull_uring_flush(&bench.uring);
+	bench_open_or_skip(bench, KVPULL_URING_ANY_THREAD);
+	assert_int_equal(bench_read(bench, 1), 0);
+	assert_int_equal(bench_read(bench, 2), 0);
+	kvpull_uring_drop(&bench->uring, 102);
+	kvpull_uring_drop(&bench->uring, 999);
+	kvpull_uring_flush(&bench->uring);
 	while (count < 2) {
-		count += kvpull_uring_poll(&bench.uring, &results[count],
+		count += kvpull_uring_poll(&bench->uring, &results[count],
 					   2 - count);
 		if (count < 2)
-			sleep_until_woken(&bench);
+			sleep_until_woken(bench);
 	}
 	assert_int_equal(results[0].tag + results[1].tag, 101 + 102);
-	assert_int_equal(bench.buffer[PIECE], DEPTH - 1);
-	assert_int_equal(bench.buffer[2 * PIECE], 0);
+	assert_int_equal(bench->buffer[PIECE], DEPTH - 1);
+	assert_int_equal(bench->buffer[2 * PIECE], 0);
 	/* Entries that the kernel has are not touched. */
-	assert_int_equal(bench_read(&bench, 2), 0);
-	kvpull_uring_flush(&bench.uring);
-	kvpull_uring_drop(&bench.uring, 102);
-	while (!kvpull_uring_poll(&bench.uring, results, 1))
-		sleep_until_woken(&bench);
-	assert_int_equal(bench.buffer[2 * PIECE], DEPTH - 2);
+	assert_int_equal(bench_read(bench, 2), 0);
+	kvpull_uring_flush(&bench->uring);
+	kvpull_uring_drop(&bench->uring, 102);
+	while (!kvpull_uring_poll(&bench->uring, results, 1))
+		sleep_until_woken(bench);
+	assert_int_equal(bench->buffer[2 * PIECE], DEPTH - 2);
 	assert_int_equal(
-		kvpull_uring_close(&bench.uring, kvpull_clock_close_by()), 0);
-	bench_end(&bench);
+		kvpull_uring_close(&bench->uring, kvpull_clock_close_by()), 0);
 }
 
 /* close() does not wait for it, and none of its bytes land. */
-UNIT_TEST(what_was_never_handed_over_is_over_at_close)
+UNIT_TEST_IN(what_was_never_handed_over_is_over_at_close, bench)
 {
-	struct bench bench;
-
-	bench_begin(&bench);
-	if (bench_open(&bench, KVPULL_URING_ANY_THREAD)) {
-		bench_end(&bench);
-		skip();
-	}
-	assert_int_equal(bench_read(&bench, 1), 0);
-	assert_int_equal(bench_read(&bench, 2), 0);
+	bench_open_or_skip(bench, KVPULL_URING_ANY_THREAD);
+	assert_int_equal(bench_read(bench, 1), 0);
+	assert_int_equal(bench_read(bench, 2), 0);
 	assert_int_equal(
-		kvpull_uring_close(&bench.uring, kvpull_clock_close_by()), 0);
-	assert_int_equal(bench.buffer[PIECE], 0);
-	bench_end(&bench);
+		kvpull_uring_close(&bench->uring, kvpull_clock_close_by()), 0);
+	assert_int_equal(bench->buffer[PIECE], 0);
 }
 
 /* From a pipe that nobody writes to, as from a disk that hangs. */
-UNIT_TEST(a_read_that_does_not_come_is_told_at_close)
+UNIT_TEST_IN(a_read_that_does_not_come_is_told_at_close, bench)
 {
 	struct kvpull_uring_io io = { .bytes = 1 };
-	struct bench bench;
 	uint64_t began_ns;
 	int pipes[2];
 
-	bench_begin(&bench);
-	if (bench_open(&bench, KVPULL_URING_ANY_THREAD)) {
-		bench_end(&bench);
-		skip();
-	}
+	bench_open_or_skip(bench, KVPULL_URING_ANY_THREAD);
 	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
-	io.memory = bench.buffer;
+	io.memory = bench->buffer;
 	io.fd = pipes[0];
-	assert_int_equal(kvpull_uring_queue(&bench.uring, &io), 0);
-	assert_int_equal(bench_read(&bench, 1), 0);
-	kvpull_uring_flush(&bench.uring);
+	assert_int_equal(kvpull_uring_queue(&bench->uring, &io), 0);
+	assert_int_equal(bench_read(bench, 1), 0);
+	kvpull_uring_flush(&bench->uring);
 	/* The other one has come, and is not looked at. */
-	sleep_until_woken(&bench);
+	sleep_until_woken(bench);
 	began_ns = kvpull_clock_ns();
-	assert_int_equal(kvpull_uring_close(&bench.uring, began_ns), 1);
+	assert_int_equal(kvpull_uring_close(&bench->uring, began_ns), 1);
 	assert_in_range(kvpull_clock_ns() - began_ns, 0, KVPULL_CLOSE_NS / 2);
 	(void)close(pipes[0]);
 	(void)close(pipes[1]);
-	bench_end(&bench);
 }
 
 static void *submit_and_leave(void *argument)
@@ -419,22 +397,17 @@ UNIT_TEST(buffers_within_memlock_are_registered)
 }
 
 /* A ring's eventfd beside a socket: one wait tells of both, by their tokens. */
-UNIT_TEST(wait_tells_sockets_and_reads_apart)
+UNIT_TEST_IN(wait_tells_sockets_and_reads_apart, bench)
 {
 	struct kvpull_wait_token tokens[4];
 	struct kvpull_wait wait;
-	struct bench bench;
 	int pair[2];
 
-	bench_begin(&bench);
-	if (bench_open(&bench, KVPULL_URING_ONE_THREAD)) {
-		bench_end(&bench);
-		skip();
-	}
+	bench_open_or_skip(bench, KVPULL_URING_ONE_THREAD);
 	assert_int_equal(
 		socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-	assert_int_equal(kvpull_wait_open(&wait, &bench.log), 0);
-	assert_int_equal(kvpull_wait_add(&wait, bench.wake_fd,
+	assert_int_equal(kvpull_wait_open(&wait, &bench->log), 0);
+	assert_int_equal(kvpull_wait_add(&wait, bench->wake_fd,
 					 (struct kvpull_wait_token){
 						 .kind = KVPULL_WAIT_COPY }),
 			 0);
@@ -451,17 +424,16 @@ UNIT_TEST(wait_tells_sockets_and_reads_apart)
 	assert_int_equal(tokens[0].kind, KVPULL_WAIT_PEER_SOCKET);
 	assert_int_equal(tokens[0].index, 7);
 	assert_int_equal(tokens[0].generation, 3);
-	assert_int_equal(bench_read(&bench, 0), 0);
-	kvpull_uring_flush(&bench.uring);
+	assert_int_equal(bench_read(bench, 0), 0);
+	kvpull_uring_flush(&bench->uring);
 	/* The socket's event comes again as long as it is readable. */
 	while (kvpull_wait_poll(&wait, tokens, 4) < 2)
-		(void)kvpull_uring_arm(&bench.uring);
+		(void)kvpull_uring_arm(&bench->uring);
 	kvpull_wait_remove(&wait, pair[0]);
 	assert_int_equal(kvpull_wait_poll(&wait, tokens, 4), 1);
 	assert_int_equal(tokens[0].kind, KVPULL_WAIT_COPY);
 	kvpull_wait_close(&wait);
-	(void)kvpull_uring_close(&bench.uring, kvpull_clock_close_by());
+	(void)kvpull_uring_close(&bench->uring, kvpull_clock_close_by());
 	(void)close(pair[0]);
 	(void)close(pair[1]);
-	bench_end(&bench);
 }

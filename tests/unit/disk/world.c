@@ -106,6 +106,14 @@ int world_begin(struct world *world, enum way way)
 	return way != WAY_PREAD && !world->files.uring.is_open ? -1 : 0;
 }
 
+void world_end_closed(struct world *world)
+{
+	kvpull_arena_fini(&world->arena);
+	kvpull_file_close(&world->regions[1]);
+	(void)munmap(world->local, LOCAL_BYTES);
+	(void)close(world->wake_fd);
+}
+
 void world_end(struct world *world)
 {
 	uint8_t *bounce = world->files.bounce;
@@ -116,10 +124,7 @@ void world_end(struct world *world)
 	kvpull_files_close(&world->files, kvpull_clock_close_by());
 	if (!stays)
 		assert_int_equal(msync(bounce, 4096, MS_ASYNC), -1);
-	kvpull_arena_fini(&world->arena);
-	kvpull_file_close(&world->regions[1]);
-	(void)munmap(world->local, LOCAL_BYTES);
-	(void)close(world->wake_fd);
+	world_end_closed(world);
 	if (lseek(world->fd, 0, SEEK_END) != (off_t)FILE_BYTES)
 		assert_int_equal(
 			pwrite(world->fd, world->content, FILE_BYTES, 0),
@@ -257,4 +262,13 @@ void verify(const struct world *world, const struct kvpull_read *read)
 	}
 	assert_memory_equal(world->local, expected, LOCAL_BYTES);
 	(void)munmap(expected, LOCAL_BYTES);
+}
+
+void read_well(struct world *world, uint32_t index)
+{
+	world->ended_count = 0;
+	start(world, index);
+	poll_until(world, 1);
+	only_one_ended(world, index, 0);
+	verify(world, &world->read[index]);
 }

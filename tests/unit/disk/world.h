@@ -73,6 +73,8 @@ void file_make(struct world *world);
 /* 0; -1: this machine does not have that way. */
 int world_begin(struct world *world, enum way way);
 void world_end(struct world *world);
+/* As world_end(), where the files are closed already. */
+void world_end_closed(struct world *world);
 
 /* A test of each way; what this machine does not have, is left out. */
 void in_each_way(void (*test)(struct world *world));
@@ -81,6 +83,8 @@ void in_each_way(void (*test)(struct world *world));
 struct kvpull_strip *read_plain(struct world *world, uint32_t index,
 				uint32_t count, uint64_t row_bytes);
 void start(struct world *world, uint32_t index);
+/* That read alone, which ends well and with the right bytes. */
+void read_well(struct world *world, uint32_t index);
 void poll_once(struct world *world);
 
 /* As an owner: asleep, unless there is something to do. */
