@@ -231,6 +231,22 @@ void pool_close(struct pool *pool)
 	(void)close(pool->wake_fd);
 }
 
+void pool_start(struct pool *pool, struct work *work)
+{
+	memset(work->to, GUARD, work->side_bytes);
+	assert_int_equal(kvpull_copy_start(pool->copy, &work->job), 0);
+}
+
+struct kvpull_copy_job *pool_finish(struct pool *pool)
+{
+	struct kvpull_copy_job *job;
+
+	while (kvpull_copy_help(pool->copy))
+		;
+	assert_int_equal(kvpull_copy_poll(pool->copy, &job, 1), 1);
+	return job;
+}
+
 /* As an owner does it: arm, look, sleep on the eventfd. */
 struct kvpull_copy_job *pool_wait(struct pool *pool)
 {

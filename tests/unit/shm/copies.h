@@ -45,6 +45,10 @@ void pool_open(struct pool *pool, uint32_t thread_count, uint32_t job_max);
 int pool_open_by(struct pool *pool, uint32_t thread_count, uint32_t job_max,
 		 const char *routine);
 void pool_close(struct pool *pool);
+/* The job is started, with guard bytes where its bytes shall be. */
+void pool_start(struct pool *pool, struct work *work);
+/* The owner copies all that nobody has begun. Return: the one job that ended. */
+struct kvpull_copy_job *pool_finish(struct pool *pool);
 /* As an owner does it: arm, look, sleep on the eventfd. */
 struct kvpull_copy_job *pool_wait(struct pool *pool);
 

@@ -199,8 +199,7 @@ UNIT_TEST(owner_copies_alone_where_there_are_no_workers)
 	pool_open(&pool, 0, 1);
 	assert_int_equal(kvpull_copy_has_share(pool.copy), 0);
 	assert_int_equal(kvpull_copy_help(pool.copy), 0);
-	memset(work->to, GUARD, work->side_bytes);
-	assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
+	pool_start(&pool, work);
 	while (kvpull_copy_has_share(pool.copy)) {
 		assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 0);
 		assert_true(kvpull_copy_help(pool.copy) > 0);
@@ -238,8 +237,7 @@ UNIT_TEST(job_is_not_forgotten_behind_cancelled_ones)
 	uint32_t round;
 
 	pool_open(&pool, 0, 2);
-	memset(first->to, GUARD, first->side_bytes);
-	assert_int_equal(kvpull_copy_start(pool.copy, &first->job), 0);
+	pool_start(&pool, first);
 	for (round = 0; round < 100; round++) {
 		const int code = kvpull_copy_start(pool.copy, &other->job);
 
@@ -252,10 +250,7 @@ UNIT_TEST(job_is_not_forgotten_behind_cancelled_ones)
 		assert_ptr_equal(job, &other->job);
 	}
 	assert_true(refused > 0);
-	while (kvpull_copy_help(pool.copy))
-		;
-	assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
-	assert_ptr_equal(job, &first->job);
+	assert_ptr_equal(pool_finish(&pool), &first->job);
 	work_check(first);
 	/* Now there is room again. */
 	assert_int_equal(kvpull_copy_start(pool.copy, &other->job), 0);
@@ -277,12 +272,8 @@ UNIT_TEST(owner_and_workers_share_jobs)
 		uint32_t ended = 0;
 		uint32_t i;
 
-		for (i = 0; i < 2; i++) {
-			memset(works[i]->to, GUARD, works[i]->side_bytes);
-			assert_int_equal(
-				kvpull_copy_start(pool.copy, &works[i]->job),
-				0);
-		}
+		for (i = 0; i < 2; i++)
+			pool_start(&pool, works[i]);
 		while (kvpull_copy_help(pool.copy))
 			;
 		while (ended < 2)
@@ -313,12 +304,8 @@ UNIT_TEST(many_jobs_in_flight_end_in_order_of_start)
 		 * again, first.
 		 */
 		gate_close(1);
-		for (i = 0; i < MANY; i++) {
-			memset(works[i]->to, GUARD, works[i]->side_bytes);
-			assert_int_equal(
-				kvpull_copy_start(pool.copy, &works[i]->job),
-				0);
-		}
+		for (i = 0; i < MANY; i++)
+			pool_start(&pool, works[i]);
 		gate_open();
 		/*
 		 * With a single worker jobs end exactly in order, whatever
@@ -392,10 +379,7 @@ UNIT_TEST(first_job_is_done_before_the_last)
 	assert_ptr_equal(job, &first->job);
 	work_check(first);
 	assert_true(kvpull_copy_has_share(pool.copy));
-	while (kvpull_copy_help(pool.copy))
-		;
-	assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
-	assert_ptr_equal(job, &last->job);
+	assert_ptr_equal(pool_finish(&pool), &last->job);
 	work_check(last);
 	pool_close(&pool);
 	work_free(first);

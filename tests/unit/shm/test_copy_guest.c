@@ -19,11 +19,8 @@ UNIT_TEST(guest_copies_short_shares_alone)
 
 	assert_int_equal(pool_open_by(&pool, 0, 2, "memcpy"), 0);
 	assert_int_equal(kvpull_copy_guest_help(pool.copy), 0);
-	for (i = 0; i < 2; i++) {
-		memset(works[i]->to, GUARD, works[i]->side_bytes);
-		assert_int_equal(kvpull_copy_start(pool.copy, &works[i]->job),
-				 0);
-	}
+	for (i = 0; i < 2; i++)
+		pool_start(&pool, works[i]);
 	do {
 		bytes = kvpull_copy_guest_help(pool.copy);
 		assert_true(bytes <= KVPULL_COPY_SHARE_BYTES_MIN);
@@ -34,9 +31,7 @@ UNIT_TEST(guest_copies_short_shares_alone)
 	assert_ptr_equal(job, &works[1]->job);
 	work_check(works[1]);
 	/* The owner's next is the first one still. */
-	while (kvpull_copy_help(pool.copy))
-		;
-	assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
+	(void)pool_finish(&pool);
 	work_check(works[0]);
 	pool_close(&pool);
 	work_free(works[0]);
@@ -47,16 +42,12 @@ UNIT_TEST(guest_copies_short_shares_alone)
 UNIT_TEST(guest_leaves_uneven_shares_to_others)
 {
 	struct work *work = work_simple(0, 64, 18432);
-	struct kvpull_copy_job *job;
 	struct pool pool;
 
 	assert_int_equal(pool_open_by(&pool, 0, 1, "memcpy"), 0);
-	memset(work->to, GUARD, work->side_bytes);
-	assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
+	pool_start(&pool, work);
 	assert_int_equal(kvpull_copy_guest_help(pool.copy), 0);
-	while (kvpull_copy_help(pool.copy))
-		;
-	assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
+	(void)pool_finish(&pool);
 	work_check(work);
 	pool_close(&pool);
 	work_free(work);
@@ -87,23 +78,17 @@ UNIT_TEST(empty_group_makes_no_share_long)
 UNIT_TEST(guest_that_was_away_finds_the_newest_job)
 {
 	struct work *work = work_simple(0, 16, 32768);
-	struct kvpull_copy_job *job;
 	struct pool pool;
 	uint32_t round;
 
 	pool_open(&pool, 0, 1);
 	for (round = 0; round < 1000; round++) {
 		assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
-		while (kvpull_copy_help(pool.copy))
-			;
-		assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
+		(void)pool_finish(&pool);
 	}
-	memset(work->to, GUARD, work->side_bytes);
-	assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
+	pool_start(&pool, work);
 	assert_true(kvpull_copy_guest_help(pool.copy) > 0);
-	while (kvpull_copy_help(pool.copy))
-		;
-	assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
+	(void)pool_finish(&pool);
 	work_check(work);
 	pool_close(&pool);
 	work_free(work);
@@ -114,7 +99,6 @@ UNIT_TEST(guest_looks_at_64_jobs_in_a_call)
 {
 	struct work *works[2] = { work_simple(0, 1, 32768),
 				  work_simple(1, 16, 32768) };
-	struct kvpull_copy_job *job;
 	struct pool pool;
 	uint32_t round;
 
@@ -122,16 +106,12 @@ UNIT_TEST(guest_looks_at_64_jobs_in_a_call)
 	for (round = 0; round < 64; round++) {
 		assert_int_equal(kvpull_copy_start(pool.copy, &works[0]->job),
 				 0);
-		while (kvpull_copy_help(pool.copy))
-			;
-		assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
+		(void)pool_finish(&pool);
 	}
 	assert_int_equal(kvpull_copy_start(pool.copy, &works[1]->job), 0);
 	assert_int_equal(kvpull_copy_guest_help(pool.copy), 0);
 	assert_true(kvpull_copy_guest_help(pool.copy) > 0);
-	while (kvpull_copy_help(pool.copy))
-		;
-	assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
+	(void)pool_finish(&pool);
 	pool_close(&pool);
 	work_free(works[0]);
 	work_free(works[1]);
@@ -192,8 +172,7 @@ UNIT_TEST(owner_workers_and_a_guest_share_jobs)
 		struct work *work = works[round % 2];
 		struct kvpull_copy_job *job;
 
-		memset(work->to, GUARD, work->side_bytes);
-		assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
+		pool_start(&pool, work);
 		while (!kvpull_copy_poll(pool.copy, &job, 1))
 			(void)kvpull_copy_help(pool.copy);
 		work_check(work);
