@@ -166,47 +166,13 @@ static void engine_close(struct engine *engine)
 
 static char ticket[4096];
 
-/* Blocks of a prompt of 4 of them; the last id is this one. */
-static int hold(struct engine *engine, uint64_t key, uint32_t last_id,
-		size_t *ticket_bytes)
+/* Answer of a finish with so many tokens of these blocks; its ticket. */
+static int finish_of(struct engine *engine, uint64_t key,
+		     const struct kvpull_blocks *blocks,
+		     uint32_t computed_tokens, size_t *ticket_bytes)
 {
 	const struct kvpull_scheduler_ops *ops =
 		kvpull_connector_v1()->scheduler;
-	const uint32_t ids[4] = { 0, 1, 2, last_id };
-	const struct kvpull_blocks blocks = { .block_count = 4,
-					      .block_ids = ids };
-	const struct kvpull_request request = {
-		.struct_size = sizeof(request),
-		.key = key,
-		.flags = KVPULL_REQUEST_WANTS_HOLD,
-		.prompt_tokens = 4 * TOKENS,
-	};
-	struct kvpull_finish finish = {
-		.struct_size = sizeof(finish),
-		.key = key,
-		.computed_tokens = 4 * TOKENS,
-		.group_count = 1,
-		.groups = &blocks,
-		.group_bytes = sizeof(blocks),
-		.ticket = ticket,
-		.ticket_capacity = sizeof(ticket),
-	};
-	int answer;
-
-	assert_int_equal(ops->request_new(engine->scheduler, &request), 0);
-	answer = ops->request_finished(engine->scheduler, &finish);
-	*ticket_bytes = finish.ticket_bytes;
-	return answer;
-}
-
-/* Answer of a finish with so many tokens of these blocks. */
-static int finish(struct engine *engine, uint64_t key, uint32_t first_index,
-		  uint32_t block_count, uint32_t computed_tokens)
-{
-	const struct kvpull_scheduler_ops *ops =
-		kvpull_connector_v1()->scheduler;
-	const uint32_t ids[4] = { 0, 1, 2, 3 };
-	const struct kvpull_blocks blocks = { first_index, block_count, ids };
 	const struct kvpull_request request = {
 		.struct_size = sizeof(request),
 		.key = key,
@@ -218,14 +184,37 @@ static int finish(struct engine *engine, uint64_t key, uint32_t first_index,
 		.key = key,
 		.computed_tokens = computed_tokens,
 		.group_count = 1,
-		.groups = &blocks,
-		.group_bytes = sizeof(blocks),
+		.groups = blocks,
+		.group_bytes = sizeof(*blocks),
 		.ticket = ticket,
 		.ticket_capacity = sizeof(ticket),
 	};
+	int answer;
 
 	assert_int_equal(ops->request_new(engine->scheduler, &request), 0);
-	return ops->request_finished(engine->scheduler, &params);
+	answer = ops->request_finished(engine->scheduler, &params);
+	*ticket_bytes = params.ticket_bytes;
+	return answer;
+}
+
+/* Blocks of a prompt of 4 of them; the last id is this one. */
+static int hold(struct engine *engine, uint64_t key, uint32_t last_id,
+		size_t *ticket_bytes)
+{
+	const uint32_t ids[4] = { 0, 1, 2, last_id };
+	const struct kvpull_blocks blocks = { 0, 4, ids };
+
+	return finish_of(engine, key, &blocks, 4 * TOKENS, ticket_bytes);
+}
+
+static int finish(struct engine *engine, uint64_t key, uint32_t first_index,
+		  uint32_t block_count, uint32_t computed_tokens)
+{
+	const uint32_t ids[4] = { 0, 1, 2, 3 };
+	const struct kvpull_blocks blocks = { first_index, block_count, ids };
+	size_t ticket_bytes;
+
+	return finish_of(engine, key, &blocks, computed_tokens, &ticket_bytes);
 }
 
 UNIT_TEST(tokens_beyond_the_named_blocks_are_not_held)

@@ -186,6 +186,12 @@ static void step(struct engine *engine)
 
 static const uint32_t ids[2] = { 3, 5 };
 
+/* Of both groups: two blocks, and one. */
+static const struct newer_blocks both[2] = {
+	{ .now = { .block_count = 2, .block_ids = ids } },
+	{ .now = { .block_count = 1, .block_ids = ids + 1 } }
+};
+
 UNIT_TEST(groups_with_a_member_set_that_is_unknown_are_refused)
 {
 	struct newer_group groups[2] = { { .now = { .block_tokens = 16 } },
@@ -205,10 +211,7 @@ UNIT_TEST(groups_with_a_member_set_that_is_unknown_are_refused)
 
 TEST(longer_blocks_are_found_each_at_its_place)
 {
-	struct newer_blocks blocks[2] = {
-		{ .now = { .block_count = 2, .block_ids = ids } },
-		{ .now = { .block_count = 1, .block_ids = ids + 1 } }
-	};
+	struct newer_blocks blocks[2] = { both[0], both[1] };
 	struct kvpull_ticket_info info = { .struct_size = sizeof(info) };
 
 	assert_int_equal(finish(engine, 1, blocks, 8), KVPULL_EINVAL);
@@ -227,10 +230,7 @@ TEST(longer_blocks_are_found_each_at_its_place)
 
 TEST(allocation_of_longer_blocks_is_taken)
 {
-	struct newer_blocks blocks[2] = {
-		{ .now = { .block_count = 2, .block_ids = ids } },
-		{ .now = { .block_count = 1, .block_ids = ids + 1 } }
-	};
+	struct newer_blocks blocks[2] = { both[0], both[1] };
 	struct kvpull_request request = { .struct_size = sizeof(request),
 					  .key = 2,
 					  .ticket = engine->ticket,
@@ -283,10 +283,6 @@ TEST(priority_behind_an_older_request_is_not_looked_at)
 /* Three holds end; a poll has room for two. */
 TEST(records_are_of_the_callers_size)
 {
-	const struct newer_blocks blocks[2] = {
-		{ .now = { .block_count = 2, .block_ids = ids } },
-		{ .now = { .block_count = 1, .block_ids = ids + 1 } }
-	};
 	const struct kvpull_worker_ops *ops = engine->ops->worker;
 	struct newer_record records[2];
 	uint8_t older[3 * 16];
@@ -295,7 +291,7 @@ TEST(records_are_of_the_callers_size)
 
 	for (i = 1; i <= 3; i++)
 		assert_int_equal(
-			finish(engine, (uint64_t)i, blocks, sizeof(*blocks)),
+			finish(engine, (uint64_t)i, both, sizeof(*both)),
 			KVPULL_FINISH_HELD);
 	step(engine);
 	assert_int_equal(ops->revoke_all(engine->worker), 3);
@@ -332,10 +328,6 @@ TEST(records_are_of_the_callers_size)
 
 TEST(peers_are_of_the_callers_size_and_name_their_route)
 {
-	const struct newer_blocks blocks[2] = {
-		{ .now = { .block_count = 2, .block_ids = ids } },
-		{ .now = { .block_count = 1, .block_ids = ids + 1 } }
-	};
 	const struct kvpull_worker_ops *ops = engine->ops->worker;
 	struct kvpull_request request = { .struct_size = sizeof(request),
 					  .key = 2,
@@ -345,7 +337,7 @@ TEST(peers_are_of_the_callers_size_and_name_their_route)
 	struct kvpull_poll_record record;
 	struct newer_peer peers[2];
 
-	assert_int_equal(finish(engine, 1, blocks, sizeof(*blocks)),
+	assert_int_equal(finish(engine, 1, both, sizeof(*both)),
 			 KVPULL_FINISH_HELD);
 	request.ticket_bytes = engine->ticket_bytes;
 	assert_int_equal(engine->ops->scheduler->request_new(engine->scheduler,

@@ -16,24 +16,12 @@ UNIT_TEST(both_halves_refuse_an_engine_id_that_no_ticket_may_have)
 		"a\nb",
 		"0123456789012345678901234567890123456789012345678901234567890123",
 	};
-	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
 	size_t i;
 
 	for (i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
 		const struct kvpull_open_params params = open_params(ids[i]);
-		struct kvpull_error_detail detail = { .struct_size =
-							      sizeof(detail) };
-		struct kvpull_scheduler *scheduler = NULL;
-		struct kvpull_worker *worker = NULL;
 
-		assert_int_equal(
-			ops->scheduler->open(&params, &scheduler, &detail),
-			KVPULL_EINVAL);
-		assert_string_equal(detail.field, "engine_id");
-		assert_int_equal(ops->worker->open(&params, &worker, &detail),
-				 KVPULL_EINVAL);
-		assert_null(scheduler);
-		assert_null(worker);
+		refused_with(&params, "engine_id", "");
 	}
 }
 
@@ -49,29 +37,12 @@ UNIT_TEST(both_halves_refuse_a_configuration_that_is_wrong)
 		{ "{\"max_holds\":8,\"no_such_key\":1}", "no_such_key" },
 		{ "{\"max_holds\":8,\"lease_ms\":0}", "lease_ms" },
 	};
-	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
 	struct kvpull_open_params params = open_params("engine");
 	size_t i;
 
 	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct kvpull_error_detail details[2] = {
-			{ .struct_size = sizeof(details[0]) },
-			{ .struct_size = sizeof(details[1]) },
-		};
-		struct kvpull_scheduler *scheduler = NULL;
-		struct kvpull_worker *worker = NULL;
-
 		params.config_json = cases[i].json;
-		assert_int_equal(
-			ops->scheduler->open(&params, &scheduler, &details[0]),
-			KVPULL_ECONFIG);
-		assert_int_equal(
-			ops->worker->open(&params, &worker, &details[1]),
-			KVPULL_ECONFIG);
-		assert_string_equal(details[0].field, cases[i].field);
-		assert_string_equal(details[1].field, cases[i].field);
-		assert_null(scheduler);
-		assert_null(worker);
+		both_refuse(&params, KVPULL_ECONFIG, cases[i].field, "");
 	}
 }
 
@@ -203,42 +174,11 @@ UNIT_TEST(more_regions_or_caches_than_there_can_be_are_refused)
 		caches[at] = four_blocks;
 	regions.caches = caches;
 	regions.cache_count = KVPULL_CACHES_MAX + 1;
-	assert_int_equal(ops->regions_register(worker, &regions, &detail),
-			 KVPULL_EINVAL);
-	assert_non_null(strstr(detail.message, "register once"));
+	regions_refused(worker, &regions, "register once");
 	regions.cache_count = 1;
 	regions.region_count = KVPULL_REGIONS_MAX + 1;
-	detail.message[0] = '\0';
-	assert_int_equal(ops->regions_register(worker, &regions, &detail),
-			 KVPULL_EINVAL);
-	assert_non_null(strstr(detail.message, "register once"));
+	regions_refused(worker, &regions, "register once");
 	ops->close(worker);
-}
-
-/* Both halves refuse these parameters, and say so of the same member. */
-static void refused_with(const struct kvpull_open_params *params,
-			 const char *field, const char *words)
-{
-	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
-	struct kvpull_error_detail details[2] = {
-		{ .struct_size = sizeof(details[0]) },
-		{ .struct_size = sizeof(details[1]) },
-	};
-	struct kvpull_scheduler *scheduler;
-	struct kvpull_worker *worker;
-	size_t i;
-
-	assert_int_equal(ops->scheduler->open(params, &scheduler, &details[0]),
-			 KVPULL_EINVAL);
-	assert_int_equal(ops->worker->open(params, &worker, &details[1]),
-			 KVPULL_EINVAL);
-	for (i = 0; i < 2; i++) {
-		assert_int_equal(details[i].code, KVPULL_EINVAL);
-		assert_string_equal(details[i].field, field);
-		if (!strstr(details[i].message, words))
-			fail_msg("\"%s\" is not in: %s", words,
-				 details[i].message);
-	}
 }
 
 UNIT_TEST(struct_that_cannot_be_read_is_named)
@@ -350,17 +290,11 @@ UNIT_TEST(region_struct_that_cannot_be_read_is_named)
 					  .cache_count = 1 };
 	struct kvpull_worker *worker = worker_open();
 
-	assert_int_equal(ops->regions_register(worker, &regions, &detail),
-			 KVPULL_EINVAL);
-	assert_non_null(strstr(detail.message, "regions has a struct_size"));
+	regions_refused(worker, &regions, "regions has a struct_size");
 	regions.struct_size = sizeof(regions);
-	assert_int_equal(ops->regions_register(worker, &regions, &detail),
-			 KVPULL_EINVAL);
-	assert_non_null(strstr(detail.message, "caches[0] has a struct_size"));
+	regions_refused(worker, &regions, "caches[0] has a struct_size");
 	region.struct_size = 0;
-	assert_int_equal(ops->regions_register(worker, &regions, &detail),
-			 KVPULL_EINVAL);
-	assert_non_null(strstr(detail.message, "regions[0] has a struct_size"));
+	regions_refused(worker, &regions, "regions[0] has a struct_size");
 	ops->close(worker);
 }
 
@@ -370,10 +304,7 @@ UNIT_TEST(reason_of_the_host_is_in_the_detail)
 	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	struct kvpull_open_params params = open_params("engine");
-	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
-	struct kvpull_region region = { .struct_size = sizeof(region),
-					.fd = -1,
-					.bytes = 4096 };
+	struct kvpull_region region = { 0 };
 	const struct kvpull_regions regions = four_blocks_in(&region);
 	struct kvpull_worker *worker;
 	int code;
@@ -381,8 +312,7 @@ UNIT_TEST(reason_of_the_host_is_in_the_detail)
 	params.config_json =
 		"{\"route\":\"shm\",\"socket_dir\":\"/dev/null/kvpull\"}";
 	assert_int_equal(ops->open(&params, &worker, &detail), 0);
-	assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory), 0);
-	region.base = memory.base;
+	region = region_alloc(worker);
 	code = ops->regions_register(worker, &regions, &detail);
 	assert_true(code < 0);
 	assert_int_equal(detail.code, code);
@@ -430,10 +360,8 @@ UNIT_TEST(recipes_of_the_header_are_taken)
 	for (i = 0; i < sizeof(recipes) / sizeof(recipes[0]); i++) {
 		struct kvpull_error_detail detail = { .struct_size =
 							      sizeof(detail) };
-		struct kvpull_memory memory = { .struct_size = sizeof(memory) };
-		struct kvpull_region region = { .struct_size = sizeof(region),
-						.fd = -1,
-						.bytes = 4096 };
+		struct kvpull_worker *worker = worker_open();
+		const struct kvpull_region region = region_alloc(worker);
 		struct kvpull_cache caches[2];
 		const struct kvpull_regions regions = { .struct_size =
 								sizeof(regions),
@@ -441,7 +369,6 @@ UNIT_TEST(recipes_of_the_header_are_taken)
 							.caches = caches,
 							.region_count = 1,
 							.cache_count = 2 };
-		struct kvpull_worker *worker = worker_open();
 
 		caches[0] = (struct kvpull_cache){
 			.struct_size = sizeof(caches[0]),
@@ -456,9 +383,6 @@ UNIT_TEST(recipes_of_the_header_are_taken)
 		};
 		caches[1] = caches[0];
 		caches[1].offset = recipes[i].second_offset;
-		assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory),
-				 0);
-		region.base = memory.base;
 		if (ops->regions_register(worker, &regions, &detail))
 			fail_msg("recipe %zu: %s", i, detail.message);
 		ops->close(worker);
@@ -614,9 +538,7 @@ UNIT_TEST(region_that_ends_after_its_memory_is_refused)
 	assert_int_equal(ops->memory_alloc(worker, 8192, 0, &memory), 0);
 	region.base = (uint8_t *)memory.base + 64;
 	region.bytes = memory.bytes - 63;
-	assert_int_equal(ops->regions_register(worker, &regions, &detail),
-			 KVPULL_EINVAL);
-	assert_non_null(strstr(detail.message, "from one memory_alloc()"));
+	regions_refused(worker, &regions, "from one memory_alloc()");
 	region.bytes = memory.bytes - 64;
 	assert_int_equal(ops->regions_register(worker, &regions, &detail), 0);
 	ops->close(worker);

@@ -89,8 +89,7 @@ UNIT_TEST(registration_without_descriptors_is_no_success)
 {
 	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
 	struct kvpull_open_params params = open_params("engine");
-	struct kvpull_region region = { .struct_size = sizeof(region),
-					.fd = -1 };
+	struct kvpull_region region = { 0 };
 	const struct kvpull_regions regions = four_blocks_in(&region);
 	struct rlimit before;
 	const uint32_t threads = threads_before();
@@ -100,16 +99,12 @@ UNIT_TEST(registration_without_descriptors_is_no_success)
 	params.config_json = "{\"copy_threads\":0,\"route\":\"shm\"}";
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
 	for (more = 0; code && more < 32; more++) {
-		struct kvpull_memory memory = { .struct_size = sizeof(memory) };
 		struct kvpull_worker *worker;
 		struct rlimit few = before;
 		int lowest;
 
 		assert_int_equal(ops->open(&params, &worker, NULL), 0);
-		assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory),
-				 0);
-		region.base = memory.base;
-		region.bytes = 4096;
+		region = region_alloc(worker);
 		lowest = dup(0);
 		assert_true(lowest >= 0);
 		(void)close(lowest);
@@ -131,17 +126,13 @@ UNIT_TEST(registration_without_a_thread_says_what_to_do)
 	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	struct kvpull_open_params params = open_params("engine");
-	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
-	struct kvpull_region region = { .struct_size = sizeof(region),
-					.fd = -1 };
+	struct kvpull_region region = { 0 };
 	const struct kvpull_regions regions = four_blocks_in(&region);
 	struct kvpull_worker *worker;
 
 	params.config_json = "{\"copy_threads\":0,\"route\":\"shm\"}";
 	assert_int_equal(ops->open(&params, &worker, &detail), 0);
-	assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory), 0);
-	region.base = memory.base;
-	region.bytes = 4096;
+	region = region_alloc(worker);
 	exhausted = 1;
 	assert_int_equal(ops->regions_register(worker, &regions, &detail),
 			 KVPULL_EDEVICE);
@@ -151,8 +142,7 @@ UNIT_TEST(registration_without_a_thread_says_what_to_do)
 	exhausted = 0;
 	/* And that is what helps. */
 	assert_int_equal(ops->open(&params, &worker, &detail), 0);
-	assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory), 0);
-	region.base = memory.base;
+	region = region_alloc(worker);
 	assert_int_equal(ops->regions_register(worker, &regions, &detail), 0);
 	ops->close(worker);
 #else

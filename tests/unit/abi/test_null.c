@@ -16,14 +16,10 @@ static struct kvpull_error_detail why = { .struct_size = sizeof(why) };
 static void memory_register(struct kvpull_worker *worker)
 {
 	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
-	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
-	struct kvpull_region region = { .struct_size = sizeof(region),
-					.fd = -1,
-					.bytes = 4096 };
+	struct kvpull_region region = region_alloc(worker);
 	struct kvpull_regions regions = four_blocks_in(&region);
+	void *const base = region.base;
 
-	assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory), 0);
-	region.base = memory.base;
 	refused(ops->regions_register(NULL, &regions, &why));
 	refused(ops->regions_register(worker, NULL, &why));
 	regions.regions = NULL;
@@ -34,7 +30,7 @@ static void memory_register(struct kvpull_worker *worker)
 	regions.caches = &four_blocks;
 	region.base = NULL;
 	refused(ops->regions_register(worker, &regions, NULL));
-	region.base = memory.base;
+	region.base = base;
 	region.bytes = 0;
 	refused(ops->regions_register(worker, &regions, &why));
 	assert_string_equal(why.message, "a region needs base and bytes");

@@ -4,28 +4,6 @@
 
 #include "tests/unit/abi/world.h"
 
-/* Both halves refuse it, and say why. */
-static void refused_with(const struct kvpull_open_params *params,
-			 const char *field, const char *words)
-{
-	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
-	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
-	struct kvpull_scheduler *scheduler;
-	struct kvpull_worker *worker;
-	uint32_t half;
-
-	for (half = 0; half < 2; half++) {
-		assert_int_equal(
-			half ? ops->worker->open(params, &worker, &detail) :
-			       ops->scheduler->open(params, &scheduler,
-						    &detail),
-			KVPULL_EINVAL);
-		assert_string_equal(detail.field, field);
-		if (!strstr(detail.message, words))
-			fail_msg("\"%s\" is not in: %s", words, detail.message);
-	}
-}
-
 UNIT_TEST(rank_behind_the_last_is_refused)
 {
 	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;

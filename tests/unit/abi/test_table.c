@@ -26,10 +26,7 @@ static size_t ticket_bytes;
 
 static struct engine engine_open(const char *id)
 {
-	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
-	struct kvpull_region region = { .struct_size = sizeof(region),
-					.fd = -1,
-					.bytes = 4096 };
+	struct kvpull_region region = { 0 };
 	const struct kvpull_regions regions = four_blocks_in(&region);
 	struct kvpull_open_params params = open_params(id);
 	struct engine engine;
@@ -38,9 +35,7 @@ static struct engine engine_open(const char *id)
 		"{\"progress\":\"caller\",\"copy_threads\":0,\"route\":\"shm\",\"deadline_ms\":50}";
 	assert_int_equal(half->open(&params, &engine.scheduler, NULL), 0);
 	assert_int_equal(rank->open(&params, &engine.worker, NULL), 0);
-	assert_int_equal(rank->memory_alloc(engine.worker, 4096, 0, &memory),
-			 0);
-	region.base = memory.base;
+	region = region_alloc(engine.worker);
 	assert_int_equal(rank->regions_register(engine.worker, &regions, NULL),
 			 0);
 	assert_int_equal(host_introduce(engine.worker, engine.scheduler), 0);
