@@ -41,6 +41,14 @@ static inline void place_end(struct place *place)
 	assert_int_equal(fds_open(), place->fds_at_start);
 }
 
+static inline void place_listen(const struct place *place,
+				struct kvpull_listener *listener)
+{
+	assert_int_equal(kvpull_listener_open(listener, &place->folder, "p", 0,
+					      &place->log),
+			 0);
+}
+
 /* A call with that row's refusal returned `code`: it and its line are right. */
 static inline void row_check(const struct row *row, int code, uint32_t level)
 {

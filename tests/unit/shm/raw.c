@@ -12,7 +12,7 @@ int has_passrights(void)
 	return has;
 }
 
-static int raw_socket(const struct world *world, const char *name,
+static int raw_socket(const char *folder, const char *name,
 		      struct sockaddr_un *address)
 {
 	const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -20,14 +20,25 @@ static int raw_socket(const struct world *world, const char *name,
 	assert_true(fd >= 0);
 	*address = (struct sockaddr_un){ .sun_family = AF_UNIX };
 	(void)snprintf(address->sun_path, sizeof(address->sun_path), "%s/%s",
-		       world->folder, name);
+		       folder, name);
+	return fd;
+}
+
+static int raw_bind(const char *folder, const char *name)
+{
+	struct sockaddr_un address;
+	const int fd = raw_socket(folder, name, &address);
+
+	assert_int_equal(
+		bind(fd, (const struct sockaddr *)&address, sizeof(address)),
+		0);
 	return fd;
 }
 
 int raw_connect(const struct world *world, const char *name)
 {
 	struct sockaddr_un address;
-	const int fd = raw_socket(world, name, &address);
+	const int fd = raw_socket(world->folder, name, &address);
 
 	assert_int_equal(
 		connect(fd, (const struct sockaddr *)&address, sizeof(address)),
@@ -37,14 +48,15 @@ int raw_connect(const struct world *world, const char *name)
 
 int raw_listen(const struct world *world, const char *name)
 {
-	struct sockaddr_un address;
-	const int fd = raw_socket(world, name, &address);
+	const int fd = raw_bind(world->folder, name);
 
-	assert_int_equal(
-		bind(fd, (const struct sockaddr *)&address, sizeof(address)),
-		0);
 	assert_int_equal(listen(fd, 4), 0);
 	return fd;
+}
+
+void socket_leave(const char *folder, const char *name)
+{
+	(void)close(raw_bind(folder, name));
 }
 
 void raw_unlink(const struct world *world, const char *name)
@@ -118,12 +130,10 @@ uint32_t raw_admit(struct world *world)
 void imposter_begin(struct imposter *imposter)
 {
 	struct world *world = &imposter->world;
-	struct kvpull_shm_params params;
 
 	world_begin(world);
 	world_memory_make(world);
-	params = world_params(world, "d");
-	side_open(&world->d, &params);
+	world_open_consumer(world);
 	imposter->listener = raw_listen(world, "imposter");
 }
 

@@ -20,6 +20,9 @@ int raw_connect(const struct world *world, const char *name);
 int raw_listen(const struct world *world, const char *name);
 void raw_unlink(const struct world *world, const char *name);
 
+/* A socket that nobody listens at any more. */
+void socket_leave(const char *folder, const char *name);
+
 /* Sends a message with these descriptors, which stay open here. 0, or errno. */
 int raw_try_send(int fd, const int *fds, uint32_t fd_count);
 void raw_send(int fd, const int *fds, uint32_t fd_count);

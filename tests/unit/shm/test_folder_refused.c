@@ -4,6 +4,7 @@
  * and said, and that nothing is left open or in the folder.
  */
 #include "tests/unit/shm/place.h"
+#include "tests/unit/shm/raw.h"
 
 #include <sys/syscall.h>
 
@@ -94,46 +95,24 @@ UNIT_TEST_IN(folder_that_cannot_be_swept_keeps_what_is_in_it, place)
 	struct kvpull_listener listener;
 	struct stat status;
 	size_t at;
-	int left;
 
 	for (at = 0; at <= 2; at++) {
-		struct sockaddr_un address = { .sun_family = AF_UNIX };
-		char path[sizeof(address.sun_path)];
-
-		(void)snprintf(path, sizeof(path), "%s/kvpull-left",
-			       place->path);
-		memcpy(address.sun_path, path, sizeof(path));
-		left = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-		assert_int_equal(bind(left, (const struct sockaddr *)&address,
-				      sizeof(address)),
-				 0);
-		(void)close(left);
+		socket_leave(place->path, "kvpull-left");
 		if (at < 2)
 			refuse(calls[at], 0, EMFILE);
-		assert_int_equal(kvpull_listener_open(&listener, &place->folder,
-						      "p", 0, &place->log),
-				 0);
+		place_listen(place, &listener);
 		assert_int_equal(refuse_end(), at < 2);
 		/* A dead worker's is removed where it is looked for. */
-		assert_int_equal(lstat(path, &status), at < 2 ? 0 : -1);
+		assert_int_equal(fstatat(place->folder.fd, "kvpull-left",
+					 &status, AT_SYMLINK_NOFOLLOW),
+				 at < 2 ? 0 : -1);
 		kvpull_listener_close(&listener);
 		if (at < 2)
-			assert_int_equal(unlink(path), 0);
+			assert_int_equal(
+				unlinkat(place->folder.fd, "kvpull-left", 0),
+				0);
 	}
 	assert_int_equal(lines.bad_count, 0);
-}
-
-static void left_make(const struct place *place, const char *name)
-{
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	const int left = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-
-	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%.60s/%s",
-		       place->path, name);
-	assert_int_equal(
-		bind(left, (const struct sockaddr *)&address, sizeof(address)),
-		0);
-	(void)close(left);
 }
 
 /* A dead socket is removed if its name is that of a worker, and nothing fails. */
@@ -146,20 +125,16 @@ UNIT_TEST_IN(sweep_removes_only_names_of_workers_that_it_can_look_at, place)
 	size_t at;
 
 	for (at = 0; at < 4; at++)
-		left_make(place, kept[at]);
-	left_make(place, "kvpull-dead");
+		socket_leave(place->path, kept[at]);
+	socket_leave(place->path, "kvpull-dead");
 	/* The new name's own, its hidden one's, then the only worker's. */
 	refuse("fstatat", 2, EIO);
-	assert_int_equal(kvpull_listener_open(&listener, &place->folder, "p", 0,
-					      &place->log),
-			 0);
+	place_listen(place, &listener);
 	assert_int_equal(refuse_end(), 1);
 	assert_int_equal(fstatat(place->folder.fd, "kvpull-dead", &status, 0),
 			 0);
 	kvpull_listener_close(&listener);
-	assert_int_equal(kvpull_listener_open(&listener, &place->folder, "p", 0,
-					      &place->log),
-			 0);
+	place_listen(place, &listener);
 	assert_int_equal(fstatat(place->folder.fd, "kvpull-dead", &status, 0),
 			 -1);
 	kvpull_listener_close(&listener);
@@ -192,9 +167,7 @@ UNIT_TEST_IN(call_that_fails_says_whether_to_try_again, place)
 	size_t at;
 	int fd = -1;
 
-	assert_int_equal(kvpull_listener_open(&listener, &place->folder, "p", 0,
-					      &place->log),
-			 0);
+	place_listen(place, &listener);
 	fds = fds_open();
 	for (at = 0; at < sizeof(calls) / sizeof(calls[0]); at++) {
 		const struct row *row = &calls[at];
@@ -229,9 +202,7 @@ UNIT_TEST_IN(name_that_cannot_be_looked_up_is_asked_for_again, place)
 	struct kvpull_listener listener;
 	size_t at;
 
-	assert_int_equal(kvpull_listener_open(&listener, &place->folder, "p", 0,
-					      &place->log),
-			 0);
+	place_listen(place, &listener);
 	for (at = 0; at < SHORTAGES; at++) {
 		refuse("fstatat", 0, shortages[at]);
 		assert_int_equal(kvpull_endpoint_find(place->folder.fd, "p"),
@@ -255,9 +226,7 @@ UNIT_TEST_IN(accept_tells_shortages_from_callers_who_left, place)
 	size_t at;
 	int fd;
 
-	assert_int_equal(kvpull_listener_open(&listener, &place->folder, "p", 0,
-					      &place->log),
-			 0);
+	place_listen(place, &listener);
 	for (at = 0; at < SHORTAGES; at++) {
 		refuse("accept4", 0, shortages[at]);
 		assert_int_equal(kvpull_listener_accept(&listener, &fd),

@@ -141,15 +141,13 @@ UNIT_TEST_OPEN(name_in_use_is_not_taken_over)
 		world->d.transport->ops->reachable(world->d.transport, "p"), 0);
 }
 
-static void socket_leave(const char *folder, const char *name)
+static void listen_as_me(struct kvpull_listener *listener, const char *path)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	const int fd = open(path, O_PATH | O_CLOEXEC);
+	const struct kvpull_folder folder = { .path = path, .fd = fd };
 
-	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s",
-		       folder, name);
 	assert_int_equal(
-		bind(fd, (const struct sockaddr *)&address, sizeof(address)),
+		kvpull_listener_open(listener, &folder, "kvpull-me", 0, NULL),
 		0);
 	(void)close(fd);
 }
@@ -160,23 +158,15 @@ UNIT_TEST(sockets_of_the_dead_are_removed)
 	char folder[] = "/tmp/kvpull-unit-XXXXXX";
 	struct kvpull_listener listener;
 	char path[128];
-	int folder_fd;
 
 	assert_non_null(mkdtemp(folder));
-	folder_fd = open(folder, O_PATH | O_CLOEXEC);
 	socket_leave(folder, "kvpull-dead");
 	socket_leave(folder, ".kvpull-opening");
 	socket_leave(folder, ".kvpull-dead-in-open");
 	socket_leave(folder, "stranger");
 	(void)snprintf(path, sizeof(path), "%s/.kvpull-dead-in-open", folder);
 	assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
-	assert_int_equal(
-		kvpull_listener_open(&listener,
-				     &(struct kvpull_folder){ .path = folder,
-							      .fd = folder_fd },
-				     "kvpull-me", 0, NULL),
-		0);
-	(void)close(folder_fd);
+	listen_as_me(&listener, folder);
 	assert_false(is_left(folder, "kvpull-dead"));
 	assert_false(is_left(folder, ".kvpull-dead-in-open"));
 	assert_true(is_left(folder, ".kvpull-opening"));
@@ -196,11 +186,9 @@ UNIT_TEST(what_is_not_our_socket_is_not_removed)
 	char folder[] = "/tmp/kvpull-unit-XXXXXX";
 	struct kvpull_listener listener;
 	char path[128];
-	int folder_fd;
 	int fd;
 
 	assert_non_null(mkdtemp(folder));
-	folder_fd = open(folder, O_PATH | O_CLOEXEC);
 	(void)snprintf(path, sizeof(path), "%s/.kvpull-plain", folder);
 	fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
 	assert_true(fd >= 0);
@@ -210,13 +198,7 @@ UNIT_TEST(what_is_not_our_socket_is_not_removed)
 	(void)snprintf(path, sizeof(path), "%s/kvpull-other", folder);
 	if (is_root)
 		assert_int_equal(chown(path, 4711, 4711), 0);
-	assert_int_equal(
-		kvpull_listener_open(&listener,
-				     &(struct kvpull_folder){ .path = folder,
-							      .fd = folder_fd },
-				     "kvpull-me", 0, NULL),
-		0);
-	(void)close(folder_fd);
+	listen_as_me(&listener, folder);
 	assert_true(is_left(folder, ".kvpull-plain"));
 	assert_int_equal(is_left(folder, "kvpull-other"), is_root);
 	kvpull_listener_close(&listener);
@@ -382,7 +364,6 @@ static pid_t other_user_begin(struct world *world,
 			      void (*serve)(const struct world *world,
 					    int ready))
 {
-	struct kvpull_shm_params params;
 	int ready[2];
 	pid_t child;
 	char byte;
@@ -398,8 +379,7 @@ static pid_t other_user_begin(struct world *world,
 	assert_int_equal(read(ready[0], &byte, 1), 1);
 	(void)close(ready[0]);
 	(void)close(ready[1]);
-	params = world_params(world, "d");
-	side_open(&world->d, &params);
+	world_open_consumer(world);
 	return child;
 }
 

@@ -197,7 +197,6 @@ static void child_serve(struct world *world, int said_fd)
 
 UNIT_TEST_IN_WORLD(killed_producer_of_foreign_memory_is_seen, world_begin)
 {
-	struct kvpull_shm_params params;
 	struct kvpull_transport *d;
 	struct kvpull_read read;
 	uint32_t turn;
@@ -219,8 +218,7 @@ UNIT_TEST_IN_WORLD(killed_producer_of_foreign_memory_is_seen, world_begin)
 	assert_true(child >= 0);
 	if (!child)
 		child_serve(world, pipes[0]);
-	params = world_params(world, "d");
-	side_open(&world->d, &params);
+	world_open_consumer(world);
 	d = world->d.transport;
 	for (turn = 0; turn < WORLD_TURNS_MAX; turn++) {
 		if (!d->ops->connect(d, "child", &world->peer))

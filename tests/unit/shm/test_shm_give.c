@@ -40,8 +40,21 @@ static void give_open(struct world *world, const uint32_t *uid,
 	params.given = (struct kvpull_give_sink){ take, message };
 	taken_count = 0;
 	world_serve_as(world, &params);
-	params = world_params(world, "d");
-	side_open(&world->d, &params);
+	world_open_consumer(world);
+}
+
+static void give_begin(struct world *world)
+{
+	give_open(world, NULL, WORLD_CALLERS_MAX);
+}
+
+/* P lets in another user alone. */
+static void give_begin_other(struct world *world)
+{
+	static uint32_t other; /* the transport keeps its address */
+
+	other = getuid() + 1;
+	give_open(world, &other, WORLD_CALLERS_MAX);
 }
 
 static uint32_t give(struct world *world)
@@ -68,107 +81,92 @@ static void message_was_taken(void)
 	assert_memory_equal(taken, message, BYTES);
 }
 
-UNIT_TEST(caller_with_a_place_gives_tickets_back_by_its_message)
+UNIT_TEST_IN_WORLD(caller_with_a_place_gives_tickets_back_by_its_message,
+		   give_begin)
 {
-	struct world world;
 	struct kvpull_event event;
 	uint32_t peer;
 
-	give_open(&world, NULL, WORLD_CALLERS_MAX);
-	peer = give(&world);
-	event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
-	world.caller = event.index;
+	peer = give(world);
+	event = world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
+	world->caller = event.index;
 	/* The caller does not look at its challenge. */
-	assert_int_equal(world.p.transport->ops->caller_send(world.p.transport,
-							     world.caller,
-							     "challenge", 9),
-			 0);
-	event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_MESSAGE);
+	assert_int_equal(
+		world->p.transport->ops->caller_send(
+			world->p.transport, world->caller, "challenge", 9),
+		0);
+	event = world_expect(world, &world->p, KVPULL_EVENT_CALLER_MESSAGE);
 	assert_int_equal(event.data_bytes, BYTES);
-	side_look(&world, &world.d);
-	assert_int_equal(world.d.queue_count, 0);
-	world.p.transport->ops->refuse(world.p.transport, world.caller, NULL,
-				       0);
-	heard(&world, peer, 0);
+	side_look(world, &world->d);
+	assert_int_equal(world->d.queue_count, 0);
+	world->p.transport->ops->refuse(world->p.transport, world->caller, NULL,
+					0);
+	heard(world, peer, 0);
 	assert_int_equal(taken_count, 0);
-	world_close(&world);
 }
 
-UNIT_TEST(caller_of_another_user_gives_tickets_back_before_it_is_closed)
+UNIT_TEST_IN_WORLD(caller_of_another_user_gives_tickets_back_before_it_is_closed,
+		   give_begin_other)
 {
-	const uint32_t other = getuid() + 1;
-	struct world world;
 	uint32_t peer;
 
-	give_open(&world, &other, WORLD_CALLERS_MAX);
-	peer = give(&world);
-	side_look(&world, &world.p);
+	peer = give(world);
+	side_look(world, &world->p);
 	message_was_taken();
-	assert_int_equal(world.p.queue_count, 0);
-	heard(&world, peer, 0);
-	world_close(&world);
+	assert_int_equal(world->p.queue_count, 0);
+	heard(world, peer, 0);
 }
 
 /* As many callers of this process wait as may, and have had no time yet. */
-UNIT_TEST(caller_in_a_crowd_gives_tickets_back_before_it_is_closed)
+UNIT_TEST_IN_WORLD(caller_in_a_crowd_gives_tickets_back_before_it_is_closed,
+		   give_begin)
 {
-	struct world world;
 	int fds[KVPULL_GATE_PROCESS_MAX];
 	uint32_t peer;
 	uint32_t at;
 
-	give_open(&world, NULL, WORLD_CALLERS_MAX);
 	for (at = 0; at < KVPULL_GATE_PROCESS_MAX; at++) {
-		fds[at] = raw_connect(&world, "p");
-		(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+		fds[at] = raw_connect(world, "p");
+		(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
 	}
-	peer = give(&world);
-	side_look(&world, &world.p);
+	peer = give(world);
+	side_look(world, &world->p);
 	message_was_taken();
-	heard(&world, peer, 0);
+	heard(world, peer, 0);
 	for (at = 0; at < KVPULL_GATE_PROCESS_MAX; at++)
 		(void)close(fds[at]);
-	world_close(&world);
 }
 
-UNIT_TEST(message_that_was_not_read_is_to_be_sent_again)
+UNIT_TEST_IN_WORLD(message_that_was_not_read_is_to_be_sent_again, give_begin)
 {
-	struct world world;
 	uint32_t peer;
 
-	give_open(&world, NULL, WORLD_CALLERS_MAX);
-	peer = give(&world);
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
-	side_close(&world.p);
-	heard(&world, peer, KVPULL_EAGAIN);
-	world_close(&world);
+	peer = give(world);
+	(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
+	side_close(&world->p);
+	heard(world, peer, KVPULL_EAGAIN);
 }
 
-UNIT_TEST(producer_that_has_ended_is_given_nothing)
+UNIT_TEST_IN_WORLD(producer_that_has_ended_is_given_nothing, give_begin)
 {
-	struct world world;
 	uint32_t peer;
 
-	give_open(&world, NULL, WORLD_CALLERS_MAX);
-	side_close(&world.p);
-	assert_int_equal(world.d.transport->ops->give(world.d.transport, "p",
-						      message, BYTES, &peer),
+	side_close(&world->p);
+	assert_int_equal(world->d.transport->ops->give(world->d.transport, "p",
+						       message, BYTES, &peer),
 			 KVPULL_EPEER);
-	world_close(&world);
 }
 
-UNIT_TEST(producer_that_never_answers_ends_the_call_in_time)
+UNIT_TEST_IN_WORLD(producer_that_never_answers_ends_the_call_in_time,
+		   give_begin)
 {
-	struct world world;
 	uint32_t peer;
 
-	give_open(&world, NULL, WORLD_CALLERS_MAX);
-	peer = give(&world);
-	side_look(&world, &world.d);
-	world.now_ns += 2 * world_params(&world, "d").connect_ns;
-	side_look(&world, &world.d);
-	heard(&world, peer, KVPULL_EPEER);
-	world_close(&world);
+	peer = give(world);
+	side_look(world, &world->d);
+	world->now_ns += 2 * world_params(world, "d").connect_ns;
+	side_look(world, &world->d);
+	heard(world, peer, KVPULL_EPEER);
 }
 
 /* Garbage of a stranger goes nowhere, also where it is long. */
@@ -190,24 +188,20 @@ UNIT_TEST(stranger_that_says_nothing_gives_nothing_back)
 	world_close(&world);
 }
 
-UNIT_TEST(other_bytes_of_a_stranger_are_not_taken)
+UNIT_TEST_IN_WORLD(other_bytes_of_a_stranger_are_not_taken, give_begin_other)
 {
 	static const uint8_t garbage[BYTES] = "KVHS";
-	const uint32_t other = getuid() + 1;
-	struct world world;
 	int fd;
 
-	give_open(&world, &other, WORLD_CALLERS_MAX);
-	fd = raw_connect(&world, "p");
+	fd = raw_connect(world, "p");
 	assert_int_equal(send(fd, garbage, sizeof(garbage), 0),
 			 (ssize_t)sizeof(garbage));
-	side_look(&world, &world.p);
+	side_look(world, &world->p);
 	assert_int_equal(taken_count, 0);
 	(void)close(fd);
-	fd = raw_connect(&world, "p");
+	fd = raw_connect(world, "p");
 	assert_int_equal(send(fd, message, 3, 0), 3);
-	side_look(&world, &world.p);
+	side_look(world, &world->p);
 	assert_int_equal(taken_count, 0);
 	(void)close(fd);
-	world_close(&world);
 }

@@ -320,29 +320,31 @@ UNIT_TEST_OPEN(consumer_puts_nothing_into_its_doorbell)
 	(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_DOWN);
 }
 
-UNIT_TEST_OPEN(foreign_memory_that_cannot_be_read_is_refused)
+/* D refuses foreign memory with that table of entries, in these words. */
+static void table_is_refused(struct world *world,
+			     struct kvpull_revocation_entry *entries,
+			     const char *words)
 {
 	struct kvpull_serve remote;
 
 	world_serve_foreign(world);
 	world_welcome(world);
 	remote = world->serve;
-	remote.entries = NULL;
+	remote.entries = entries;
 	assert_int_equal(world_attach(world, &remote), KVPULL_EROUTE);
-	assert_non_null(strstr(lines.bad, "cannot be read"));
+	assert_non_null(strstr(lines.bad, words));
+}
+
+UNIT_TEST_OPEN(foreign_memory_that_cannot_be_read_is_refused)
+{
+	table_is_refused(world, NULL, "cannot be read");
 }
 
 UNIT_TEST_OPEN(table_of_another_process_is_refused)
 {
 	static struct kvpull_revocation_entry other[WORLD_SLOTS];
-	struct kvpull_serve remote;
 
-	world_serve_foreign(world);
-	world_welcome(world);
-	remote = world->serve;
-	remote.entries = other;
-	assert_int_equal(world_attach(world, &remote), KVPULL_EROUTE);
-	assert_non_null(strstr(lines.bad, "another process"));
+	table_is_refused(world, other, "another process");
 }
 
 UNIT_TEST_OPEN(flood_of_messages_costs_at_most_eight_a_poll)

@@ -67,12 +67,7 @@ UNIT_TEST_IN_WORLD(memory_that_is_not_mapped_is_not_lent, world_begin)
 	world->serve.regions[0].kind = KVPULL_REGION_FOREIGN;
 	world->serve.regions[0].fd = -1;
 	world_serve(world, "p");
-	{
-		const struct kvpull_shm_params params =
-			world_params(world, "d");
-
-		side_open(&world->d, &params);
-	}
+	world_open_consumer(world);
 	world_connect(world);
 	d = world->d.transport;
 	assert_int_equal(d->ops->lend(d, world->peer, &mapping),
@@ -83,7 +78,6 @@ UNIT_TEST_IN_WORLD(memory_that_is_not_mapped_is_not_lent, world_begin)
 UNIT_TEST_IN_WORLD(peer_with_a_file_is_not_lent, world_begin)
 {
 	struct kvpull_mapping mapping = { 0 };
-	struct kvpull_shm_params params;
 	char path[32];
 	int file;
 
@@ -97,8 +91,7 @@ UNIT_TEST_IN_WORLD(peer_with_a_file_is_not_lent, world_begin)
 	world->serve.regions[1].fd = open(path, O_RDONLY | O_CLOEXEC);
 	world->serve.region_count = 2;
 	world_serve(world, "p");
-	params = world_params(world, "d");
-	side_open(&world->d, &params);
+	world_open_consumer(world);
 	world_connect(world);
 	assert_int_equal(world->d.transport->ops->lend(world->d.transport,
 						       world->peer, &mapping),

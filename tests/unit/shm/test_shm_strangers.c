@@ -29,8 +29,21 @@ static void strangers_open(struct world *world, const uint32_t *uid)
 	params.refused = &refused;
 	refused = 0;
 	world_serve_as(world, &params);
-	params = world_params(world, "d");
-	side_open(&world->d, &params);
+	world_open_consumer(world);
+}
+
+static void strangers_begin(struct world *world)
+{
+	strangers_open(world, NULL);
+}
+
+/* P lets in another user alone. */
+static void strangers_begin_other(struct world *world)
+{
+	static uint32_t other; /* the transport keeps its address */
+
+	other = getuid() + 1;
+	strangers_open(world, &other);
 }
 
 /* 1: it was told that and is closed; 0: it is not told anything yet. */
@@ -58,25 +71,22 @@ static uint32_t ups_take(struct world *world)
 	return ups;
 }
 
-UNIT_TEST(callers_of_other_users_take_no_place)
+UNIT_TEST_IN_WORLD(callers_of_other_users_take_no_place, strangers_begin_other)
 {
-	const uint32_t other = getuid() + 1;
-	struct world world;
 	int fds[CALLS];
 	uint32_t open_count;
 	uint32_t i;
 
-	strangers_open(&world, &other);
 	for (i = 0; i < CALLS; i++) {
-		fds[i] = raw_connect(&world, "p");
+		fds[i] = raw_connect(world, "p");
 		if (i % 8 == 7)
-			side_look(&world, &world.p);
+			side_look(world, &world->p);
 	}
 	open_count = fds_open();
-	side_look(&world, &world.p);
-	side_look(&world, &world.p);
+	side_look(world, &world->p);
+	side_look(world, &world->p);
 	/* No event, no descriptor, one line; each is told why. */
-	assert_int_equal(world.p.queue_count, 0);
+	assert_int_equal(world->p.queue_count, 0);
 	assert_int_equal(fds_open(), open_count);
 	assert_int_equal(refused, CALLS);
 	assert_int_equal(lines.bad_count, 1);
@@ -85,19 +95,13 @@ UNIT_TEST(callers_of_other_users_take_no_place)
 		assert_true(is_told(fds[i], KVPULL_ENDPOINT_USER));
 		(void)close(fds[i]);
 	}
-	world_close(&world);
 }
 
-UNIT_TEST(consumer_of_another_user_hears_why)
+UNIT_TEST_IN_WORLD(consumer_of_another_user_hears_why, strangers_begin_other)
 {
-	const uint32_t other = getuid() + 1;
-	struct world world;
-
-	strangers_open(&world, &other);
-	world_call(&world);
-	(void)world_peer_down(&world, KVPULL_EAUTH);
+	world_call(world);
+	(void)world_peer_down(world, KVPULL_EAUTH);
 	assert_non_null(strstr(lines.bad, "add it to its uids"));
-	world_close(&world);
 }
 
 /* P in a user namespace where this uid is that of everybody whom it does not map. */
@@ -151,34 +155,32 @@ UNIT_TEST(user_of_the_list_is_let_in)
 	world_close(&world);
 }
 
-UNIT_TEST(silent_ones_make_room_for_a_newcomer)
+UNIT_TEST_IN_WORLD(silent_ones_make_room_for_a_newcomer, strangers_begin)
 {
-	struct world world;
 	int fds[KVPULL_GATE_PROCESS_MAX];
 	struct kvpull_event event;
 	uint32_t first = 0;
 	uint32_t i;
 	int early;
 
-	strangers_open(&world, NULL);
 	for (i = 0; i < KVPULL_GATE_PROCESS_MAX; i++) {
-		fds[i] = raw_connect(&world, "p");
-		event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+		fds[i] = raw_connect(world, "p");
+		event = world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
 		first = i ? first : event.index;
 	}
 	/*
 	 * The callers have their time to say hello; a newcomer has to call
 	 * again.
 	 */
-	early = raw_connect(&world, "p");
-	side_look(&world, &world.p);
-	assert_int_equal(world.p.queue_count, 0);
+	early = raw_connect(world, "p");
+	side_look(world, &world->p);
+	assert_int_equal(world->p.queue_count, 0);
 	assert_true(is_told(early, KVPULL_ENDPOINT_FULL));
-	world.now_ns += KVPULL_GATE_GRACE_NS;
-	world_call(&world);
-	event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	world->now_ns += KVPULL_GATE_GRACE_NS;
+	world_call(world);
+	event = world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
 	assert_int_not_equal(event.index, first);
-	event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+	event = world_expect(world, &world->p, KVPULL_EVENT_CALLER_DOWN);
 	assert_int_equal(event.index, first);
 	assert_true(is_told(fds[0], KVPULL_ENDPOINT_FULL));
 	assert_false(is_told(fds[1], KVPULL_ENDPOINT_FULL));
@@ -186,56 +188,49 @@ UNIT_TEST(silent_ones_make_room_for_a_newcomer)
 	for (i = 0; i < KVPULL_GATE_PROCESS_MAX; i++)
 		(void)close(fds[i]);
 	(void)close(early);
-	world_close(&world);
 }
 
-UNIT_TEST(silent_ones_take_no_consumers_place)
+UNIT_TEST_IN_WORLD(silent_ones_take_no_consumers_place, strangers_begin)
 {
-	struct world world;
 	int silent[KVPULL_GATE_PROCESS_MAX];
 	uint32_t i;
 
-	strangers_open(&world, NULL);
 	/* More than there are consumers' places. */
 	for (i = 0; i < KVPULL_GATE_PROCESS_MAX - 1; i++) {
-		silent[i] = raw_connect(&world, "p");
-		(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+		silent[i] = raw_connect(world, "p");
+		(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
 	}
 	assert_true(i > WORLD_CALLERS_MAX);
 	for (i = 0; i < WORLD_CALLERS_MAX; i++)
-		world_connect(&world);
+		world_connect(world);
 	/* A caller without a place may say who it is all the same. */
-	silent[KVPULL_GATE_PROCESS_MAX - 1] = raw_connect(&world, "p");
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	silent[KVPULL_GATE_PROCESS_MAX - 1] = raw_connect(world, "p");
+	(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
 	for (i = 0; i < KVPULL_GATE_PROCESS_MAX; i++)
 		(void)close(silent[i]);
-	world_close(&world);
 }
 
 /* A place that one waits in may be taken by others before it is let in. */
-UNIT_TEST(caller_is_not_let_in_beyond_the_bound)
+UNIT_TEST_IN_WORLD(caller_is_not_let_in_beyond_the_bound, strangers_begin)
 {
-	struct world world;
 	struct kvpull_transport *p;
 	uint32_t indices[WORLD_CALLERS_MAX + 1];
 	int fds[WORLD_CALLERS_MAX + 1];
 	uint32_t i;
 
-	strangers_open(&world, NULL);
-	p = world.p.transport;
+	p = world->p.transport;
 	for (i = 0; i <= WORLD_CALLERS_MAX; i++) {
-		fds[i] = raw_connect(&world, "p");
+		fds[i] = raw_connect(world, "p");
 		indices[i] =
-			world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP)
+			world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP)
 				.index;
 	}
 	for (i = 0; i <= WORLD_CALLERS_MAX; i++)
-		assert_int_equal(
-			p->ops->admit(p, indices[i], "welcome", 7, &world.ring),
-			i < WORLD_CALLERS_MAX ? 0 : KVPULL_EFULL);
+		assert_int_equal(p->ops->admit(p, indices[i], "welcome", 7,
+					       &world->ring),
+				 i < WORLD_CALLERS_MAX ? 0 : KVPULL_EFULL);
 	for (i = 0; i <= WORLD_CALLERS_MAX; i++)
 		(void)close(fds[i]);
-	world_close(&world);
 }
 
 /* A process that calls so often, says nothing, and stays. */
@@ -254,78 +249,72 @@ static pid_t silent_process(const struct world *world, uint32_t count)
 }
 
 /* More processes than one user may have waiting. */
-UNIT_TEST(silent_processes_of_a_user_are_bounded)
+UNIT_TEST_IN_WORLD(silent_processes_of_a_user_are_bounded, strangers_begin)
 {
 	enum {
 		PROCESSES = KVPULL_GATE_USER_MAX / KVPULL_GATE_PROCESS_MAX + 2
 	};
-	struct world world;
 	pid_t pids[PROCESSES];
 	uint32_t ups = 0;
 	uint32_t turn;
 	uint32_t i;
 
-	strangers_open(&world, NULL);
 	for (i = 0; i < PROCESSES; i++)
-		pids[i] = silent_process(&world, KVPULL_GATE_PROCESS_MAX);
+		pids[i] = silent_process(world, KVPULL_GATE_PROCESS_MAX);
 	for (turn = 0; turn < WORLD_TURNS_MAX &&
 		       ups + refused < PROCESSES * KVPULL_GATE_PROCESS_MAX;
 	     turn++) {
-		side_rest(&world.p);
-		side_look(&world, &world.p);
-		ups += ups_take(&world);
+		side_rest(&world->p);
+		side_look(world, &world->p);
+		ups += ups_take(world);
 	}
 	assert_int_equal(ups, KVPULL_GATE_USER_MAX);
 	assert_int_equal(refused, PROCESSES * KVPULL_GATE_PROCESS_MAX -
 					  KVPULL_GATE_USER_MAX);
 	/* A newcomer of that user is in all the same. */
-	world.now_ns += KVPULL_GATE_GRACE_NS;
-	world_call(&world);
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+	world->now_ns += KVPULL_GATE_GRACE_NS;
+	world_call(world);
+	(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
+	(void)world_expect(world, &world->p, KVPULL_EVENT_CALLER_DOWN);
 	for (i = 0; i < PROCESSES; i++) {
 		assert_int_equal(kill(pids[i], SIGKILL), 0);
 		assert_int_equal(waitpid(pids[i], NULL, 0), pids[i]);
 	}
-	world_close(&world);
 }
 
 /* A quarter of the limit stays free, and who needs it is told so. */
-UNIT_TEST(callers_leave_the_engine_its_descriptors)
+UNIT_TEST_IN_WORLD(callers_leave_the_engine_its_descriptors, strangers_begin)
 {
 	const uint32_t reserve = LIMIT_FDS / 4;
-	struct world world;
 	int fds[512];
 	uint32_t count;
 	uint32_t index;
 	int first;
 	int second;
 
-	strangers_open(&world, NULL);
-	first = raw_connect(&world, "p");
-	second = raw_connect(&world, "p");
+	first = raw_connect(world, "p");
+	second = raw_connect(world, "p");
 	/* A descriptor more than the engine's share: for a caller. */
 	count = fds_fill(fds, reserve + 1);
-	side_look(&world, &world.p);
-	assert_int_equal(world.p.queue_count, 1);
-	index = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP).index;
+	side_look(world, &world->p);
+	assert_int_equal(world->p.queue_count, 1);
+	index = world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP).index;
 	assert_false(is_told(first, KVPULL_ENDPOINT_FULL));
 	assert_true(is_told(second, KVPULL_ENDPOINT_FULL));
 	assert_int_equal(lines.bad_count, 1);
 	assert_non_null(strstr(lines.bad, "raise ulimit -n"));
 	/* Nor is what an admission needs taken from there. */
-	assert_int_equal(world.p.transport->ops->admit(world.p.transport, index,
-						       "welcome", 7,
-						       &world.ring),
+	assert_int_equal(world->p.transport->ops->admit(world->p.transport,
+							index, "welcome", 7,
+							&world->ring),
 			 KVPULL_EAGAIN);
 	fds_empty(fds, count);
-	assert_int_equal(world.p.transport->ops->admit(world.p.transport, index,
-						       "welcome", 7,
-						       &world.ring),
+	assert_int_equal(world->p.transport->ops->admit(world->p.transport,
+							index, "welcome", 7,
+							&world->ring),
 			 0);
 	(void)close(first);
 	(void)close(second);
-	world_close(&world);
 }
 
 int main(void)

@@ -137,14 +137,19 @@ void world_serve_foreign(struct world *world)
 	world_serve(world, "p");
 }
 
-void world_open(struct world *world)
+void world_open_consumer(struct world *world)
 {
 	const struct kvpull_shm_params params = world_params(world, "d");
 
+	side_open(&world->d, &params);
+}
+
+void world_open(struct world *world)
+{
 	world_begin(world);
 	world_memory_make(world);
 	world_serve(world, "p");
-	side_open(&world->d, &params);
+	world_open_consumer(world);
 }
 
 void world_close(struct world *world)

@@ -95,6 +95,9 @@ void world_serve_as(struct world *world,
 /* P ends, and serves the same memory as one of its engine's own. */
 void world_serve_foreign(struct world *world);
 
+/* D, as world_params() has it. */
+void world_open_consumer(struct world *world);
+
 /* P with its memory, listening as "p"; and D. */
 void world_open(struct world *world);
 void world_close(struct world *world);
