@@ -42,6 +42,18 @@ static struct kvpull_shared make(size_t bytes, enum kvpull_segment_kind kind)
 	return shared;
 }
 
+/* As a peer maps it. */
+static uint8_t *map(const struct kvpull_shared *shared, size_t bytes,
+		    enum kvpull_segment_kind kind)
+{
+	uint8_t *base = NULL;
+
+	assert_int_equal(
+		kvpull_segment_map(shared->fd, bytes, kind, &lines_log, &base),
+		0);
+	return base;
+}
+
 static int count_descriptors(void)
 {
 	int count = 0;
@@ -106,10 +118,7 @@ TEST(reader_sees_what_the_maker_writes)
 	struct kvpull_shared shared = make(2 * PAGE, KVPULL_SEGMENT_READ_ONLY);
 	uint8_t *base = NULL;
 
-	assert_int_equal(kvpull_segment_map(shared.fd, 2 * PAGE,
-					    KVPULL_SEGMENT_READ_ONLY,
-					    &lines_log, &base),
-			 0);
+	base = map(&shared, 2 * PAGE, KVPULL_SEGMENT_READ_ONLY);
 	shared.base[PAGE + 5] = 42;
 	assert_int_equal(base[PAGE + 5], 42);
 	assert_int_equal(mprotect(base, PAGE, PROT_READ | PROT_WRITE), -1);
@@ -125,10 +134,7 @@ TEST(both_ends_write_a_shared_segment)
 	struct kvpull_shared shared = make(PAGE, KVPULL_SEGMENT_SHARED);
 	uint8_t *base = NULL;
 
-	assert_int_equal(kvpull_segment_map(shared.fd, 100,
-					    KVPULL_SEGMENT_SHARED, &lines_log,
-					    &base),
-			 0);
+	base = map(&shared, 100, KVPULL_SEGMENT_SHARED);
 	shared.base[1] = 1;
 	base[2] = 2;
 	assert_int_equal(base[1], 1);
@@ -157,10 +163,7 @@ TEST(large_mappings_are_aligned_and_leave_no_rest)
 
 	assert_int_equal((uintptr_t)shared.base % KVPULL_HUGE_BYTES, 0);
 	/* A length that is no whole page, as a peer's message may have it. */
-	assert_int_equal(kvpull_segment_map(shared.fd, bytes,
-					    KVPULL_SEGMENT_READ_ONLY,
-					    &lines_log, &base),
-			 0);
+	base = map(&shared, bytes, KVPULL_SEGMENT_READ_ONLY);
 	assert_int_equal((uintptr_t)base % KVPULL_HUGE_BYTES, 0);
 	shared.base[bytes - 1] = 9;
 	assert_int_equal(base[bytes - 1], 9);
@@ -216,10 +219,7 @@ TEST(no_end_is_in_core_dumps)
 	struct kvpull_shared shared = make(PAGE, KVPULL_SEGMENT_READ_ONLY);
 	uint8_t *base = NULL;
 
-	assert_int_equal(kvpull_segment_map(shared.fd, PAGE,
-					    KVPULL_SEGMENT_READ_ONLY,
-					    &lines_log, &base),
-			 0);
+	base = map(&shared, PAGE, KVPULL_SEGMENT_READ_ONLY);
 	assert_false(is_dumped(shared.base));
 	assert_false(is_dumped(base));
 	kvpull_segment_unmap(base, PAGE);
@@ -286,10 +286,7 @@ TEST(children_get_no_copy)
 	int status = -1;
 	pid_t child;
 
-	assert_int_equal(kvpull_segment_map(shared.fd, PAGE,
-					    KVPULL_SEGMENT_READ_ONLY,
-					    &lines_log, &base),
-			 0);
+	base = map(&shared, PAGE, KVPULL_SEGMENT_READ_ONLY);
 	child = fork();
 	assert_true(child >= 0);
 	if (child == 0)

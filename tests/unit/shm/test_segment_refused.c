@@ -46,6 +46,15 @@ struct row {
 	const char *said;
 };
 
+/* With the log; that is the code. */
+static void make(struct kvpull_shared *shared, size_t bytes,
+		 enum kvpull_segment_kind kind, int code)
+{
+	assert_int_equal(
+		kvpull_segment_make(shared, "test", bytes, kind, 0, &lines_log),
+		code);
+}
+
 /* clang-format off */
 static const struct row makes[] = {
 	{ PAGE, KVPULL_SEGMENT_READ_ONLY, { "memfd_create", 0, EMFILE }, KVPULL_ENOMEM, "segment test of 4096 bytes: cannot create a memfd: Too many open files" },
@@ -91,10 +100,7 @@ TEST(segment_that_cannot_be_made_says_why_and_leaves_nothing)
 		assert_null(shared.base);
 		assert_int_equal(fds_open(), fds);
 		assert_int_equal(refuse_mapped(), mapped);
-		assert_int_equal(kvpull_segment_make(&shared, "test",
-						     row->bytes, row->kind, 0,
-						     &lines_log),
-				 0);
+		make(&shared, row->bytes, row->kind, 0);
 		kvpull_segment_unmake(&shared);
 	}
 }
@@ -117,10 +123,7 @@ TEST(kernel_without_the_exec_seal_makes_segments_all_the_same)
 	struct kvpull_shared shared;
 
 	refuse("memfd_create", 0, EINVAL);
-	assert_int_equal(kvpull_segment_make(&shared, "test", PAGE,
-					     KVPULL_SEGMENT_READ_ONLY, 0,
-					     &lines_log),
-			 0);
+	make(&shared, PAGE, KVPULL_SEGMENT_READ_ONLY, 0);
 	assert_int_equal(refuse_end(), 1);
 	assert_non_null(
 		strstr(lines.of[KVPULL_LOG_INFO], "kernel knows no exec seal"));
@@ -129,15 +132,9 @@ TEST(kernel_without_the_exec_seal_makes_segments_all_the_same)
 	kvpull_segment_unmake(&shared);
 	/* Another error is no older kernel. */
 	refuse("memfd_create", 0, EPERM);
-	assert_int_equal(kvpull_segment_make(&shared, "test", PAGE,
-					     KVPULL_SEGMENT_READ_ONLY, 0,
-					     &lines_log),
-			 KVPULL_EDEVICE);
+	make(&shared, PAGE, KVPULL_SEGMENT_READ_ONLY, KVPULL_EDEVICE);
 	assert_int_equal(refuse_end(), 1);
-	assert_int_equal(kvpull_segment_make(&shared, "test", PAGE,
-					     KVPULL_SEGMENT_READ_ONLY, 0,
-					     &lines_log),
-			 0);
+	make(&shared, PAGE, KVPULL_SEGMENT_READ_ONLY, 0);
 	assert_non_null(
 		strstr(lines.of[KVPULL_LOG_INFO], "sealed against execution"));
 	kvpull_segment_unmake(&shared);
@@ -228,18 +225,12 @@ TEST(segment_is_within_the_limit_of_a_files_length)
 	struct kvpull_shared shared;
 
 	limit_told = 2 * PAGE - 1;
-	assert_int_equal(kvpull_segment_make(&shared, "test", 2 * PAGE,
-					     KVPULL_SEGMENT_SHARED, 0,
-					     &lines_log),
-			 KVPULL_EDEVICE);
+	make(&shared, 2 * PAGE, KVPULL_SEGMENT_SHARED, KVPULL_EDEVICE);
 	assert_string_equal(
 		lines.bad,
 		"segment test of 8192 bytes: cannot set its size: File too large: raise ulimit -f");
 	limit_told++;
-	assert_int_equal(kvpull_segment_make(&shared, "test", 2 * PAGE,
-					     KVPULL_SEGMENT_SHARED, 0,
-					     &lines_log),
-			 0);
+	make(&shared, 2 * PAGE, KVPULL_SEGMENT_SHARED, 0);
 	limit_told = 0;
 	kvpull_segment_unmake(&shared);
 }
