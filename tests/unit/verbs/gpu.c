@@ -213,14 +213,19 @@ void gpu_fill(struct world_side *side)
 	side->serve.device_count = side->serve.region_count;
 }
 
-int gpu_serve(struct world_side *side)
+int gpu_serve_open(struct world_side *side)
 {
-	side_close(side);
-	assert_int_equal(side_open(side), 0);
 	side_fill(side);
 	gpu_fill(side);
 	route_begin(side->route);
 	return side->route->ops->serve(side->route, &side->serve);
+}
+
+int gpu_serve(struct world_side *side)
+{
+	side_close(side);
+	assert_int_equal(side_open(side), 0);
+	return gpu_serve_open(side);
 }
 
 void gpu_begin(uint32_t rails)
@@ -255,12 +260,6 @@ void gpu_read_is_done(void)
 	world_read_ended(0);
 }
 
-int gpu_check_begin(void)
-{
-	return world.d.route->ops->check_start(world.d.route, world.peer,
-					       &world.read);
-}
-
 void gpu_check_is(int code)
 {
 	assert_int_equal(world.d.checks_done, 1);
@@ -280,7 +279,7 @@ void gpu_begin_read(uint32_t rails)
 
 void gpu_checks(uint32_t steps, int code)
 {
-	assert_int_equal(gpu_check_begin(), 0);
+	assert_int_equal(world_check_start(), 0);
 	world_run(steps);
 	gpu_check_is(code);
 }

@@ -41,6 +41,8 @@ void gpu_poll(void);
 void gpu_await(const uint32_t *count);
 /* All regions of what the side serves are memory of the GPU, each of its own. */
 void gpu_fill(struct world_side *side);
+/* The side, which is open, serves such memory: what serve() says. */
+int gpu_serve_open(struct world_side *side);
 /* The side is opened again, and serves such memory: what serve() says. */
 int gpu_serve(struct world_side *side);
 
@@ -50,11 +52,10 @@ int gpu_serve(struct world_side *side);
 /* P has memory of the host; D has a GPU, and is connected. gpu_down() ends both. */
 void gpu_begin(uint32_t rails);
 int gpu_down(void **state);
-/* world.read, and the check behind it: what check_start() says. */
+/* world.read begins, and ends well. */
 void gpu_read_is_done(void);
 /* gpu_begin(), and world.read has ended well. */
 void gpu_begin_read(uint32_t rails);
-int gpu_check_begin(void);
 /* The check has ended, with this code. */
 void gpu_check_is(int code);
 /* A check begins, and is that after so many steps. */

@@ -5,16 +5,12 @@
 #include <errno.h>
 #include <poll.h>
 
-#include "plugin/reads/judge.h"
 #include "verbs/frame.h"
 
 static void read_and_check(void)
 {
-	const struct kvpull_transport_ops *ops = world.d.route->ops;
-
 	world_reads(3);
-	assert_int_equal(
-		ops->check_start(world.d.route, world.peer, &world.read), 0);
+	assert_int_equal(world_check_start(), 0);
 	world_run(3);
 	assert_int_equal(world.d.checks_done, 1);
 	assert_int_equal(world.d.check_code, 0);
@@ -71,9 +67,7 @@ UNIT_TEST_ATTACHED(read_is_one_doorbell_and_one_completion)
 UNIT_TEST_ATTACHED(slot_outside_the_table_is_expired)
 {
 	world.slots[0] = WORLD_SLOTS;
-	assert_int_equal(world.d.route->ops->check_start(
-				 world.d.route, world.peer, &world.read),
-			 KVPULL_EEXPIRED);
+	assert_int_equal(world_check_start(), KVPULL_EEXPIRED);
 }
 
 UNIT_TEST_ATTACHED(many_guards_are_read_by_one_check)
@@ -93,24 +87,17 @@ UNIT_TEST_ATTACHED(many_guards_are_read_by_one_check)
 	}
 	/* A slot that is not there ends the whole check. */
 	world.slots[4] = WORLD_SLOTS;
-	assert_int_equal(world.d.route->ops->check_start(
-				 world.d.route, world.peer, &world.read),
-			 KVPULL_EEXPIRED);
+	assert_int_equal(world_check_start(), KVPULL_EEXPIRED);
 }
 
 UNIT_TEST_ATTACHED(entry_says_revoked_until_it_was_read)
 {
 	fake_verbs_knobs.fail_at[FAKE_VERBS_CHECK] = 1;
 	fake_verbs_knobs.fail_status = IBV_WC_RETRY_EXC_ERR;
-	assert_int_equal(world.d.route->ops->check_start(
-				 world.d.route, world.peer, &world.read),
-			 0);
+	assert_int_equal(world_check_start(), 0);
 	world_run(5);
 	assert_int_equal(world.d.check_code, KVPULL_EPEER);
-	assert_int_equal(kvpull_guard_judge(KVPULL_GUARD_HOLD,
-					    &world.checked[0],
-					    WORLD_INCARNATION, UINT64_MAX),
-			 KVPULL_EEXPIRED);
+	world_entry_judges(KVPULL_EEXPIRED);
 }
 
 UNIT_TEST_ATTACHED(empty_read_is_done_at_once)
@@ -195,8 +182,7 @@ UNIT_TEST_ATTACHED(route_rings_while_an_event_is_unread)
 static void read_ends_in_sleep(void)
 {
 	world_run(3);
-	fake_verbs_knobs.held = 1;
-	assert_int_equal(world_read_start(), 0);
+	world_read_held(0);
 	side_sleep(&world.d);
 	fake_verbs_knobs.held = 0;
 	fake_verbs_run();
@@ -265,20 +251,15 @@ UNIT_TEST_UP(message_is_whole_until_the_next_poll)
 	struct kvpull_frame frame = { .kind = KVPULL_FRAME_MESSAGE,
 				      .total = 4,
 				      .payload_bytes = 4 };
-	uint8_t bytes[KVPULL_FRAME_BYTES];
 
 	world.silent = 1;
 	world.refuses = 1;
 	world_connect_run(5);
 	side_sleep(&world.p);
 	frame.payload = (const uint8_t *)"one";
-	assert_int_equal(
-		fake_verbs_inject(0, bytes, kvpull_frame_put(bytes, &frame)),
-		1);
+	world_inject(0, &frame);
 	frame.payload = (const uint8_t *)"two";
-	assert_int_equal(
-		fake_verbs_inject(0, bytes, kvpull_frame_put(bytes, &frame)),
-		1);
+	world_inject(0, &frame);
 	assert_int_equal(side_would_wake(&world.p), 1);
 	world.p.route->ops->disarm(world.p.route);
 	side_poll(&world.p);
@@ -365,9 +346,7 @@ UNIT_TEST_UP(nothing_is_readable_before_admission)
 	world_connect_run(5);
 	assert_int_equal(world.p.ups, 1);
 	assert_int_equal(world_read_start(), KVPULL_EPEER);
-	assert_int_equal(world.d.route->ops->check_start(
-				 world.d.route, world.peer, &world.read),
-			 KVPULL_EPEER);
+	assert_int_equal(world_check_start(), KVPULL_EPEER);
 	assert_int_equal(world_note_send(1), KVPULL_EAGAIN);
 	assert_int_equal(fake_verbs_access(0), 0);
 	/* Nor was it ever, and be it between two calls. */
@@ -387,7 +366,6 @@ UNIT_TEST(nothing_but_messages_is_taken_before_admission)
 					  .mr_keys = { 2 } };
 	const struct kvpull_record record = { .kind = KVPULL_NOTE_RELEASE };
 	uint8_t payload[KVPULL_KEYS_BYTES_MAX];
-	uint8_t bytes[KVPULL_FRAME_BYTES];
 	struct kvpull_frame frame = { .payload = payload };
 	int is_note;
 
@@ -401,10 +379,7 @@ UNIT_TEST(nothing_but_messages_is_taken_before_admission)
 		frame.total = is_note ? 0 : frame.payload_bytes;
 		if (is_note)
 			kvpull_frame_put_record(payload, &record);
-		assert_int_equal(
-			fake_verbs_inject(0, bytes,
-					  kvpull_frame_put(bytes, &frame)),
-			1);
+		world_inject(0, &frame);
 		world_run(200);
 		assert_int_equal(world.note_count, 0);
 		assert_int_equal(world.p.downs, 1);
@@ -417,16 +392,13 @@ static void say_frame(uint32_t kind)
 {
 	const struct kvpull_record record = { .kind = KVPULL_NOTE_RELEASE };
 	uint8_t payload[32];
-	uint8_t bytes[KVPULL_FRAME_BYTES];
 	struct kvpull_frame frame = { .kind = kind, .payload = payload };
 
 	if (kind == KVPULL_FRAME_NOTE) {
 		kvpull_frame_put_record(payload, &record);
 		frame.payload_bytes = sizeof(payload);
 	}
-	assert_int_equal(
-		fake_verbs_inject(0, bytes, kvpull_frame_put(bytes, &frame)),
-		1);
+	world_inject(0, &frame);
 }
 
 /*

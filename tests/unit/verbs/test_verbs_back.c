@@ -11,14 +11,20 @@
 
 #define BACK_MS 2000u
 
-static void all_ended(int32_t code)
+static void all_ended(void)
 {
-	side_is_down(&world.d, code);
+	side_is_down(&world.d, KVPULL_EPEER);
 	assert_int_equal(world.p.downs, 1);
 	world.d.downs = world.p.downs = world.d.ups = 0;
 	world.d.reads_done = world.d.checks_done = 0;
 	memset(world.d.memory, 0, WORLD_BYTES);
 	world_read_make(0);
+}
+
+static void all_end_in(uint32_t steps)
+{
+	world_run(steps);
+	all_ended();
 }
 
 static void pulls(void)
@@ -36,13 +42,12 @@ TEST(removed_device_is_used_when_it_is_back)
 
 	(void)snprintf(before, sizeof(before), "%s", side_address(&world.p));
 	for (round = 0; round < 5; round++) {
-		fake_verbs_knobs.held = 1;
-		assert_int_equal(world_read_start(), 0);
+		world_read_held(0);
 		fake_verbs_remove_device();
 		world_run(3000);
 		assert_int_equal(world.d.reads_done, round ? 2 : 1);
 		assert_int_equal(world.d.read_code, KVPULL_EPEER);
-		all_ended(KVPULL_EPEER);
+		all_ended();
 		assert_int_equal(world_connect(), KVPULL_EPEER);
 		fake_verbs_knobs.held = 0;
 		fake_verbs_return(0, 0);
@@ -58,10 +63,8 @@ TEST(broken_device_is_used_when_it_is_back)
 	fake_verbs_async(0, IBV_EVENT_DEVICE_FATAL);
 	side_poll(&world.d);
 	fake_verbs_async(0, IBV_EVENT_DEVICE_FATAL);
-	world.now_ns += WORLD_STEP_NS;
-	side_poll(&world.p);
-	world_run(3000);
-	all_ended(KVPULL_EPEER);
+	side_step(&world.p);
+	all_end_in(3000);
 	fake_verbs_return(0, 0);
 	world_run(BACK_MS);
 	pulls();
@@ -71,11 +74,9 @@ TEST(broken_device_is_used_when_it_is_back)
 TEST(address_that_was_taken_away_is_used_when_it_is_back)
 {
 	fake_verbs_unaddress(0);
-	world.now_ns += WORLD_STEP_NS;
-	side_poll(&world.d);
+	side_step(&world.d);
 	fake_verbs_async(0, IBV_EVENT_GID_CHANGE);
-	world_run(3000);
-	all_ended(KVPULL_EPEER);
+	all_end_in(3000);
 	assert_int_equal(world_connect(), KVPULL_EPEER);
 	fake_verbs_return(0, 0);
 	world_run(BACK_MS);
@@ -90,21 +91,11 @@ TEST(change_of_another_address_ends_nothing)
 	world_reads(5);
 }
 
-/* P by the first device, D by the second. */
 static void two_machines_attached_at(uint32_t port)
 {
 	world_init();
-	fake_verbs_devices(2);
-	world.networks = "10.66.0.0/16";
 	world.listen_port = port;
-	world.device = "fake0";
-	assert_int_equal(side_open(&world.p), 0);
-	world.device = "fake1";
-	assert_int_equal(side_open(&world.d), 0);
-	assert_int_equal(side_serve(&world.p), 0);
-	assert_int_equal(side_serve(&world.d), 0);
-	world_fill();
-	world_read_make(0);
+	world_machines_open();
 	world_comes_up(20);
 }
 
@@ -117,8 +108,7 @@ UNIT_TEST_DOWN(consumer_of_another_address_pulls_on)
 {
 	two_machines_are_attached();
 	fake_verbs_unaddress(1);
-	world_run(3000);
-	all_ended(KVPULL_EPEER);
+	all_end_in(3000);
 	fake_verbs_return(1, 5);
 	world_run(BACK_MS);
 	pulls();
@@ -136,8 +126,7 @@ UNIT_TEST_DOWN(producer_of_another_address_listens_there)
 	(void)snprintf(address, sizeof(address), "10.66.0.6%s",
 		       strchr(side_address(&world.p), ':'));
 	fake_verbs_unaddress(0);
-	world_run(3000);
-	all_ended(KVPULL_EPEER);
+	all_end_in(3000);
 	fake_verbs_return(0, 5);
 	assert_int_equal(world.p.addresses, 0);
 	world_run(BACK_MS);
@@ -161,8 +150,7 @@ UNIT_TEST(return_that_fails_is_tried_again)
 	for (at = 1; at <= 8; at++) {
 		(void)world_attached(state);
 		fake_verbs_remove_device();
-		world_run(3000);
-		all_ended(KVPULL_EPEER);
+		all_end_in(3000);
 		fake_verbs_return(0, 0);
 		fake_verbs_knobs.make_at = at;
 		world_run(BACK_MS);
@@ -176,8 +164,7 @@ UNIT_TEST(return_that_fails_is_tried_again)
 static void consumer_hears(enum ibv_event_type type)
 {
 	fake_verbs_async(0, type);
-	world.now_ns += WORLD_STEP_NS;
-	side_poll(&world.d);
+	side_step(&world.d);
 }
 
 /* Two rails by two addresses of one port. */
@@ -199,8 +186,7 @@ UNIT_TEST_WITH(device_is_heard_though_one_of_its_addresses_left,
 	world_run(1000);
 	assert_int_equal(world.d.downs, 0);
 	consumer_hears(IBV_EVENT_DEVICE_FATAL);
-	world_run(1000);
-	all_ended(KVPULL_EPEER);
+	all_end_in(1000);
 	assert_int_equal(world_connect(), KVPULL_EPEER);
 }
 
@@ -217,8 +203,7 @@ UNIT_TEST(producer_that_loses_one_of_its_addresses_is_pulled_from)
 			fake_verbs_knobs.second_address = 0;
 			fake_verbs_async(0, IBV_EVENT_GID_CHANGE);
 		}
-		world.now_ns += WORLD_STEP_NS;
-		side_poll(&world.p);
+		side_step(&world.p);
 		world_run(WORLD_MS_FLUSHED);
 		assert_int_equal(world.d.downs, 0);
 		world_reads(5);
@@ -250,8 +235,7 @@ static void port_is_taken(const struct world_side *side, uint32_t device)
 	uint32_t before;
 
 	fake_verbs_unaddress(device);
-	world_run(3000);
-	all_ended(KVPULL_EPEER);
+	all_end_in(3000);
 	fake_verbs_knobs.port_taken = port_of(side);
 	fake_verbs_return(device, 0);
 	lines_begin();
@@ -294,8 +278,7 @@ UNIT_TEST_DOWN(port_that_was_asked_for_is_waited_for)
 TEST(device_that_takes_less_is_said_once)
 {
 	fake_verbs_remove_device();
-	world_run(3000);
-	all_ended(KVPULL_EPEER);
+	all_end_in(3000);
 	fake_verbs_knobs.parts_max = 1;
 	fake_verbs_return(0, 0);
 	lines_begin();
@@ -311,8 +294,7 @@ TEST(device_that_takes_less_is_said_once)
 TEST(device_whose_memory_is_refused_is_no_flood_of_log)
 {
 	fake_verbs_remove_device();
-	world_run(3000);
-	all_ended(KVPULL_EPEER);
+	all_end_in(3000);
 	fake_verbs_return(0, 0);
 	lines_begin();
 	fake_verbs_knobs.memory_error = ENOMEM;
@@ -354,8 +336,7 @@ TEST(device_that_goes_and_comes_is_used_at_once)
 
 	world_run(20);
 	fake_verbs_remove_device();
-	world.now_ns += WORLD_STEP_NS;
-	side_poll(&world.d);
+	side_step(&world.d);
 	side_poll(&world.p);
 	fake_verbs_return(0, 0);
 	while (!(world.d.downs && world.p.downs && !world_connect())) {

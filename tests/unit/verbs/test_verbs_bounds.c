@@ -49,12 +49,9 @@ static const struct kvpull_verbs_counts *counts(void)
 /* D with what the world says now; nothing is a neighbour of anything. */
 static void attached_again(void)
 {
-	uint32_t i;
-
 	world_consumer_again();
 	world_read_make(0);
-	for (i = 0; i < WORLD_BLOCKS; i++)
-		world.remote_ids[i] = world.local_ids[i] = i * 5 % WORLD_BLOCKS;
+	world_scatter();
 	world_comes_up(10);
 }
 
@@ -63,13 +60,11 @@ TEST_UP(window_is_what_may_be_in_flight)
 {
 	world.window_bytes = WORLD_BYTES / 4;
 	attached_again();
-	fake_verbs_knobs.held = 1;
-	world_read_run(3);
+	world_read_held(3);
 	assert_int_equal(counts()->read_bytes, WORLD_BYTES / 4);
 	assert_int_equal(counts()->doorbells, 4);
 	fake_verbs_knobs.held = 0;
-	world_run(20);
-	world_read_is_good();
+	world_read_ends_well(20);
 }
 
 /* Guards, too; what is beyond it in the send queue is for frames. */
@@ -78,17 +73,13 @@ TEST_UP(depth_is_how_many_reads_are_in_flight)
 	world.depth = 6;
 	world.batch = 4;
 	attached_again();
-	fake_verbs_knobs.held = 1;
-	world_read_run(3);
+	world_read_held(3);
 	assert_int_equal(counts()->work_requests, 6);
 	fake_verbs_knobs.held = 0;
-	world_run(20);
-	world_read_is_good();
+	world_read_ends_well(20);
 	world.read.slot_count = WORLD_SLOTS;
 	fake_verbs_knobs.held = 1;
-	assert_int_equal(world.d.route->ops->check_start(
-				 world.d.route, world.peer, &world.read),
-			 0);
+	assert_int_equal(world_check_start(), 0);
 	world_run(3);
 	assert_int_equal(
 		((struct kvpull_verbs_end *)fake_verbs_owner(1))->requests_open,
@@ -104,12 +95,10 @@ TEST_UP(depth_is_what_the_device_has_beside_frames)
 {
 	fake_verbs_knobs.queue_max = 20;
 	attached_again();
-	fake_verbs_knobs.held = 1;
-	world_read_run(3);
+	world_read_held(3);
 	assert_int_equal(counts()->work_requests, 12);
 	fake_verbs_knobs.held = 0;
-	world_run(20);
-	world_read_is_good();
+	world_read_ends_well(20);
 }
 
 /* Whichever side has fewer: P here, which posts twice as many receives. */
@@ -155,8 +144,7 @@ static void crawl(uint32_t first_cancelled)
 	uint32_t round;
 
 	second.index = 1;
-	fake_verbs_knobs.held = 1;
-	assert_int_equal(world_read_start(), 0);
+	world_read_held(0);
 	assert_int_equal(ops->read_start(world.d.route, world.peer, &second),
 			 0);
 	if (first_cancelled)
@@ -237,16 +225,14 @@ TEST_UP(sleeper_wakes_to_end_a_handshake)
 
 TEST(sleeper_wakes_to_cut_a_cancelled_read)
 {
-	fake_verbs_knobs.held = 1;
-	assert_int_equal(world_read_start(), 0);
+	world_read_held(0);
 	world_read_cancel();
 	is_due_in(1, 100);
 }
 
 TEST(sleeper_wakes_when_a_lost_rail_had_its_time)
 {
-	fake_verbs_knobs.held = 1;
-	assert_int_equal(world_read_start(), 0);
+	world_read_held(0);
 	world_disconnect();
 	side_poll(&world.d);
 	is_due_in(1, 100);
@@ -346,10 +332,7 @@ TEST(busy_owner_looks_once_in_many_polls)
 /* Both sides open with what the world says now. */
 static void both_connect(void)
 {
-	assert_int_equal(side_open(&world.p), 0);
-	assert_int_equal(side_open(&world.d), 0);
-	assert_int_equal(side_serve(&world.p), 0);
-	assert_int_equal(side_serve(&world.d), 0);
+	assert_int_equal(world_open(), 0);
 	world_comes_up(10);
 }
 

@@ -88,8 +88,7 @@ UNIT_TEST(cancelled_part_of_a_lost_rail_takes_no_others_with_it)
 	ops = world.d.route->ops;
 	world_connect_run(20);
 	reads_make();
-	fake_verbs_knobs.held_devices = 3;
-	assert_int_equal(world_read_start(), 0);
+	world_read_held_by(3, 0);
 	assert_int_equal(ops->read_start(world.d.route, world.peer, &victim),
 			 0);
 	fake_verbs_cut_device(1);

@@ -141,8 +141,7 @@ TEST_UP(peer_by_another_device_than_the_rails_is_refused)
 /* The first loss counts: neither its time nor its reason begins anew. */
 TEST(peer_that_is_lost_again_ends_no_later)
 {
-	fake_verbs_knobs.held = 1;
-	assert_int_equal(world_read_start(), 0);
+	world_read_held(0);
 	world_disconnect();
 	world_run(60);
 	assert_int_equal(world.d.reads_done, 0);
@@ -256,8 +255,7 @@ UNIT_TEST(descriptor_that_fails_wakes_nobody_again)
 	for (i = 0; i < COUNT(errors); i++)
 		for (kind = 0; kind < 2; kind++) {
 			(void)world_attached(state);
-			fake_verbs_knobs.held = 1;
-			assert_int_equal(world_read_start(), 0);
+			world_read_held(0);
 			side_sleep(&world.d);
 			events_fail((int)kind, errors[i]);
 			if (kind)
@@ -308,8 +306,7 @@ TEST(sleeper_waits_for_the_flush_of_a_rail_that_was_cut)
 {
 	const struct kvpull_verbs_end *end = end_of(1);
 
-	fake_verbs_knobs.held = 1;
-	assert_int_equal(world_read_start(), 0);
+	world_read_held(0);
 	world_read_cancel();
 	while (!side_counts(&world.d)->flushes)
 		world_run(1);

@@ -7,7 +7,6 @@
  */
 #include "tests/unit/verbs/world.h"
 
-#include "plugin/reads/judge.h"
 #include "verbs/endpoint.h"
 
 static const char *const kind_names[FAKE_VERBS_LOOP] = { "read", "check",
@@ -29,12 +28,10 @@ static void comes_back(void)
 /* Do something of each kind; the fault hits one of them. */
 static void everything(void)
 {
-	const struct kvpull_transport_ops *ops = world.d.route->ops;
-
 	if (world_read_start() == 0)
 		world_run(3);
 	if (world.d.reads_done == 1 && !world.d.read_code &&
-	    !ops->check_start(world.d.route, world.peer, &world.read))
+	    !world_check_start())
 		world_run(3);
 	(void)world_note_send(1);
 	world_run(3);
@@ -75,18 +72,6 @@ UNIT_TEST(every_status_of_every_work_request_is_the_peers_end)
 			status_case((enum fake_verbs_kind)kind, status);
 }
 
-/* Small windows, so that a read takes many posts. */
-static void posts_are_made_small(void)
-{
-	uint32_t i;
-
-	/* Nothing is a neighbour of anything: 64 work requests. */
-	for (i = 0; i < WORLD_BLOCKS; i++)
-		world.remote_ids[i] = i * 5 % WORLD_BLOCKS;
-	for (i = 0; i < WORLD_BLOCKS; i++)
-		world.local_ids[i] = world.remote_ids[i];
-}
-
 UNIT_TEST(full_queue_is_tried_again)
 {
 	static const int errors[] = { ENOMEM, EAGAIN };
@@ -96,7 +81,7 @@ UNIT_TEST(full_queue_is_tried_again)
 	for (i = 0; i < sizeof(errors) / sizeof(errors[0]); i++)
 		for (at = 1; at <= WORLD_BLOCKS; at += 9) {
 			(void)world_attached(state);
-			posts_are_made_small();
+			world_scatter();
 			/* Something is in flight: the queue can be full. */
 			assert_int_equal(world_note_send(1), 0);
 			fake_verbs_knobs.post_at = at;
@@ -118,7 +103,7 @@ UNIT_TEST(refused_post_is_the_peers_end)
 
 	for (at = 1; at <= WORLD_BLOCKS; at += 21) {
 		(void)world_attached(state);
-		posts_are_made_small();
+		world_scatter();
 		fake_verbs_knobs.post_at = at;
 		fake_verbs_knobs.post_times = 1;
 		fake_verbs_knobs.post_error = EINVAL;
@@ -136,8 +121,7 @@ TEST(read_ends_only_when_nothing_can_land)
 {
 	uint8_t before[WORLD_BYTES];
 
-	fake_verbs_knobs.held = 1;
-	assert_int_equal(world_read_start(), 0);
+	world_read_held(0);
 	world_read_cancel();
 	/* Neither flushed nor done: it waits for flush_after, 100 ms. */
 	world_run(90);
@@ -162,10 +146,9 @@ TEST(cut_for_one_read_is_told_the_others_as_such)
 
 	other.index = 1;
 	third.index = 2;
-	fake_verbs_knobs.held = 1;
-	assert_int_equal(world_read_start(), 0);
+	world_read_held(0);
 	assert_int_equal(ops->read_start(world.d.route, world.peer, &other), 0);
-	ops->read_cancel(world.d.route, world.peer, &world.read);
+	world_read_cancel();
 	while (!side_counts(&world.d)->flushes)
 		world_run(1);
 	/* The queue pair is not quiet yet. */
@@ -212,8 +195,7 @@ TEST(rail_is_not_quiet_before_its_reads)
 {
 	struct kvpull_verbs_end *end = fake_verbs_owner(1);
 
-	fake_verbs_knobs.held = 1;
-	assert_int_equal(world_read_start(), 0);
+	world_read_held(0);
 	world_disconnect();
 	end->receive_open = 0;
 	world_run(90);
@@ -225,39 +207,27 @@ TEST(rail_is_not_quiet_before_its_reads)
 /* The value of an earlier read of the entry does not count. */
 TEST(check_that_fails_does_not_say_what_the_last_one_read)
 {
-	const struct kvpull_transport_ops *ops = world.d.route->ops;
-
-	assert_int_equal(
-		ops->check_start(world.d.route, world.peer, &world.read), 0);
+	assert_int_equal(world_check_start(), 0);
 	world_run(5);
 	assert_int_equal(world.d.checks_done, 1);
-	assert_int_equal(kvpull_guard_judge(KVPULL_GUARD_HOLD,
-					    &world.checked[0],
-					    WORLD_INCARNATION, UINT64_MAX),
-			 0);
+	world_entry_judges(0);
 	fake_verbs_knobs.fail_at[FAKE_VERBS_CHECK] = 1;
 	fake_verbs_knobs.fail_status = IBV_WC_RETRY_EXC_ERR;
-	assert_int_equal(
-		ops->check_start(world.d.route, world.peer, &world.read), 0);
+	assert_int_equal(world_check_start(), 0);
 	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.d.checks_done, 2);
-	assert_int_equal(kvpull_guard_judge(KVPULL_GUARD_HOLD,
-					    &world.checked[0],
-					    WORLD_INCARNATION, UINT64_MAX),
-			 KVPULL_EEXPIRED);
+	world_entry_judges(KVPULL_EEXPIRED);
 }
 
 TEST(read_that_was_told_is_never_written_again)
 {
 	uint32_t steps = 0;
 
-	fake_verbs_knobs.held = 1;
-	assert_int_equal(world_read_start(), 0);
+	world_read_held(0);
 	world_disconnect();
 	/* P lives on, and does not know yet. */
 	while (!world.d.reads_done && steps++ < 300) {
-		world.now_ns += WORLD_STEP_NS;
-		side_poll(&world.d);
+		side_step(&world.d);
 	}
 	assert_int_equal(world.d.reads_done, 1);
 	/* D has told it and has not run since: the fabric goes on. */
@@ -284,7 +254,7 @@ TEST(end_is_told_after_all_reads_however_small_the_polls)
 			ops->read_start(world.d.route, world.peer, &reads[i]),
 			0);
 	}
-	ops->disconnect(world.d.route, world.peer);
+	world_disconnect();
 	for (i = 0; i < 300 && told < 6; i++) {
 		world.now_ns += WORLD_STEP_NS;
 		if (!ops->poll(world.d.route, world.now_ns, &event, 1))
@@ -298,8 +268,7 @@ TEST(end_is_told_after_all_reads_however_small_the_polls)
 
 TEST(cancelled_read_that_completes_is_no_fault)
 {
-	fake_verbs_knobs.held = 1;
-	assert_int_equal(world_read_start(), 0);
+	world_read_held(0);
 	world_read_cancel();
 	world_run(50);
 	fake_verbs_knobs.held = 0;
@@ -316,9 +285,8 @@ UNIT_TEST(slow_wire_is_not_cut_by_a_cancel)
 
 	(void)world_up_batch(4);
 	world_connect_run(10);
-	posts_are_made_small();
-	fake_verbs_knobs.held = 1;
-	assert_int_equal(world_read_start(), 0);
+	world_scatter();
+	world_read_held(0);
 	world_read_cancel();
 	for (round = 0; round < 16; round++) {
 		fake_verbs_knobs.held = 0;
@@ -334,13 +302,10 @@ UNIT_TEST(slow_wire_is_not_cut_by_a_cancel)
 
 TEST(check_that_hangs_ends_soon_after_its_cancel)
 {
-	const struct kvpull_transport_ops *ops = world.d.route->ops;
-
 	fake_verbs_knobs.held = 1;
-	assert_int_equal(
-		ops->check_start(world.d.route, world.peer, &world.read), 0);
+	assert_int_equal(world_check_start(), 0);
 	world_run(1000);
-	ops->read_cancel(world.d.route, world.peer, &world.read);
+	world_read_cancel();
 	world_run(90);
 	/* The READ may still land where the next entry is read into. */
 	assert_int_equal(world.d.checks_done, 0);
@@ -348,20 +313,14 @@ TEST(check_that_hangs_ends_soon_after_its_cancel)
 	assert_int_equal(world.d.checks_done, 1);
 	assert_true(world.d.check_code < 0);
 	assert_int_equal(side_counts(&world.d)->flushes, 1);
-	assert_int_equal(kvpull_guard_judge(KVPULL_GUARD_HOLD,
-					    &world.checked[0],
-					    WORLD_INCARNATION, UINT64_MAX),
-			 KVPULL_EEXPIRED);
+	world_entry_judges(KVPULL_EEXPIRED);
 }
 
 TEST(cancelled_check_that_completes_is_no_fault)
 {
-	const struct kvpull_transport_ops *ops = world.d.route->ops;
-
 	fake_verbs_knobs.held = 1;
-	assert_int_equal(
-		ops->check_start(world.d.route, world.peer, &world.read), 0);
-	ops->read_cancel(world.d.route, world.peer, &world.read);
+	assert_int_equal(world_check_start(), 0);
+	world_read_cancel();
 	world_run(50);
 	fake_verbs_knobs.held = 0;
 	world_run(200);
@@ -372,8 +331,7 @@ TEST(cancelled_check_that_completes_is_no_fault)
 
 TEST(late_completions_end_in_success)
 {
-	fake_verbs_knobs.held = 1;
-	world_read_run(1500);
+	world_read_held(1500);
 	assert_int_equal(world.d.reads_done, 0);
 	fake_verbs_knobs.held = 0;
 	world_run(5);
@@ -382,8 +340,7 @@ TEST(late_completions_end_in_success)
 
 TEST(disconnect_ends_reads_first)
 {
-	fake_verbs_knobs.held = 1;
-	assert_int_equal(world_read_start(), 0);
+	world_read_held(0);
 	world_disconnect();
 	world_run(90);
 	assert_int_equal(world.d.reads_done + world.d.downs, 0);
@@ -402,8 +359,7 @@ TEST(removed_device_ends_all_and_refuses_more)
 {
 	const struct kvpull_transport_ops *ops = world.d.route->ops;
 
-	fake_verbs_knobs.held = 1;
-	assert_int_equal(world_read_start(), 0);
+	world_read_held(0);
 	fake_verbs_remove_device();
 	world_run(300);
 	world_read_ended(KVPULL_EPEER);
@@ -419,8 +375,7 @@ TEST(device_that_breaks_ends_all_and_refuses_more)
 	assert_int_equal(world_read_start(), 0);
 	fake_verbs_knobs.held = 1;
 	fake_verbs_async(0, IBV_EVENT_DEVICE_FATAL);
-	world.now_ns += WORLD_STEP_NS;
-	side_poll(&world.d);
+	side_step(&world.d);
 	world_run(300);
 	assert_int_equal(world.d.reads_done, 1);
 	side_is_down(&world.d, KVPULL_EPEER);
@@ -439,8 +394,7 @@ UNIT_TEST(event_of_a_queue_pair_or_queue_is_the_peers_end)
 	for (i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
 		(void)world_attached(state);
 		fake_verbs_async(0, types[i]);
-		world.now_ns += WORLD_STEP_NS;
-		side_poll(&world.d);
+		side_step(&world.d);
 		comes_back();
 		assert_int_equal(world_down(state), 0);
 	}

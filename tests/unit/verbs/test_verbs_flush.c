@@ -107,7 +107,7 @@ TEST(close_says_how_often_it_flushed)
 	gpu_begin(1);
 	side_hear(&world.d, KVPULL_LOG_INFO);
 	gpu_read_is_done();
-	assert_int_equal(gpu_check_begin(), 0);
+	assert_int_equal(world_check_start(), 0);
 	world_run(5);
 	side_close(&world.d);
 	assert_non_null(
@@ -118,7 +118,7 @@ TEST(check_waits_for_the_flush)
 {
 	gpu_begin_read(1);
 	fake_verbs_knobs.held_loops = 1;
-	assert_int_equal(gpu_check_begin(), 0);
+	assert_int_equal(world_check_start(), 0);
 	world_run(20);
 	/* The entry is here. */
 	assert_int_equal(fake_verbs_count(FAKE_VERBS_CHECK), 1);
@@ -161,7 +161,7 @@ TEST(check_without_data_flushes_nothing)
 	/* Nor has the second one of a pull. */
 	gpu_read_is_done();
 	world.d.checks_done = 0;
-	assert_int_equal(gpu_check_begin(), 0);
+	assert_int_equal(world_check_start(), 0);
 	world_run(5);
 	world.d.checks_done = 0;
 	gpu_checks(5, 0);
@@ -199,7 +199,7 @@ TEST(each_flush_wakes_its_owner)
 		world.d.reads_done = world.d.checks_done = 0;
 		gpu_read_is_done();
 		fake_verbs_knobs.held_loops = 1;
-		assert_int_equal(gpu_check_begin(), 0);
+		assert_int_equal(world_check_start(), 0);
 		world_run(5);
 		side_sleep(&world.d);
 		fake_verbs_knobs.held_loops = 0;
@@ -219,7 +219,7 @@ TEST(loop_that_fails_fails_the_read_and_is_made_again)
 	gpu_read_is_done();
 	fake_verbs_knobs.fail_at[FAKE_VERBS_LOOP] = 1;
 	fake_verbs_knobs.fail_status = IBV_WC_WR_FLUSH_ERR;
-	assert_int_equal(gpu_check_begin(), 0);
+	assert_int_equal(world_check_start(), 0);
 	world_run(5);
 	/* Bytes that the broken loop did not flush may be seen for some time. */
 	assert_int_equal(world.d.checks_done, 0);
@@ -279,12 +279,8 @@ TEST(rail_without_a_loop_serves_no_memory_of_a_gpu)
 	for (at = 1; at < 5; at++) {
 		assert_int_equal(side_open(&world.d), 0);
 		side_hear(&world.d, KVPULL_LOG_ERROR);
-		side_fill(&world.d);
-		gpu_fill(&world.d);
-		route_begin(world.d.route);
 		fake_verbs_knobs.modify_at = at;
-		assert_int_equal(world.d.route->ops->serve(world.d.route,
-							   &world.d.serve),
+		assert_int_equal(gpu_serve_open(&world.d),
 				 at < 4 ? KVPULL_EUNSUPPORTED : 0);
 		assert_int_equal(lines_said("does not serve memory of a GPU"),
 				 at < 4);
@@ -302,12 +298,8 @@ TEST(one_rail_without_a_loop_leaves_the_other)
 	gpu_open();
 	assert_int_equal(side_open(&world.d), 0);
 	side_hear(&world.d, KVPULL_LOG_ERROR);
-	side_fill(&world.d);
-	gpu_fill(&world.d);
-	route_begin(world.d.route);
 	fake_verbs_knobs.modify_at = 4;
-	assert_int_equal(
-		world.d.route->ops->serve(world.d.route, &world.d.serve), 0);
+	assert_int_equal(gpu_serve_open(&world.d), 0);
 	assert_true(
 		lines_said("rail 1, fake1, does not serve memory of a GPU"));
 	assert_null(strstr(side_address(&world.d), "10.66.1.1"));
@@ -335,7 +327,7 @@ TEST(driver_flushes_where_it_is_asked_to)
 	world_connect_run(20);
 	gpu_read_is_done();
 	assert_int_equal(gpu.flush_count, 0);
-	assert_int_equal(gpu_check_begin(), 0);
+	assert_int_equal(world_check_start(), 0);
 	world_run(20);
 	/* The GPU's thread is not polled yet. */
 	assert_int_equal(world.d.checks_done, 0);
@@ -347,7 +339,7 @@ TEST(driver_flushes_where_it_is_asked_to)
 	gpu.flush_code = KVPULL_EREAD;
 	world.d.reads_done = world.d.checks_done = 0;
 	gpu_read_is_done();
-	assert_int_equal(gpu_check_begin(), 0);
+	assert_int_equal(world_check_start(), 0);
 	gpu_await(&world.d.checks_done);
 	gpu_check_is(KVPULL_EREAD);
 }

@@ -111,10 +111,7 @@ UNIT_TEST(rails_call_in_the_networks_alone)
 /* By P's queue pair, as if D had sent it: P ends D, and takes nothing. */
 static void costs_its_sender(const struct kvpull_frame *frame)
 {
-	uint8_t bytes[KVPULL_FRAME_BYTES];
-
-	assert_int_equal(
-		fake_verbs_inject(0, bytes, kvpull_frame_put(bytes, frame)), 1);
+	world_inject(0, frame);
 	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.p.downs, 1);
 	assert_int_equal(side_counts(&world.p)->frames_bad, 1);
@@ -177,15 +174,12 @@ TEST(welcome_without_keys_is_refused)
 		.payload = (const uint8_t *)"welcome",
 		.payload_bytes = 8,
 	};
-	uint8_t bytes[KVPULL_FRAME_BYTES];
 
 	world_disconnect();
 	world_run(WORLD_MS_FLUSHED);
 	world.silent = 1;
 	world_connect_run(10);
-	assert_int_equal(
-		fake_verbs_inject(1, bytes, kvpull_frame_put(bytes, &frame)),
-		1);
+	world_inject(1, &frame);
 	world_run(2);
 	assert_int_equal(world.d.ups, 2);
 	assert_int_equal((int32_t)world.attach_code, KVPULL_EPROTO);
@@ -202,32 +196,18 @@ TEST_UP(pieces_of_two_kinds_are_no_message)
 		.payload = piece,
 		.payload_bytes = sizeof(piece),
 	};
-	uint8_t bytes[KVPULL_FRAME_BYTES];
 
 	world.silent = 1;
 	world_connect_run(5);
-	assert_int_equal(
-		fake_verbs_inject(1, bytes, kvpull_frame_put(bytes, &frame)),
-		1);
+	world_inject(1, &frame);
 	frame.kind = KVPULL_FRAME_MESSAGE;
 	frame.offset = sizeof(piece);
 	frame.payload_bytes = 1;
-	assert_int_equal(
-		fake_verbs_inject(1, bytes, kvpull_frame_put(bytes, &frame)),
-		1);
+	world_inject(1, &frame);
 	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.d.downs, 1);
 	assert_int_equal(side_counts(&world.d)->frames_bad, 1);
 	assert_int_equal(world.d.ups, 0);
-}
-
-static void frame_inject(int initiator, const struct kvpull_frame *frame)
-{
-	uint8_t bytes[KVPULL_FRAME_BYTES];
-
-	assert_int_equal(fake_verbs_inject(initiator, bytes,
-					   kvpull_frame_put(bytes, frame)),
-			 1);
 }
 
 /* To D (1) or to P (0), which wait for the challenge. */
@@ -268,7 +248,7 @@ TEST_UP(first_frame_that_is_none_ends_the_handshake)
 		world.d.downs = world.p.downs = world.d.ups = 0;
 		world_connect_run(5);
 		side_hear(hurt, KVPULL_LOG_WARN);
-		frame_inject(rows[i].initiator, &frame);
+		world_inject(rows[i].initiator, &frame);
 		world_run(1500);
 		assert_true(lines_said(rows[i].says));
 		assert_int_equal(hurt->downs, 1);
@@ -298,13 +278,13 @@ TEST_UP(keys_that_come_twice_end_the_handshake)
 	end->shared->regions[0].keys.qps = 1; /* as for who is let in */
 	frame.total = kvpull_keys_put(keys, &end->shared->regions[0].keys);
 	frame.payload_bytes = frame.total;
-	frame_inject(1, &frame);
+	world_inject(1, &frame);
 	side_poll(&world.d);
 	end = fake_verbs_owner(1);
 	assert_int_equal(end->keys_known, 1);
 	assert_int_equal(end->state, KVPULL_VERBS_OPEN);
 	side_hear(&world.d, KVPULL_LOG_WARN);
-	frame_inject(1, &frame);
+	world_inject(1, &frame);
 	world_run(WORLD_MS_FLUSHED);
 	assert_true(lines_said("a message that has no place"));
 	side_is_down(&world.d, KVPULL_EPROTO);
@@ -325,9 +305,9 @@ static void frames_are_dropped(struct world_side *side)
 	const uint32_t messages = side->messages;
 
 	message.kind = KVPULL_FRAME_MESSAGE;
-	frame_inject(initiator, &keys);
+	world_inject(initiator, &keys);
 	if (initiator)
-		frame_inject(initiator, &message);
+		world_inject(initiator, &message);
 	world.now_ns += WORLD_STEP_NS;
 	side_poll(side);
 	side_poll(side);
@@ -381,7 +361,7 @@ UNIT_TEST(message_by_a_rail_that_joins_costs_the_rail)
 	assert_int_equal(bundle->ends[0].state, KVPULL_VERBS_IN);
 	assert_int_equal(bundle->ends[1].state, KVPULL_VERBS_OPEN);
 	device_hears(0, 0);
-	frame_inject(1, &frame);
+	world_inject(1, &frame);
 	device_hears(0, 1);
 	side_hear(&world.d, KVPULL_LOG_WARN);
 	world_run(2000);
@@ -405,12 +385,10 @@ TEST(call_by_a_lost_device_is_refused)
 
 	side_hear(&world.p, KVPULL_LOG_WARN);
 	fake_verbs_async(0, IBV_EVENT_DEVICE_FATAL);
-	world.now_ns += WORLD_STEP_NS;
-	side_poll(&world.p);
+	side_step(&world.p);
 	assert_true(lines_said("found broken by its driver"));
 	stranger_calls(call);
-	world.now_ns += WORLD_STEP_NS;
-	side_poll(&world.p);
+	side_step(&world.p);
 	assert_int_equal(refused(), 1);
 	assert_int_equal(fake_verbs_strangers(), 0);
 	assert_true(lines_said(
@@ -496,8 +474,7 @@ TEST_UP(answer_of_another_version_is_told_as_such)
 TEST(event_of_a_queue_pair_of_others_ends_nothing)
 {
 	fake_verbs_async(0, IBV_EVENT_QP_FATAL);
-	world.now_ns += WORLD_STEP_NS;
-	side_poll(&world.p);
+	side_step(&world.p);
 	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.p.downs + world.d.downs, 0);
 	world_reads(3);

@@ -60,8 +60,7 @@ UNIT_TEST(read_is_spread_over_every_queue_pair)
 			lanes_up(rails, qps);
 			assert_int_equal(fake_verbs_calls(), count);
 			bundle = peer_bundle();
-			fake_verbs_knobs.held = 1;
-			assert_int_equal(world_read_start(), 0);
+			world_read_held(0);
 			for (place = 0; place < count; place++)
 				/* Four a doorbell: nobody is a doorbell ahead. */
 				assert_in_range(
@@ -69,8 +68,7 @@ UNIT_TEST(read_is_spread_over_every_queue_pair)
 					WORLD_BLOCKS / count - 4,
 					WORLD_BLOCKS / count + 4);
 			fake_verbs_knobs.held = 0;
-			world_run(5);
-			world_read_is_good();
+			world_read_ends_well(5);
 			world_check_is_good();
 			assert_int_equal(world_down(state), 0);
 		}
@@ -130,8 +128,7 @@ UNIT_TEST(read_ends_after_the_last_queue_pair)
 					 WORLD_BLOCKS / KVPULL_VERBS_QPS_MAX);
 		assert_int_equal(world.d.reads_done, 0);
 		fake_verbs_knobs.held_owner = NULL;
-		world_run(5);
-		world_read_is_good();
+		world_read_ends_well(5);
 		world_check_is_good();
 		assert_int_equal(world_down(state), 0);
 	}
@@ -159,8 +156,7 @@ UNIT_TEST(queue_pair_lost_in_mid_read_costs_no_byte)
 		assert_int_equal(world.d.reads_done, 0);
 		assert_int_equal(lanes_in(bundle), 3);
 		assert_int_equal(world_note_send(7), 0);
-		world_run(2 * WORLD_MS_FLUSHED);
-		world_read_is_good();
+		world_read_ends_well(2 * WORLD_MS_FLUSHED);
 		fake_verbs_knobs.held_owner = NULL;
 		world_check_is_good();
 		assert_int_equal(side_counts(&world.d)->requests_moved,
@@ -181,8 +177,7 @@ UNIT_TEST(read_that_fails_by_one_queue_pair_goes_on_by_the_others)
 		lanes_up(1, 3);
 		fake_verbs_knobs.fail_at[FAKE_VERBS_READ] = at;
 		fake_verbs_knobs.fail_status = IBV_WC_RETRY_EXC_ERR;
-		world_read_run(2 * WORLD_MS_FLUSHED);
-		world_read_is_good();
+		world_reads_well(2 * WORLD_MS_FLUSHED);
 		world_check_is_good();
 		assert_int_equal(lanes_in(peer_bundle()), 3);
 		assert_int_equal(world_down(state), 0);
@@ -241,8 +236,7 @@ UNIT_TEST(queue_pair_that_is_built_again_replaces_itself)
 	assert_int_equal(fake_verbs_openings(), openings + 1);
 	assert_int_equal(world.d.downs, 0);
 	assert_int_equal(world.p.downs, 0);
-	world_read_run(5);
-	world_read_is_good();
+	world_reads_well(5);
 	assert_int_equal(world_down(state), 0);
 }
 
@@ -268,8 +262,7 @@ UNIT_TEST(rail_without_a_link_loses_all_its_queue_pairs)
 	lanes_up(2, 2);
 	bundle = peer_bundle();
 	fake_verbs_knobs.answer = FAKE_VERBS_SILENCE;
-	fake_verbs_knobs.held_devices = 2;
-	world_read_run(3);
+	world_read_held_by(2, 3);
 	fake_verbs_async(1, IBV_EVENT_PORT_ERR);
 	world_run(2 * WORLD_MS_FLUSHED);
 	for (place = 0; place < 4; place++)

@@ -74,10 +74,7 @@ UNIT_TEST_DOWN(rail_without_a_link_at_open_joins_when_it_has_one)
 	assert_int_equal(side_open(&world.p), 0);
 	fake_verbs_knobs.ports_down = 2;
 	assert_int_equal(side_open(&world.d), 0);
-	assert_int_equal(side_serve(&world.p), 0);
-	assert_int_equal(side_serve(&world.d), 0);
-	world_fill();
-	world_read_make(0);
+	world_serve();
 	world_pulls();
 	assert_int_equal(world_reads_by(1), 0);
 	fake_verbs_knobs.ports_down = 0;

@@ -30,8 +30,7 @@ UNIT_TEST(read_is_spread_over_every_rail)
 		uint32_t all = 0;
 
 		(void)world_rails_up_count(count);
-		world_read_run(5);
-		world_read_is_good();
+		world_reads_well(5);
 		for (rail = 0; rail < count; rail++) {
 			/* Four a doorbell: nobody is a doorbell ahead. */
 			assert_in_range(world_reads_by(rail),
@@ -82,8 +81,7 @@ UNIT_TEST(read_goes_on_by_the_last_rail_that_is_left)
 			for (rail = 0; rail < count; rail++)
 				if (rail != left)
 					fake_verbs_cut_device(rail);
-			world_run(WORLD_MS_FLUSHED);
-			world_read_is_good();
+			world_read_ends_well(WORLD_MS_FLUSHED);
 			assert_int_equal(world_reads_by(left), WORLD_BLOCKS);
 			world_check_is_good();
 			assert_int_equal(world_down(state), 0);
@@ -109,8 +107,7 @@ UNIT_TEST(rails_lost_in_turn_cost_no_byte)
 	assert_int_equal(world.d.reads_done, 0);
 	assert_int_equal(world.d.downs, 0);
 	fake_verbs_knobs.held_devices = 0;
-	world_run(5);
-	world_read_is_good();
+	world_read_ends_well(5);
 	assert_true(side_counts(&world.d)->requests_moved >=
 		    WORLD_BLOCKS / RAILS_MAX);
 	world_check_is_good();
@@ -150,8 +147,7 @@ UNIT_TEST_RAILS(rail_that_was_good_for_long_joins_at_once)
 		assert_int_equal(fake_verbs_calls(), before + 1);
 	}
 	assert_int_equal(world.d.downs, 0);
-	world_read_run(3);
-	world_read_is_good();
+	world_reads_well(3);
 	assert_int_equal(world_reads_by(1), WORLD_BLOCKS / 2);
 }
 
@@ -204,7 +200,6 @@ UNIT_TEST_DOWN(producer_without_a_token_is_called_by_one_rail)
 	without_random = 0;
 	assert_int_equal(world.d.ups, 1);
 	assert_int_equal(fake_verbs_calls(), 1);
-	world_read_run(5);
-	world_read_is_good();
+	world_reads_well(5);
 	assert_int_equal(world_reads_by(0), WORLD_BLOCKS);
 }

@@ -6,22 +6,12 @@
 #include "tests/lib/lines.h"
 #include "tests/unit/verbs/world.h"
 
-/* P by the first device, D by the second. */
 static void world_of(enum ibv_mtu of_p, enum ibv_mtu of_d)
 {
 	world_init();
-	fake_verbs_devices(2);
 	fake_verbs_knobs.mtu[0] = of_p;
 	fake_verbs_knobs.mtu[1] = of_d;
-	world.networks = "10.66.0.0/16";
-	world.device = "fake0";
-	assert_int_equal(side_open(&world.p), 0);
-	world.device = "fake1";
-	assert_int_equal(side_open(&world.d), 0);
-	assert_int_equal(side_serve(&world.p), 0);
-	assert_int_equal(side_serve(&world.d), 0);
-	world_fill();
-	world_read_make(0);
+	world_machines_open();
 }
 
 UNIT_TEST(any_pair_of_mtus_pulls)
@@ -84,13 +74,9 @@ UNIT_TEST_DOWN(path_that_carried_a_whole_frame_is_not_blamed)
 
 UNIT_TEST_DOWN(loss_of_a_small_read_says_nothing_of_the_mtu)
 {
-	uint32_t at;
-
 	world_with_a_hole(IBV_MTU_4096);
 	/* Nothing is a neighbour of anything: 256 bytes a READ. */
-	for (at = 0; at < WORLD_BLOCKS; at++)
-		world.remote_ids[at] = world.local_ids[at] =
-			at * 5 % WORLD_BLOCKS;
+	world_scatter();
 	read_is_lost();
 	assert_null(strstr(lines.last, "MTU"));
 }

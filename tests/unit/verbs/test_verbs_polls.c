@@ -12,7 +12,6 @@ UNIT_TEST_DOWN(each_message_is_told_by_a_poll_of_its_own)
 				      .total = 4,
 				      .payload_bytes = 4 };
 	struct kvpull_event events[8];
-	uint8_t bytes[KVPULL_FRAME_BYTES];
 	char text[8];
 	uint32_t at;
 
@@ -25,10 +24,7 @@ UNIT_TEST_DOWN(each_message_is_told_by_a_poll_of_its_own)
 	for (at = 0; at < 10; at++) {
 		(void)snprintf(text, sizeof(text), "m-%u", at);
 		frame.payload = (const uint8_t *)text;
-		assert_int_equal(
-			fake_verbs_inject(1, bytes,
-					  kvpull_frame_put(bytes, &frame)),
-			1);
+		world_inject(1, &frame);
 	}
 	world.d.route->ops->disarm(world.d.route);
 	for (at = 0; at < 10; at++) {

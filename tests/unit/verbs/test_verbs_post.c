@@ -12,11 +12,8 @@
 /* Nothing is a neighbour of anything: 64 work requests. */
 static int attached(void **state)
 {
-	uint32_t i;
-
 	(void)world_attached(state);
-	for (i = 0; i < WORLD_BLOCKS; i++)
-		world.remote_ids[i] = world.local_ids[i] = i * 5 % WORLD_BLOCKS;
+	world_scatter();
 	return 0;
 }
 
@@ -40,8 +37,7 @@ TEST(part_that_was_posted_wakes_a_sleeper)
 	fake_verbs_run();
 	assert_int_equal(side_would_wake(&world.d), 1);
 	world.d.route->ops->disarm(world.d.route);
-	world_run(3);
-	world_read_is_good();
+	world_read_ends_well(3);
 	/* A READ was posted twice, to where it belongs. */
 	assert_int_equal(fake_verbs_count(FAKE_VERBS_READ), WORLD_BLOCKS + 1);
 	assert_int_equal(side_counts(&world.d)->read_bytes, WORLD_BYTES);
@@ -69,8 +65,7 @@ TEST(parts_leave_no_slot_taken)
 		fake_verbs_knobs.post_at = TAKEN + 1;
 		fake_verbs_knobs.post_times = 1;
 		fake_verbs_knobs.post_error = EAGAIN;
-		world_read_run(4);
-		world_read_is_good();
+		world_reads_well(4);
 	}
 	assert_int_equal(side_counts(&world.d)->post_busy, 600);
 }
@@ -78,8 +73,7 @@ TEST(parts_leave_no_slot_taken)
 /* Two of four go by the rail that is left; the others follow. */
 UNIT_TEST_RAILS(part_of_a_lost_rail_that_was_posted_in_part_is_read)
 {
-	fake_verbs_knobs.held_devices = 2;
-	world_read_run(3);
+	world_read_held_by(2, 3);
 	fake_verbs_knobs.post_at = 3;
 	fake_verbs_knobs.post_times = 1;
 	fake_verbs_knobs.post_error = ENOMEM;
@@ -97,8 +91,7 @@ UNIT_TEST_RAILS(part_of_a_lost_rail_that_was_posted_in_part_is_read)
  */
 UNIT_TEST_RAILS(notification_does_not_overtake_those_before)
 {
-	fake_verbs_knobs.held_devices = 3;
-	assert_int_equal(world_read_start(), 0);
+	world_read_held_by(3, 0);
 	assert_int_equal(world_note_send(1), 0);
 	assert_int_equal(world_note_send(2), 0);
 	fake_verbs_cut_device(0);

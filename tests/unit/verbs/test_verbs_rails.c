@@ -8,12 +8,6 @@
 
 #include "verbs/bundle.h"
 
-static int check_start(void)
-{
-	return world.d.route->ops->check_start(world.d.route, world.peer,
-					       &world.read);
-}
-
 UNIT_TEST_RAILS(address_names_every_rail)
 {
 	assert_string_equal(side_address(&world.p),
@@ -60,11 +54,10 @@ UNIT_TEST(rails_are_those_that_are_named_in_their_order)
 
 UNIT_TEST_RAILS(read_is_spread_over_the_rails)
 {
-	world_read_run(3);
-	world_read_is_good();
+	world_reads_well(3);
 	assert_int_equal(world_reads_by(0), WORLD_BLOCKS / 2);
 	assert_int_equal(world_reads_by(1), WORLD_BLOCKS / 2);
-	assert_int_equal(check_start(), 0);
+	assert_int_equal(world_check_start(), 0);
 	world_run(3);
 	assert_int_equal(world.d.checks_done, 1);
 	assert_int_equal(fake_verbs_count(FAKE_VERBS_CHECK), 1);
@@ -87,26 +80,15 @@ UNIT_TEST(small_read_is_one_doorbell_of_one_rail)
 	assert_int_equal(world_down(state), 0);
 }
 
-/* Two rails that take two batches each. */
-static void shallow_rails_up(void)
-{
-	(void)world_rails_open();
-	world.depth = 8;
-	world_consumer_again();
-	world_connect_run(20);
-}
-
 UNIT_TEST(rail_that_is_slow_reads_less)
 {
-	shallow_rails_up();
-	fake_verbs_knobs.held_devices = 2;
-	world_read_run(10);
+	world_shallow_rails_up();
+	world_read_held_by(2, 10);
 	/* Rail 0 holds the work that it took; rail 1 reads on. */
 	assert_int_equal(world_reads_by(0), WORLD_BLOCKS - 8);
 	assert_int_equal(world.d.reads_done, 0);
 	fake_verbs_knobs.held_devices = 0;
-	world_run(3);
-	world_read_is_good();
+	world_read_ends_well(3);
 	assert_int_equal(world_reads_by(1), 8);
 	assert_int_equal(world_down(state), 0);
 }
@@ -156,8 +138,7 @@ UNIT_TEST_RAILS(lost_rail_never_writes_after_the_read_was_told)
 
 UNIT_TEST_RAILS(part_that_was_read_before_the_loss_is_not_read_again)
 {
-	fake_verbs_knobs.held_devices = 2;
-	assert_int_equal(world_read_start(), 0);
+	world_read_held_by(2, 0);
 	/* Eight of 32 more, then the wire is cut. */
 	fake_verbs_knobs.held_devices = 1;
 	fake_verbs_knobs.budget = 8;
@@ -167,24 +148,21 @@ UNIT_TEST_RAILS(part_that_was_read_before_the_loss_is_not_read_again)
 	fake_verbs_cut_device(1);
 	world_run(WORLD_MS_FLUSHED);
 	fake_verbs_knobs.held = fake_verbs_knobs.held_devices = 0;
-	world_run(5);
-	world_read_is_good();
+	world_read_ends_well(5);
 	assert_int_equal(side_counts(&world.d)->requests_moved,
 			 WORLD_BLOCKS / 2 - 8);
 }
 
 UNIT_TEST_RAILS(part_that_is_read_while_the_rail_is_flushed_is_good)
 {
-	fake_verbs_knobs.held_devices = 2;
-	assert_int_equal(world_read_start(), 0);
+	world_read_held_by(2, 0);
 	fake_verbs_cut_device(1);
 	world_run(3);
 	fake_verbs_knobs.held_devices = 1;
 	fake_verbs_knobs.budget = 8;
 	world_run(WORLD_MS_FLUSHED);
 	fake_verbs_knobs.held = fake_verbs_knobs.held_devices = 0;
-	world_run(5);
-	world_read_is_good();
+	world_read_ends_well(5);
 	assert_int_equal(side_counts(&world.d)->requests_moved,
 			 WORLD_BLOCKS / 2 - 8);
 }
@@ -235,7 +213,7 @@ UNIT_TEST(lost_rail_takes_the_check_with_it_and_brings_it_back)
 			world.slots[at] = (at + 3) % WORLD_SLOTS;
 		/* Posted to one of both: the other one is lost, or this. */
 		fake_verbs_knobs.held_devices = 3;
-		assert_int_equal(check_start(), 0);
+		assert_int_equal(world_check_start(), 0);
 		fake_verbs_cut_device(device);
 		world_run(WORLD_MS_FLUSHED);
 		fake_verbs_knobs.held_devices = 1u << device;
@@ -251,8 +229,7 @@ UNIT_TEST(lost_rail_takes_the_check_with_it_and_brings_it_back)
 
 UNIT_TEST_RAILS(loss_of_both_rails_is_the_peers_end)
 {
-	fake_verbs_knobs.held_devices = 3;
-	assert_int_equal(world_read_start(), 0);
+	world_read_held_by(3, 0);
 	fake_verbs_cut_device(1);
 	world_run(50);
 	fake_verbs_cut_device(0);
@@ -274,8 +251,7 @@ UNIT_TEST(lost_rail_joins_again)
 		world_run(2000);
 		assert_int_equal(world.d.downs + world.p.downs, 0);
 		assert_int_equal(world.p.ups, 1);
-		world_read_run(3);
-		world_read_is_good();
+		world_reads_well(3);
 		assert_int_equal(world_reads_by(0), WORLD_BLOCKS / 2);
 		assert_int_equal(world_reads_by(1), WORLD_BLOCKS / 2);
 		assert_int_equal(world_down(state), 0);
@@ -287,14 +263,12 @@ UNIT_TEST_RAILS(rail_that_only_the_consumer_lost_joins_again)
 {
 	fake_verbs_knobs.mute = 1;
 	fake_verbs_async(1, IBV_EVENT_QP_FATAL);
-	world.now_ns += WORLD_STEP_NS;
-	side_poll(&world.d);
+	side_step(&world.d);
 	world_run(WORLD_MS_FLUSHED);
 	fake_verbs_knobs.mute = 0;
 	world_run(1500);
 	assert_int_equal(world.d.downs + world.p.downs, 0);
-	world_read_run(3);
-	world_read_is_good();
+	world_reads_well(3);
 	assert_int_equal(world_reads_by(1), WORLD_BLOCKS / 2);
 }
 
@@ -427,15 +401,13 @@ UNIT_TEST(first_rail_that_cannot_be_reached_is_passed_over)
 		fake_verbs_knobs.answer_device = 1;
 		world_comes_up(answer == FAKE_VERBS_SILENCE ? 2600 : 20);
 		assert_int_equal(world.d.downs, 0);
-		world_read_run(3);
-		world_read_is_good();
+		world_reads_well(3);
 		assert_int_equal(world_reads_by(0), 0);
 		/* The rail comes when it can. */
 		memset(&fake_verbs_knobs, 0, sizeof(fake_verbs_knobs));
 		world_run(12000);
 		world.d.reads_done = 0;
-		world_read_run(3);
-		world_read_is_good();
+		world_reads_well(3);
 		assert_int_equal(world_reads_by(0), WORLD_BLOCKS / 2);
 		assert_int_equal(world_down(state), 0);
 	}
@@ -453,13 +425,10 @@ UNIT_TEST(unlike_numbers_of_rails_use_the_smaller)
 		assert_int_equal(side_open(&world.p), 0);
 		world.rails = 3 - of_p;
 		assert_int_equal(side_open(&world.d), 0);
-		assert_int_equal(side_serve(&world.p), 0);
-		assert_int_equal(side_serve(&world.d), 0);
-		world_fill();
-		world.strip.local = world.d.memory;
+		world_serve();
+		world_scatter();
 		world_connect_run(20);
-		world_read_run(3);
-		world_read_is_good();
+		world_reads_well(3);
 		assert_int_equal(world_reads_by(1), 0);
 		assert_int_equal(world_down(state), 0);
 	}
@@ -467,8 +436,7 @@ UNIT_TEST(unlike_numbers_of_rails_use_the_smaller)
 
 UNIT_TEST_RAILS(cancelled_read_of_a_lost_rail_is_aborted)
 {
-	fake_verbs_knobs.held_devices = 2;
-	world_read_run(3);
+	world_read_held_by(2, 3);
 	world_read_cancel();
 	fake_verbs_cut_device(1);
 	world_run(90);
@@ -483,8 +451,7 @@ UNIT_TEST_RAILS(cancelled_read_of_a_lost_rail_is_aborted)
 
 UNIT_TEST_RAILS(cancelled_read_is_not_whole_without_its_lost_part)
 {
-	fake_verbs_knobs.held_devices = 3;
-	assert_int_equal(world_read_start(), 0);
+	world_read_held_by(3, 0);
 	fake_verbs_cut_device(1);
 	world_run(60);
 	world_read_cancel();
@@ -498,9 +465,8 @@ UNIT_TEST_RAILS(cancelled_read_is_not_whole_without_its_lost_part)
 
 UNIT_TEST(cancelled_part_of_a_lost_rail_is_not_read_by_the_other)
 {
-	shallow_rails_up();
-	fake_verbs_knobs.held_devices = 3;
-	assert_int_equal(world_read_start(), 0);
+	world_shallow_rails_up();
+	world_read_held_by(3, 0);
 	fake_verbs_cut_device(1);
 	world_run(WORLD_MS_FLUSHED);
 	/* The part waits for room. */
@@ -515,16 +481,14 @@ UNIT_TEST(cancelled_part_of_a_lost_rail_is_not_read_by_the_other)
 
 UNIT_TEST(part_of_a_lost_rail_waits_for_room)
 {
-	shallow_rails_up();
-	fake_verbs_knobs.held_devices = 3;
-	assert_int_equal(world_read_start(), 0);
+	world_shallow_rails_up();
+	world_read_held_by(3, 0);
 	fake_verbs_cut_device(1);
 	/* Also over the time at which it could be built again. */
 	world_run(1000);
 	assert_int_equal(side_counts(&world.d)->requests_moved, 0);
 	fake_verbs_knobs.held_devices = 0;
-	world_run(20);
-	world_read_is_good();
+	world_read_ends_well(20);
 	assert_int_equal(side_counts(&world.d)->requests_moved, 8);
 	assert_int_equal(world_down(state), 0);
 }
@@ -589,8 +553,7 @@ UNIT_TEST(rail_to_other_memory_ends_the_bundle)
 
 UNIT_TEST_RAILS(cancel_breaks_only_the_rail_that_hangs)
 {
-	fake_verbs_knobs.held_devices = 2;
-	world_read_run(3);
+	world_read_held_by(2, 3);
 	world_read_cancel();
 	world_run(2 * WORLD_MS_FLUSHED);
 	world_read_ended(KVPULL_EABORTED);
@@ -608,13 +571,10 @@ UNIT_TEST(rail_without_a_link_is_left_at_once)
 
 	for (i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
 		(void)world_rails_up(state);
-		fake_verbs_knobs.held_devices = 2;
-		assert_int_equal(world_read_start(), 0);
+		world_read_held_by(2, 0);
 		fake_verbs_async(1, types[i]);
-		world.now_ns += WORLD_STEP_NS;
-		side_poll(&world.d);
-		world_run(WORLD_MS_FLUSHED);
-		world_read_is_good();
+		side_step(&world.d);
+		world_read_ends_well(WORLD_MS_FLUSHED);
 		assert_int_equal(world_down(state), 0);
 	}
 }
@@ -622,11 +582,9 @@ UNIT_TEST(rail_without_a_link_is_left_at_once)
 UNIT_TEST_RAILS(device_that_breaks_is_not_tried_again)
 {
 	fake_verbs_async(1, IBV_EVENT_DEVICE_FATAL);
-	world.now_ns += WORLD_STEP_NS;
-	side_poll(&world.d);
+	side_step(&world.d);
 	world_run(2000);
-	world_read_run(3);
-	world_read_is_good();
+	world_reads_well(3);
 	assert_int_equal(world_reads_by(1), 0);
 }
 

@@ -35,8 +35,7 @@ static void answers_late(uint32_t ms)
 	world_read_run(ms);
 	assert_int_equal(world.d.reads_done, 0);
 	fake_verbs_knobs.held_devices = 0;
-	world_run(3);
-	world_read_is_good();
+	world_read_ends_well(3);
 }
 
 UNIT_TEST_RAILS(reads_leave_a_rail_that_answered_late)
@@ -72,16 +71,13 @@ UNIT_TEST_RAILS(rail_that_is_in_time_again_shares_after_its_rest)
 /* Checks are asked of the rail that answers soonest, too. */
 UNIT_TEST_RAILS(check_leaves_a_rail_that_answered_late)
 {
-	const struct kvpull_transport_ops *ops = world.d.route->ops;
 	uint32_t at;
 
 	pull(3);
 	answers_late(50);
 	for (at = 0; at < 10; at++) {
 		world.d.checks_done = 0;
-		assert_int_equal(ops->check_start(world.d.route, world.peer,
-						  &world.read),
-				 0);
+		assert_int_equal(world_check_start(), 0);
 		world_run(3);
 		assert_int_equal(world.d.checks_done, 1);
 	}
@@ -111,8 +107,7 @@ static void half_is_late(void)
 UNIT_TEST_RAILS(late_part_is_read_by_an_idle_rail)
 {
 	half_is_late();
-	world_run(WORLD_MS_FLUSHED);
-	world_read_is_good();
+	world_read_ends_well(WORLD_MS_FLUSHED);
 	assert_int_equal(side_counts(&world.d)->requests_moved,
 			 WORLD_BLOCKS / 2);
 	/* It comes again, and trials find it as late as before. */
@@ -128,8 +123,7 @@ UNIT_TEST_RAILS(sleeper_is_woken_when_a_rail_is_late)
 	half_is_late();
 	assert_in_range(kvpull_verbs_bundle_due_ns(bundle), world.now_ns,
 			world.now_ns + 2 * WORLD_STEP_NS);
-	world_run(WORLD_MS_FLUSHED);
-	world_read_is_good();
+	world_read_ends_well(WORLD_MS_FLUSHED);
 }
 
 /* The answers come in the worst moments: just before and after the end. */
@@ -164,8 +158,7 @@ UNIT_TEST_RAILS(late_part_that_comes_while_the_rail_is_flushed_is_good)
 	half_is_late();
 	world_run(5);
 	fake_verbs_knobs.held_devices = 0;
-	world_run(WORLD_MS_FLUSHED);
-	world_read_is_good();
+	world_read_ends_well(WORLD_MS_FLUSHED);
 	assert_int_equal(side_counts(&world.d)->requests_moved, 0);
 	assert_true(bundle->ends[1].pace.ns[KVPULL_PACE_SMALL] >=
 		    KVPULL_PACE_LATE_NS);
@@ -222,8 +215,7 @@ UNIT_TEST_RAILS(consumer_that_slept_gives_up_no_rail)
 	world.now_ns += 10 * KVPULL_PACE_LATE_NS;
 	side_poll(&world.p);
 	side_poll(&world.d);
-	world_run(3);
-	world_read_is_good();
+	world_read_ends_well(3);
 	assert_int_equal(side_counts(&world.d)->requests_moved, 0);
 	pull(3);
 	assert_true(world_reads_by(1) > WORLD_BLOCKS);
@@ -241,8 +233,7 @@ UNIT_TEST_RAILS(rail_with_completions_to_look_at_is_not_given_up)
 	kvpull_verbs_spread_cut(bundle);
 	assert_int_equal(bundle->ends[1].state, KVPULL_VERBS_LOST);
 	assert_int_equal(bundle->ends[0].state, KVPULL_VERBS_IN);
-	world_run(WORLD_MS_FLUSHED);
-	world_read_is_good();
+	world_read_ends_well(WORLD_MS_FLUSHED);
 }
 
 #define MIB (UINT64_C(1) << 20)
@@ -288,6 +279,5 @@ UNIT_TEST_RAILS(only_rail_is_never_late)
 	world_read_run(10 * LATE_MS);
 	assert_int_equal(world.d.reads_done, 0);
 	fake_verbs_knobs.held_devices = 0;
-	world_run(3);
-	world_read_is_good();
+	world_read_ends_well(3);
 }

@@ -49,8 +49,7 @@ static void run(uint32_t ms)
 	int i;
 
 	for (; ms; ms--) {
-		world.now_ns += WORLD_STEP_NS;
-		side_poll(&world.p);
+		side_step(&world.p);
 		count = world.d.route->ops->poll(world.d.route, world.now_ns,
 						 events, 8);
 		for (i = 0; i < count; i++) {
@@ -204,10 +203,7 @@ static const struct kvpull_verbs_bundle *two_reads_wait(void)
 	const struct kvpull_verbs_bundle *bundle;
 	const struct kvpull_verbs_end *end;
 
-	(void)world_rails_open();
-	world.depth = 8;
-	world_consumer_again();
-	world_connect_run(20);
+	world_shallow_rails_up();
 	end = fake_verbs_owner(1);
 	bundle = end->bundle;
 	reads_begin();
@@ -277,13 +273,11 @@ UNIT_TEST(parts_of_a_lost_rail_are_found_around_the_end_of_their_ring)
 		}
 		memset(world.d.memory, 0, WORLD_BYTES);
 		world.d.reads_done = 0;
-		fake_verbs_knobs.held_devices = 2;
-		assert_int_equal(world_read_start(), 0);
+		world_read_held_by(2, 0);
 		assert_true(end->batch_first + end->batch_count >
 			    end->queue_max);
 		fake_verbs_cut_device(1);
-		world_run(WORLD_MS_FLUSHED);
-		world_read_is_good();
+		world_read_ends_well(WORLD_MS_FLUSHED);
 		assert_int_equal(world_down(state), 0);
 	}
 }
@@ -295,14 +289,10 @@ UNIT_TEST(sleeper_waits_for_room_without_polls)
 	struct kvpull_verbs_bundle *bundle;
 	uint32_t tries = 0;
 
-	(void)world_rails_open();
-	world.depth = 8;
-	world_consumer_again();
-	world_connect_run(20);
+	world_shallow_rails_up();
 	end = fake_verbs_owner(1);
 	bundle = end->bundle;
-	fake_verbs_knobs.held_devices = 3;
-	assert_int_equal(world_read_start(), 0);
+	world_read_held_by(3, 0);
 	fake_verbs_cut_device(1);
 	world_run(1000);
 	assert_int_equal(bundle->ends[1].state, KVPULL_VERBS_QUIET);
@@ -310,8 +300,7 @@ UNIT_TEST(sleeper_waits_for_room_without_polls)
 	while (kvpull_verbs_bundle_arm(bundle))
 		assert_in_range(++tries, 1, 10);
 	fake_verbs_knobs.held_devices = 0;
-	world_run(20);
-	world_read_is_good();
+	world_read_ends_well(20);
 	assert_int_equal(world_down(state), 0);
 }
 

@@ -32,8 +32,7 @@ static void cancel(void)
 /* Rail 0 has brought a part of the read, and rail 1 has not answered. */
 static void half_is_read(void)
 {
-	fake_verbs_knobs.held_devices = 2;
-	world_read_run(5);
+	world_read_held_by(2, 5);
 	assert_int_equal(world.d.reads_done, 0);
 	assert_true(fake_verbs_unseen() != 0);
 }
@@ -53,7 +52,7 @@ TEST(cancelled_check_waits_for_its_flush)
 {
 	gpu_begin_read(1);
 	fake_verbs_knobs.held_loops = 1;
-	assert_int_equal(gpu_check_begin(), 0);
+	assert_int_equal(world_check_start(), 0);
 	world_run(5);
 	cancel();
 	world_run(20);
@@ -119,7 +118,7 @@ TEST(read_whose_check_is_refused_is_flushed)
 {
 	gpu_begin_read(1);
 	world.slots[0] = UINT32_MAX;
-	assert_int_equal(gpu_check_begin(), KVPULL_EEXPIRED);
+	assert_int_equal(world_check_start(), KVPULL_EEXPIRED);
 	assert_int_equal(leave(), 1);
 	world_run(5);
 	assert_int_equal(world.d.reads_done, 1);
@@ -243,7 +242,7 @@ TEST(flush_in_flight_is_no_flush_of_later_bytes)
 	second.index = 1;
 	gpu_read_is_done();
 	fake_verbs_knobs.held_loops = 1;
-	assert_int_equal(gpu_check_begin(), 0);
+	assert_int_equal(world_check_start(), 0);
 	world.d.reads_done = 0;
 	assert_int_equal(world.d.route->ops->read_start(world.d.route,
 							world.peer, &second),

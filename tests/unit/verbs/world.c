@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "plugin/reads/judge.h"
 #include "tests/fake/verbs_shape.h"
 
 struct world world;
@@ -222,8 +223,7 @@ void side_close(struct world_side *side)
 void world_consumer_again(void)
 {
 	side_close(&world.d);
-	assert_int_equal(side_open(&world.d), 0);
-	assert_int_equal(side_serve(&world.d), 0);
+	side_begin(&world.d);
 	world.strip.local = world.d.memory;
 }
 
@@ -383,6 +383,12 @@ void side_poll(struct world_side *side)
 	side_drain(side);
 }
 
+void side_step(struct world_side *side)
+{
+	world.now_ns += WORLD_STEP_NS;
+	side_poll(side);
+}
+
 void side_sleep(struct world_side *side)
 {
 	const struct kvpull_transport_ops *ops = side->route->ops;
@@ -398,8 +404,7 @@ void side_sleep(struct world_side *side)
 void world_run(uint32_t steps)
 {
 	for (; steps; steps--) {
-		world.now_ns += WORLD_STEP_NS;
-		side_poll(&world.p);
+		side_step(&world.p);
 		side_poll(&world.d);
 	}
 }
@@ -473,6 +478,18 @@ void world_read_run(uint32_t steps)
 	world_run(steps);
 }
 
+void world_read_held(uint32_t steps)
+{
+	fake_verbs_knobs.held = 1;
+	world_read_run(steps);
+}
+
+void world_read_held_by(uint32_t devices, uint32_t steps)
+{
+	fake_verbs_knobs.held_devices = devices;
+	world_read_run(steps);
+}
+
 void world_read_ended(int32_t code)
 {
 	assert_int_equal(world.d.reads_done, 1);
@@ -497,28 +514,27 @@ int world_read_is_right(void)
 	return 1;
 }
 
-uint32_t world_reads_by(uint32_t device)
+int world_check_start(void)
 {
-	return fake_verbs_device_count(device, FAKE_VERBS_READ);
+	return world.d.route->ops->check_start(world.d.route, world.peer,
+					       &world.read);
+}
+
+void world_entry_judges(int code)
+{
+	assert_int_equal(kvpull_guard_judge(KVPULL_GUARD_HOLD,
+					    &world.checked[0],
+					    WORLD_INCARNATION, UINT64_MAX),
+			 code);
 }
 
 void world_check_is_good(void)
 {
-	assert_int_equal(world.d.route->ops->check_start(
-				 world.d.route, world.peer, &world.read),
-			 0);
+	assert_int_equal(world_check_start(), 0);
 	world_run(5);
 	assert_int_equal(world.d.checks_done, 1);
 	assert_int_equal(world.d.check_code, 0);
 	assert_int_equal(world.checked[0].incarnation, WORLD_INCARNATION);
-}
-
-void world_read_is_good(void)
-{
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, 0);
-	assert_int_equal(world.d.downs, 0);
-	assert_memory_equal(world.p.memory, world.d.memory, WORLD_BYTES);
 }
 
 int world_note_send(uint64_t generation)
@@ -529,6 +545,15 @@ int world_note_send(uint64_t generation)
 					      .tag = 9 };
 
 	return world.d.route->ops->notify(world.d.route, world.peer, &record);
+}
+
+void world_inject(int initiator, const struct kvpull_frame *frame)
+{
+	uint8_t bytes[KVPULL_FRAME_BYTES];
+
+	assert_int_equal(fake_verbs_inject(initiator, bytes,
+					   kvpull_frame_put(bytes, frame)),
+			 1);
 }
 
 void world_ring_fill(void)
@@ -568,15 +593,31 @@ void world_pulls(void)
 	assert_int_equal(world.d.reads_done, 1);
 }
 
-int world_open(void)
+void world_serve(void)
 {
-	assert_int_equal(side_open(&world.p), 0);
-	assert_int_equal(side_open(&world.d), 0);
 	assert_int_equal(side_serve(&world.p), 0);
 	assert_int_equal(side_serve(&world.d), 0);
 	world_fill();
 	world_read_make(0);
+}
+
+int world_open(void)
+{
+	assert_int_equal(side_open(&world.p), 0);
+	assert_int_equal(side_open(&world.d), 0);
+	world_serve();
 	return 0;
+}
+
+void world_machines_open(void)
+{
+	fake_verbs_devices(2);
+	world.networks = "10.66.0.0/16";
+	world.device = "fake0";
+	assert_int_equal(side_open(&world.p), 0);
+	world.device = "fake1";
+	assert_int_equal(side_open(&world.d), 0);
+	world_serve();
 }
 
 int world_up_batch(uint32_t batch)
@@ -595,55 +636,9 @@ int world_up(void **state)
 int world_attached(void **state)
 {
 	(void)world_up(state);
-	world_connect_run(10);
-	assert_int_equal(world.d.ups, 1);
+	world_comes_up(10);
 	assert_int_equal(world.attach_code, 0);
 	return 0;
-}
-
-void world_rails_init(uint32_t count)
-{
-	world_init();
-	fake_verbs_devices(count);
-	world.networks = "10.66.0.0/16";
-	world.rails = count;
-	world.batch = 4;
-}
-
-void world_scatter(void)
-{
-	uint32_t i;
-
-	for (i = 0; i < WORLD_BLOCKS; i++)
-		world.local_ids[i] = world.remote_ids[i] = i * 5 % WORLD_BLOCKS;
-}
-
-static int world_rails_open_count(uint32_t count)
-{
-	world_rails_init(count);
-	world.listen_port = 7471;
-	(void)world_open();
-	world_scatter();
-	return 0;
-}
-
-int world_rails_open(void)
-{
-	return world_rails_open_count(2);
-}
-
-int world_rails_up_count(uint32_t count)
-{
-	(void)world_rails_open_count(count);
-	world_connect_run(20);
-	assert_int_equal(world.d.ups, 1);
-	return 0;
-}
-
-int world_rails_up(void **state)
-{
-	(void)state;
-	return world_rails_up_count(2);
 }
 
 int world_down(void **state)

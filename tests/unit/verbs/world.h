@@ -125,6 +125,9 @@ void side_event(struct world_side *side, const struct kvpull_event *event);
 int side_would_wake(const struct world_side *side);
 void side_poll(struct world_side *side);
 
+/* A step passes, and this side alone polls. */
+void side_step(struct world_side *side);
+
 /* Until its owner sleeps. */
 void side_sleep(struct world_side *side);
 void world_run(uint32_t steps);
@@ -142,6 +145,12 @@ void world_read_make(uint32_t index);
 int world_read_start(void);
 /* Begin a read, and let both sides run so many steps. */
 void world_read_run(uint32_t steps);
+/*
+ * Likewise, while work requests are held: all of them, or those of these
+ * devices, by bit.
+ */
+void world_read_held(uint32_t steps);
+void world_read_held_by(uint32_t devices, uint32_t steps);
 /* Assert that one read has ended, with this code. */
 void world_read_ended(int32_t code);
 void world_read_cancel(void);
@@ -156,13 +165,28 @@ uint32_t world_reads_by(uint32_t device);
 
 /* The one read of all blocks, each to its own number, of several rails. */
 void world_read_is_good(void);
+/* Likewise, after so many steps of both sides. */
+void world_read_ends_well(uint32_t steps);
+/* Likewise, and the read begins before those. */
+void world_reads_well(uint32_t steps);
+/* Begin to read P's entries for that read; 0, or what check_start() says. */
+int world_check_start(void);
+/* Assert that a hold is judged so by the first entry that was read. */
+void world_entry_judges(int code);
 /* P's entry is read for that read, the first one that is, and it holds. */
 void world_check_is_good(void);
 int world_note_send(uint64_t generation);
 
+/* To D (1) or to P (0), by the other side's queue pair. */
+void world_inject(int initiator, const struct kvpull_frame *frame);
+
 /* D says so much that P's ring has no room, and nobody drains it. */
 void world_ring_fill(void);
+/* Both are open: they serve, P's memory is filled, and a read is made. */
+void world_serve(void);
 int world_open(void);
+/* P by the first of two devices, D by the second. */
+void world_machines_open(void);
 int world_up_batch(uint32_t batch);
 int world_up(void **state);
 
@@ -173,6 +197,8 @@ void world_rails_init(uint32_t count);
 /* No block is a neighbour of another one: 64 work requests. */
 void world_scatter(void);
 int world_rails_open(void);
+/* Two rails that take two batches each. */
+void world_shallow_rails_up(void);
 int world_rails_up_count(uint32_t count);
 int world_rails_up(void **state);
 
