@@ -34,13 +34,20 @@ static void pattern_make(uint64_t seed)
 
 /* ---- open ---- */
 
-static void without_driver(void)
+/* That device is not opened, which one line says. */
+static void is_unsupported(int index, const char *line)
 {
 	log_begin();
-	MUST(device_open() == KVPULL_EUNSUPPORTED);
+	MUST(kvpull_cuda_open(&world.arena, &world.log, index, &world.device) ==
+	     KVPULL_EUNSUPPORTED);
 	MUST(lines.bad_count == 1);
-	MUST(strstr(lines.bad, "cuda: no driver on this host: libcuda.so.1"));
+	MUST(strstr(lines.bad, line));
 	kvpull_arena_fini(&world.arena);
+}
+
+static void without_driver(void)
+{
+	is_unsupported(0, "cuda: no driver on this host: libcuda.so.1");
 }
 
 UNIT_TEST(host_without_a_driver_is_unsupported_in_one_line)
@@ -58,34 +65,21 @@ UNIT_TEST_IN_CHILD(driver_without_a_call_is_named)
 {
 	(void)setenv("FAKE_CUDA_VERSION", "11020", 1);
 	fake_load();
-	log_begin();
-	MUST(device_open() == KVPULL_EUNSUPPORTED);
-	MUST(lines.bad_count == 1);
-	MUST(strstr(lines.bad, "has no cuDeviceGetUuid of version 11040"));
+	is_unsupported(0, "has no cuDeviceGetUuid of version 11040");
 	MUST(!world.fake_calls());
-	kvpull_arena_fini(&world.arena);
 }
 
 UNIT_TEST_IN_CHILD(device_that_is_not_there_is_named)
 {
 	fake_load();
-	log_begin();
-	MUST(kvpull_cuda_open(&world.arena, &world.log, 1, &world.device) ==
-	     KVPULL_EUNSUPPORTED);
-	MUST(lines.bad_count == 1);
-	MUST(strstr(lines.bad, "device 1: cuDeviceGet: 101 "));
-	kvpull_arena_fini(&world.arena);
+	is_unsupported(1, "device 1: cuDeviceGet: 101 ");
 }
 
 UNIT_TEST_IN_CHILD(device_without_descriptors_is_named)
 {
 	(void)setenv("FAKE_CUDA_POSIX_FD", "0", 1);
 	fake_load();
-	log_begin();
-	MUST(device_open() == KVPULL_EUNSUPPORTED);
-	MUST(lines.bad_count == 1);
-	MUST(strstr(lines.bad, "device 0 cannot share its memory"));
-	kvpull_arena_fini(&world.arena);
+	is_unsupported(0, "device 0 cannot share its memory");
 }
 
 /* ---- memory ---- */
@@ -94,8 +88,7 @@ static void zeroed(void)
 {
 	struct kvpull_device_memory memory;
 
-	world_open();
-	memory = memory_of(FAKE_GRANULARITY + 1);
+	memory = world_open_with(FAKE_GRANULARITY + 1);
 	MUST(memory.bytes == BYTES);
 	MUST(memory.access == KVPULL_DEVICE_READ_WRITE);
 	bytes_get(memory.address, found, BYTES);
@@ -219,16 +212,14 @@ static void producer(int socket)
 	struct kvpull_device_memory memory;
 	int fd;
 
-	world_open();
-	memory = memory_of(BYTES);
+	memory = world_open_with(BYTES);
 	bytes_put(memory.address, pattern, BYTES);
 	MUST(!world.ops->export_fd(world.device, &memory, &fd));
 	MUST(fcntl(fd, F_GETFD) & FD_CLOEXEC);
 	descriptor_sent(socket, fd);
 	(void)close(fd);
 	MUST(wait(&fd) > 0 && !fd);
-	world.ops->unmap(world.device, &memory);
-	world_close();
+	world_close_with(&memory);
 }
 
 /* Neither process has made a call of the driver before they part. */
@@ -263,8 +254,7 @@ static void for_stores(void)
 	struct kvpull_device_memory own;
 	int fd;
 
-	world_open();
-	own = memory_of(BYTES);
+	own = world_open_with(BYTES);
 	MUST(!world.ops->export_fd(world.device, &own, &fd));
 	MUST(!world.ops->import_fd(world.device, fd, BYTES, world.device->uuid,
 				   &foreign));
@@ -273,8 +263,7 @@ static void for_stores(void)
 	     strstr(lines.bad, "mapped for stores, too"));
 	(void)close(fd);
 	world.ops->unmap(world.device, &foreign);
-	world.ops->unmap(world.device, &own);
-	world_close();
+	world_close_with(&own);
 }
 
 UNIT_TEST(driver_without_mappings_for_reads_gives_one_for_stores)
@@ -348,15 +337,13 @@ static void unreachable(void)
 	struct kvpull_device_memory own;
 	int fd;
 
-	world_open();
-	own = memory_of(BYTES);
+	own = world_open_with(BYTES);
 	MUST(!world.ops->export_fd(world.device, &own, &fd));
 	MUST(world.ops->import_fd(world.device, fd, BYTES, world.device->uuid,
 				  &foreign) == KVPULL_EROUTE);
 	MUST(lines.bad_count == 1 && strstr(lines.bad, getenv("WANTED")));
 	(void)close(fd);
-	world.ops->unmap(world.device, &own);
-	world_close();
+	world_close_with(&own);
 }
 
 static int end_of_refused(const char *refusal, const char *wanted)
@@ -410,8 +397,7 @@ static void marked(void)
 	uint8_t byte;
 	uint32_t i;
 
-	world_open();
-	memory = memory_of(BYTES);
+	memory = world_open_with(BYTES);
 	event = event_of_device();
 	end = event_of_device();
 	/* A step in flight: its last store comes late. */
@@ -430,8 +416,7 @@ static void marked(void)
 	MUST(byte == FILL);
 	world.ops->event_close(world.device, event);
 	world.ops->event_close(world.device, end);
-	world.ops->unmap(world.device, &memory);
-	world_close();
+	world_close_with(&memory);
 }
 
 UNIT_TEST(copy_behind_a_mark_comes_after_the_engines_work)
@@ -520,8 +505,7 @@ UNIT_TEST_IN_CHILD(child_of_fork_makes_no_call)
 	struct kvpull_device_event *event;
 	int status = 0;
 
-	world_open();
-	memory = memory_of(BYTES);
+	memory = world_open_with(BYTES);
 	event = event_of_device();
 	if (!fork()) {
 		const uint64_t calls = world.fake_calls();
@@ -534,8 +518,7 @@ UNIT_TEST_IN_CHILD(child_of_fork_makes_no_call)
 	MUST(!world.ops->is_lost(world.device));
 	MUST(!copies_end(event));
 	world.ops->event_close(world.device, event);
-	world.ops->unmap(world.device, &memory);
-	world_close();
+	world_close_with(&memory);
 }
 
 UNIT_TEST_IN_CHILD(device_that_is_lost_says_so_once_and_gets_no_call)
@@ -544,8 +527,7 @@ UNIT_TEST_IN_CHILD(device_that_is_lost_says_so_once_and_gets_no_call)
 	struct kvpull_device_event *event;
 	uint64_t calls;
 
-	world_open();
-	memory = memory_of(BYTES);
+	memory = world_open_with(BYTES);
 	event = event_of_device();
 	/* The fill ends beyond what is mapped: the caller has to know better. */
 	MUST(!copy_one(memory.address + BYTES - 32, memory.address, 64));

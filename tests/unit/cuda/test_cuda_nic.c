@@ -13,11 +13,9 @@ UNIT_TEST_IN_CHILD(memory_that_no_nic_may_have_is_taken_without_one)
 	struct kvpull_device_memory memory;
 
 	(void)setenv("FAKE_CUDA_RDMA", "1", 1);
-	world_open();
-	memory = memory_of(BYTES);
+	memory = world_open_with(BYTES);
 	MUST(!lines.bad_count);
-	world.ops->unmap(world.device, &memory);
-	world_close();
+	world_close_with(&memory);
 }
 
 /* The NIC is this program: it finds the bytes behind the page of the fake. */
@@ -29,8 +27,7 @@ UNIT_TEST_IN_CHILD(dmabuf_of_memory_has_its_bytes)
 	int fd = -1;
 
 	(void)setenv("FAKE_CUDA_RDMA", "2", 1);
-	world_open();
-	memory = memory_of(BYTES);
+	memory = world_open_with(BYTES);
 	bytes_put(memory.address + 8192, wanted, sizeof(wanted));
 	MUST(!world.ops->dmabuf(world.device, &memory, &fd));
 	MUST(!lines.bad_count);
@@ -38,8 +35,7 @@ UNIT_TEST_IN_CHILD(dmabuf_of_memory_has_its_bytes)
 	MUST(pread(fd, bytes, sizeof(bytes), 4096 + 8192) == sizeof(bytes));
 	MUST(!memcmp(bytes, wanted, sizeof(wanted)));
 	(void)close(fd);
-	world.ops->unmap(world.device, &memory);
-	world_close();
+	world_close_with(&memory);
 }
 
 static uint32_t flush_bits, ordering, can_flush, orders_writes;
@@ -82,15 +78,13 @@ UNIT_TEST_IN_CHILD(driver_without_dmabufs_is_named)
 	struct kvpull_device_memory memory;
 	int fd = -1;
 
-	world_open();
-	memory = memory_of(BYTES);
+	memory = world_open_with(BYTES);
 	MUST(world.ops->dmabuf(world.device, &memory, &fd) ==
 	     KVPULL_EUNSUPPORTED);
 	MUST(lines.bad_count == 1 &&
 	     strstr(lines.bad, "cuMemGetHandleForAddressRange"));
 	MUST(fd == -1);
-	world.ops->unmap(world.device, &memory);
-	world_close();
+	world_close_with(&memory);
 }
 
 UNIT_TEST_IN_CHILD(place_on_the_pci_bus_is_in_the_kernels_small_letters)

@@ -43,8 +43,7 @@ static void torn(void)
 	uint8_t first;
 	uint8_t last;
 
-	world_open();
-	memory = memory_of(BYTES);
+	memory = world_open_with(BYTES);
 	MUST(!world.calls->cuStreamCreate(&other, GPU_STREAM_NON_BLOCKING));
 	do {
 		MUST(round++ < ROUNDS_MAX);
@@ -56,8 +55,7 @@ static void torn(void)
 	} while (first == last);
 	MUST(first == (uint8_t)round && last == (uint8_t)(round - 1));
 	MUST(!world.calls->cuStreamDestroy(other));
-	world.ops->unmap(world.device, &memory);
-	world_close();
+	world_close_with(&memory);
 }
 
 UNIT_TEST(others_see_a_copy_that_is_half_done)
@@ -72,8 +70,7 @@ UNIT_TEST_IN_CHILD(pieces_of_a_batch_are_copied_in_any_order)
 	uint32_t ends[3] = { 0 };
 	uint32_t round;
 
-	world_open();
-	memory = memory_of(BYTES);
+	memory = world_open_with(BYTES);
 	bytes_put(memory.address, (const uint8_t[]){ 1, 2 }, 2);
 	for (round = 0; round < ROUNDS_MAX; round++) {
 		uint64_t targets[] = { memory.address + 2, memory.address + 2 };
@@ -88,8 +85,7 @@ UNIT_TEST_IN_CHILD(pieces_of_a_batch_are_copied_in_any_order)
 		ends[byte_at(memory.address + 2, stream)]++;
 	}
 	MUST(!ends[0] && ends[1] && ends[2]);
-	world.ops->unmap(world.device, &memory);
-	world_close();
+	world_close_with(&memory);
 }
 
 /* ---- calls that take their time ---- */
@@ -103,8 +99,7 @@ static void slow(void)
 	began_ns = kvpull_clock_ns();
 	memory = memory_of(BYTES);
 	MUST(kvpull_clock_ns() - began_ns >= 50 * KVPULL_NS_PER_MS);
-	world.ops->unmap(world.device, &memory);
-	world_close();
+	world_close_with(&memory);
 }
 
 UNIT_TEST(call_that_is_named_takes_longer)

@@ -153,6 +153,18 @@ struct kvpull_device_memory memory_of(uint64_t bytes)
 	return memory;
 }
 
+struct kvpull_device_memory world_open_with(uint64_t bytes)
+{
+	world_open();
+	return memory_of(bytes);
+}
+
+void world_close_with(struct kvpull_device_memory *memory)
+{
+	world.ops->unmap(world.device, memory);
+	world_close();
+}
+
 struct kvpull_device_event *event_of_device(void)
 {
 	struct kvpull_device_event *event;

@@ -80,7 +80,11 @@ int device_open(void);
 
 /* All of the above, and the engine's context, current, and stream. */
 void world_open(void);
+/* Likewise, with memory of so many bytes. */
+struct kvpull_device_memory world_open_with(uint64_t bytes);
 void world_close(void);
+/* Likewise, and that memory is unmapped before. */
+void world_close_with(struct kvpull_device_memory *memory);
 
 /* The engine's own work, to its end. */
 void bytes_put(uint64_t address, const uint8_t *bytes, size_t count);

@@ -104,6 +104,16 @@ static struct kvpull_device_end end_await(void)
 	return next;
 }
 
+/* Return: the index of what ends. */
+static uint32_t ends_as(uint32_t kind, int code)
+{
+	const struct kvpull_device_end next = end_await();
+
+	assert_int_equal(next.kind, kind);
+	assert_int_equal(next.code, code);
+	return next.index;
+}
+
 static int no_end(void)
 {
 	struct kvpull_device_end next;
@@ -116,6 +126,14 @@ static void mapping_order(uint32_t mapping)
 	kvpull_device_thread_import(world.thread, mapping,
 				    open("/dev/null", O_RDWR | O_CLOEXEC),
 				    4096 * MIB, table.device.uuid);
+}
+
+/* With the first mapping, whose end was taken. */
+static void begin_mapped(void)
+{
+	begin();
+	mapping_order(0);
+	(void)end_await();
 }
 
 static struct kvpull_device_job *job_make(uint32_t index, uint32_t blocks)
@@ -168,20 +186,15 @@ static void hang_end(enum table_call call)
 
 UNIT_TEST(import_copy_and_unmap_are_ordered_in_a_row)
 {
-	struct kvpull_device_end next;
-
 	begin();
 	mapping_order(0);
 	(void)job_order(0, 8);
 	kvpull_device_thread_unmap(world.thread, 0);
-	next = end_await();
-	assert_int_equal(next.kind, KVPULL_DEVICE_IMPORT);
-	assert_int_equal(next.code, 0);
+	(void)ends_as(KVPULL_DEVICE_IMPORT, 0);
 	while (no_end())
 		table_reach_all();
 	assert_int_equal(world.jobs[0].code, 0);
-	next = end_await();
-	assert_int_equal(next.kind, KVPULL_DEVICE_UNMAP);
+	assert_int_equal(end_await().kind, KVPULL_DEVICE_UNMAP);
 	assert_int_equal(end(), 0);
 	assert_true(table.is_closed);
 	assert_int_equal(lines.counts[KVPULL_LOG_WARN], 0);
@@ -424,14 +437,10 @@ UNIT_TEST(driver_that_does_not_begin_is_left_behind)
 /* Ends of a device whose driver hangs: all but those of jobs 0 and 1. */
 static void others_end(uint32_t others)
 {
-	struct kvpull_device_end next;
 	uint32_t at;
 
 	for (at = 0; at < others; at++) {
-		next = end_await();
-		assert_int_equal(next.kind, KVPULL_DEVICE_COPY);
-		assert_int_equal(next.code, KVPULL_EDEVICE);
-		assert_true(next.index > 1);
+		assert_true(ends_as(KVPULL_DEVICE_COPY, KVPULL_EDEVICE) > 1);
 	}
 	assert_true(no_end());
 	assert_int_equal(lines.counts[KVPULL_LOG_ERROR], 1);
@@ -521,9 +530,7 @@ UNIT_TEST(copy_that_hangs_ends_all_other_jobs)
 {
 	struct kvpull_device_end next;
 
-	begin();
-	mapping_order(0);
-	(void)end_await();
+	begin_mapped();
 	hang(TABLE_COPY, TABLE_HANGS_FOR_EVER);
 	(void)job_order(0, 8);
 	(void)job_order(2, 8);
@@ -533,9 +540,7 @@ UNIT_TEST(copy_that_hangs_ends_all_other_jobs)
 	kvpull_device_thread_cancel(world.thread, &world.jobs[3]);
 	others_end(1);
 	mapping_order(1);
-	next = end_await();
-	assert_int_equal(next.kind, KVPULL_DEVICE_IMPORT);
-	assert_int_equal(next.code, KVPULL_EDEVICE);
+	(void)ends_as(KVPULL_DEVICE_IMPORT, KVPULL_EDEVICE);
 	kvpull_device_thread_unmap(world.thread, 0);
 	kvpull_device_thread_unmap(world.thread, 1);
 	next = end_await();
@@ -548,9 +553,7 @@ UNIT_TEST(copy_that_hangs_ends_all_other_jobs)
 
 UNIT_TEST(query_that_hangs_keeps_the_jobs_that_are_queued)
 {
-	begin();
-	mapping_order(0);
-	(void)end_await();
+	begin_mapped();
 	(void)job_order(0, 1);
 	(void)job_order(1, 1);
 	queued_await(4);
@@ -563,9 +566,7 @@ UNIT_TEST(query_that_hangs_keeps_the_jobs_that_are_queued)
 
 UNIT_TEST(mark_that_hangs_ends_its_job)
 {
-	begin();
-	mapping_order(0);
-	(void)end_await();
+	begin_mapped();
 	hang(TABLE_WAIT, TABLE_HANGS_FOR_EVER);
 	job_make(2, 8)->after = table_mark();
 	assert_int_equal(
@@ -576,28 +577,19 @@ UNIT_TEST(mark_that_hangs_ends_its_job)
 
 UNIT_TEST(import_that_hangs_ends_with_the_device)
 {
-	struct kvpull_device_end next;
-
 	begin();
 	hang(TABLE_IMPORT, TABLE_HANGS_FOR_EVER);
 	mapping_order(0);
-	next = end_await();
-	assert_int_equal(next.kind, KVPULL_DEVICE_IMPORT);
-	assert_int_equal(next.code, KVPULL_EDEVICE);
+	(void)ends_as(KVPULL_DEVICE_IMPORT, KVPULL_EDEVICE);
 	assert_int_equal(end(), 1);
 }
 
 UNIT_TEST(unmap_that_hangs_ends_with_the_device)
 {
-	struct kvpull_device_end next;
-
-	begin();
-	mapping_order(0);
-	(void)end_await();
+	begin_mapped();
 	hang(TABLE_UNMAP, TABLE_HANGS_FOR_EVER);
 	kvpull_device_thread_unmap(world.thread, 0);
-	next = end_await();
-	assert_int_equal(next.kind, KVPULL_DEVICE_UNMAP);
+	assert_int_equal(end_await().kind, KVPULL_DEVICE_UNMAP);
 	assert_int_equal(end(), 1);
 }
 
@@ -619,9 +611,7 @@ UNIT_TEST(close_gives_up_copies_that_do_not_end)
 {
 	uint64_t began_ns;
 
-	begin();
-	mapping_order(0);
-	(void)end_await();
+	begin_mapped();
 	(void)job_order(0, 8);
 	queued_await(4);
 	began_ns = kvpull_clock_ns();
@@ -637,9 +627,7 @@ UNIT_TEST(call_that_returns_too_late_touches_nothing)
 	struct kvpull_device_job *job;
 	uint32_t left = 1000;
 
-	begin();
-	mapping_order(0);
-	(void)end_await();
+	begin_mapped();
 	hang(TABLE_COPY, TABLE_HANGS_SHORTLY);
 	job = job_order(0, 8);
 	while (!lines.counts[KVPULL_LOG_ERROR])
