@@ -120,6 +120,12 @@ int no_end(void)
 	return kvpull_ring_ready(&feeds.ends) == 0;
 }
 
+void job_ends(int code)
+{
+	all_reached();
+	assert_int_equal(end_take(KVPULL_DEVICE_COPY, code), 0);
+}
+
 void mapping_order(uint32_t mapping, uint64_t bytes)
 {
 	feeds.feed.mappings[mapping].fd = open("/dev/null", O_RDWR | O_CLOEXEC);

@@ -63,6 +63,8 @@ void steps_for(uint64_t ns);
 /* The next end, which is of that kind and code; KVPULL_NONE: there is none. */
 uint32_t end_take(enum kvpull_device_kind kind, int code);
 int no_end(void);
+/* All is reached; the first end is that of job 0, with this code. */
+void job_ends(int code);
 
 /* Lines of level error since feed_begin(). */
 uint32_t errors_logged(void);

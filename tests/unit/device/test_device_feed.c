@@ -17,8 +17,7 @@ UNIT_TEST_FED(slice_has_at_most_64_MiB, UINT64_MAX)
 	uint32_t at;
 
 	(void)job_order(0, 0, 3, 100 * MIB);
-	all_reached();
-	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 0);
+	job_ends(0);
 	assert_int_equal(table.copy_count, 5);
 	for (at = 0; at < 4; at++)
 		assert_int_equal(table.copies[at].bytes, 64 * MIB);
@@ -30,8 +29,7 @@ UNIT_TEST_FED(slice_has_what_the_device_copies_in_a_millisecond, MIB)
 	uint32_t at;
 
 	(void)job_order(0, 0, 40, MIB / 4);
-	all_reached();
-	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 0);
+	job_ends(0);
 	assert_int_equal(table.copy_count, 10);
 	for (at = 0; at < 10; at++) {
 		assert_int_equal(table.copies[at].bytes, MIB);
@@ -105,8 +103,7 @@ static void pieces_are_counted(enum reads_shape shape)
 	reads_shape = shape;
 	(void)job_order(0, 0, READS_BLOCKS_MAX, 64);
 	reads_shape = READS_APART_HERE;
-	all_reached();
-	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 0);
+	job_ends(0);
 	assert_int_equal(table.copies[0].pieces, KVPULL_DEVICE_PIECES_MAX);
 	assert_int_equal(table.copies[1].pieces,
 			 READS_BLOCKS_MAX - KVPULL_DEVICE_PIECES_MAX);
@@ -254,8 +251,7 @@ UNIT_TEST_FED(cancel_ends_the_feeding_and_waits_for_what_is_queued, MIB)
 	/* The index is another job's now: a late cancel is nobody's. */
 	order(KVPULL_DEVICE_CANCEL, 0);
 	(void)job_order(0, 0, 1, MIB);
-	all_reached();
-	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 0);
+	job_ends(0);
 }
 
 UNIT_TEST_FED(cancel_of_what_is_queued_whole_changes_nothing, MIB)
@@ -263,8 +259,7 @@ UNIT_TEST_FED(cancel_of_what_is_queued_whole_changes_nothing, MIB)
 	(void)job_order(0, 0, 2, MIB);
 	steps();
 	order(KVPULL_DEVICE_CANCEL, 0);
-	all_reached();
-	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 0);
+	job_ends(0);
 }
 
 /* ---- marks ---- */
@@ -272,8 +267,7 @@ UNIT_TEST_FED(cancel_of_what_is_queued_whole_changes_nothing, MIB)
 UNIT_TEST_FED(copy_waits_for_its_mark_once, MIB)
 {
 	job_order(0, 0, 2, MIB)->after = table_mark();
-	all_reached();
-	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 0);
+	job_ends(0);
 	assert_string_equal(table.words,
 			    " import wait copy record copy record");
 }
@@ -285,8 +279,7 @@ UNIT_TEST(job_of_no_rows_ends_when_its_mark_is_reached)
 	steps();
 	assert_string_equal(table.words, " wait record");
 	assert_true(no_end());
-	all_reached();
-	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 0);
+	job_ends(0);
 	feed_end();
 }
 
@@ -322,8 +315,7 @@ UNIT_TEST(region_may_begin_inside_its_mapping)
 	mapped(0, 4 * MIB);
 	(void)job_order(0, 0, 2, MIB);
 	feeds.regions[0].offset = 2 * MIB;
-	all_reached();
-	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 0);
+	job_ends(0);
 	assert_int_equal(table.copy_count, 1);
 	assert_int_equal(table.copies[0].source, mapping_address(0) + 2 * MIB);
 	feed_end();
@@ -341,8 +333,7 @@ UNIT_TEST(row_beyond_its_mapping_is_not_copied)
 	feeds.regions[2].offset = MIB;
 	(void)job_order(3, 0, 1, MIB);
 	feeds.regions[3].offset = 2 * MIB + 1;
-	all_reached();
-	assert_int_equal(end_take(KVPULL_DEVICE_COPY, KVPULL_EPROTO), 0);
+	job_ends(KVPULL_EPROTO);
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, KVPULL_EPROTO), 1);
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, KVPULL_EPROTO), 2);
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, KVPULL_EPROTO), 3);
@@ -357,8 +348,7 @@ UNIT_TEST_FED(copy_that_is_refused_ends_its_job_alone, MIB)
 	steps();
 	table.codes[TABLE_COPY] = 0;
 	(void)job_order(1, 0, 2, MIB);
-	all_reached();
-	assert_int_equal(end_take(KVPULL_DEVICE_COPY, KVPULL_EUNSUPPORTED), 0);
+	job_ends(KVPULL_EUNSUPPORTED);
 	assert_int_equal(end_take(KVPULL_DEVICE_COPY, 0), 1);
 }
 

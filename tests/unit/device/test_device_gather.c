@@ -19,12 +19,6 @@ static void gathering_begin(uint64_t bytes_per_ms)
 #define UNIT_TEST_GATHER(name, bytes_per_ms)                                   \
 	UNIT_TEST_FED_BY(name, gathering_begin, bytes_per_ms)
 
-static void job_ends(int code)
-{
-	all_reached();
-	assert_int_equal(end_take(KVPULL_DEVICE_COPY, code), 0);
-}
-
 /* ---- slices ---- */
 
 UNIT_TEST_GATHER(blocks_of_a_strip_are_gathered_by_one_call, UINT64_MAX)

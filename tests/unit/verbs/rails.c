@@ -2,6 +2,8 @@
 /* The worlds of several rails: see world.h. */
 #include "tests/unit/verbs/world.h"
 
+#include "verbs/endpoint.h"
+
 uint32_t world_reads_by(uint32_t device)
 {
 	return fake_verbs_device_count(device, FAKE_VERBS_READ);
@@ -55,6 +57,13 @@ static int world_rails_open_count(uint32_t count)
 int world_rails_open(void)
 {
 	return world_rails_open_count(2);
+}
+
+struct kvpull_verbs_bundle *world_bundle(void)
+{
+	const struct kvpull_verbs_end *end = fake_verbs_owner(1);
+
+	return end->bundle;
 }
 
 void world_shallow_rails_up(void)

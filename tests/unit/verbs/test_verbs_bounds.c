@@ -139,17 +139,15 @@ TEST_UP(message_fits_and_comes_after_the_one_before)
 /* Two reads of all, one behind the other, of four work requests each 50 ms. */
 static void crawl(uint32_t first_cancelled)
 {
-	const struct kvpull_transport_ops *ops = world.d.route->ops;
 	struct kvpull_read second = world.read;
 	uint32_t round;
 
 	second.index = 1;
 	world_read_held(0);
-	assert_int_equal(ops->read_start(world.d.route, world.peer, &second),
-			 0);
+	assert_int_equal(world_start(&second), 0);
 	if (first_cancelled)
-		ops->read_cancel(world.d.route, world.peer, &world.read);
-	ops->read_cancel(world.d.route, world.peer, &second);
+		world_read_cancel();
+	world_cancel(&second);
 	for (round = 0; round < 33; round++) {
 		fake_verbs_knobs.held = 0;
 		fake_verbs_knobs.budget = 4;

@@ -46,15 +46,12 @@ static void bytes_are_there(uint64_t bytes)
 /* Both are read until so many work requests were carried out, then no more. */
 static void cut_after(uint32_t requests)
 {
-	const struct kvpull_transport_ops *ops = world.d.route->ops;
-
 	fake_verbs_knobs.held = !requests;
 	fake_verbs_knobs.budget = requests;
 	assert_int_equal(world_read_start(), 0);
-	assert_int_equal(ops->read_start(world.d.route, world.peer, &victim),
-			 0);
+	assert_int_equal(world_start(&victim), 0);
 	world_run(3);
-	ops->read_cancel(world.d.route, world.peer, &victim);
+	world_cancel(&victim);
 	world_run(400);
 	assert_int_equal(world.d.reads_done, 2);
 	assert_int_equal(world.d.down_code, KVPULL_EABORTED);
@@ -80,21 +77,17 @@ static void rest_is_read(uint32_t rails)
 /* Both wait in a lost rail for room in the other: one of them is cancelled. */
 UNIT_TEST(cancelled_part_of_a_lost_rail_takes_no_others_with_it)
 {
-	const struct kvpull_transport_ops *ops;
-
 	(void)world_rails_open();
 	world.depth = HALF_BLOCKS;
 	world_consumer_again();
-	ops = world.d.route->ops;
 	world_connect_run(20);
 	reads_make();
 	world_read_held_by(3, 0);
-	assert_int_equal(ops->read_start(world.d.route, world.peer, &victim),
-			 0);
+	assert_int_equal(world_start(&victim), 0);
 	fake_verbs_cut_device(1);
 	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(side_counts(&world.d)->requests_moved, 0);
-	ops->read_cancel(world.d.route, world.peer, &victim);
+	world_cancel(&victim);
 	fake_verbs_knobs.held_devices = 2;
 	world_run(20);
 	assert_int_equal(world.d.reads_done, 2);

@@ -168,11 +168,11 @@ TEST_RAILS(link_of_another_port_is_not_the_rails)
 	fake_verbs_async(1, IBV_EVENT_PORT_ERR);
 	event->element.port_num = 2;
 	poll_once(&world.d);
-	assert_int_equal(end_of(1)->bundle->ends[1].state, KVPULL_VERBS_IN);
+	assert_int_equal(world_bundle()->ends[1].state, KVPULL_VERBS_IN);
 	fake_verbs_async(1, IBV_EVENT_PORT_ERR);
 	poll_once(&world.d);
-	assert_int_not_equal(end_of(1)->bundle->ends[1].state, KVPULL_VERBS_IN);
-	assert_int_equal(end_of(1)->bundle->ends[0].state, KVPULL_VERBS_IN);
+	assert_int_not_equal(world_bundle()->ends[1].state, KVPULL_VERBS_IN);
+	assert_int_equal(world_bundle()->ends[0].state, KVPULL_VERBS_IN);
 }
 
 TEST(event_of_a_completion_queue_of_others_ends_nothing)
@@ -279,7 +279,7 @@ UNIT_TEST(descriptor_that_fails_wakes_nobody_again)
 
 TEST_RAILS(sleeper_is_woken_to_build_a_rail_again)
 {
-	const struct kvpull_verbs_bundle *bundle = end_of(1)->bundle;
+	const struct kvpull_verbs_bundle *bundle = world_bundle();
 	const struct kvpull_verbs_end *end = &bundle->ends[1];
 	uint32_t calls;
 

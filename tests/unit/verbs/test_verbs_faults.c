@@ -147,13 +147,12 @@ TEST(cut_for_one_read_is_told_the_others_as_such)
 	other.index = 1;
 	third.index = 2;
 	world_read_held(0);
-	assert_int_equal(ops->read_start(world.d.route, world.peer, &other), 0);
+	assert_int_equal(world_start(&other), 0);
 	world_read_cancel();
 	while (!side_counts(&world.d)->flushes)
 		world_run(1);
 	/* The queue pair is not quiet yet. */
-	assert_int_equal(ops->read_start(world.d.route, world.peer, &third),
-			 KVPULL_EABORTED);
+	assert_int_equal(world_start(&third), KVPULL_EABORTED);
 	assert_int_equal(ops->check_start(world.d.route, world.peer, &third),
 			 KVPULL_EABORTED);
 	assert_int_equal(world.d.reads_done, 0);
@@ -250,9 +249,7 @@ TEST(end_is_told_after_all_reads_however_small_the_polls)
 	for (i = 0; i < 5; i++) {
 		reads[i] = world.read;
 		reads[i].index = i;
-		assert_int_equal(
-			ops->read_start(world.d.route, world.peer, &reads[i]),
-			0);
+		assert_int_equal(world_start(&reads[i]), 0);
 	}
 	world_disconnect();
 	for (i = 0; i < 300 && told < 6; i++) {

@@ -10,14 +10,6 @@
 
 #define STRANGER "10.66.0.77"
 
-/* D's side of its only peer. */
-static struct kvpull_verbs_bundle *peer_bundle(void)
-{
-	const struct kvpull_verbs_end *end = fake_verbs_owner(1);
-
-	return end->bundle;
-}
-
 static uint32_t lanes_in(const struct kvpull_verbs_bundle *bundle)
 {
 	uint32_t count = 0;
@@ -43,7 +35,7 @@ static void lanes_up_as(uint32_t rails, uint32_t allowed, uint32_t wanted)
 static void lanes_up(uint32_t rails, uint32_t qps)
 {
 	lanes_up_as(rails, qps, qps);
-	assert_int_equal(lanes_in(peer_bundle()), rails * qps);
+	assert_int_equal(lanes_in(world_bundle()), rails * qps);
 }
 
 UNIT_TEST(read_is_spread_over_every_queue_pair)
@@ -59,7 +51,7 @@ UNIT_TEST(read_is_spread_over_every_queue_pair)
 
 			lanes_up(rails, qps);
 			assert_int_equal(fake_verbs_calls(), count);
-			bundle = peer_bundle();
+			bundle = world_bundle();
 			world_read_held(0);
 			for (place = 0; place < count; place++)
 				/* Four a doorbell: nobody is a doorbell ahead. */
@@ -76,7 +68,7 @@ UNIT_TEST(read_is_spread_over_every_queue_pair)
 
 UNIT_TEST_ATTACHED(default_is_one_queue_pair_a_rail)
 {
-	const struct kvpull_verbs_bundle *bundle = peer_bundle();
+	const struct kvpull_verbs_bundle *bundle = world_bundle();
 
 	world_run(2000);
 	assert_int_equal(bundle->shared->lane_count, 1);
@@ -98,7 +90,7 @@ UNIT_TEST(both_sides_bound_the_queue_pairs)
 	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		lanes_up_as(cases[i].rails, cases[i].allowed, cases[i].wanted);
 		world_run(2000);
-		assert_int_equal(lanes_in(peer_bundle()), cases[i].lanes);
+		assert_int_equal(lanes_in(world_bundle()), cases[i].lanes);
 		assert_int_equal(fake_verbs_calls(), cases[i].lanes);
 		assert_int_equal(side_counts(&world.p)->calls_refused, 0);
 		assert_int_equal(world_down(state), 0);
@@ -121,7 +113,7 @@ UNIT_TEST(read_ends_after_the_last_queue_pair)
 
 	for (place = 0; place < KVPULL_VERBS_QPS_MAX; place++) {
 		lanes_up(1, KVPULL_VERBS_QPS_MAX);
-		fake_verbs_knobs.held_owner = &peer_bundle()->ends[place];
+		fake_verbs_knobs.held_owner = &world_bundle()->ends[place];
 		world_read_run(10);
 		assert_int_equal(fake_verbs_count(FAKE_VERBS_READ),
 				 WORLD_BLOCKS -
@@ -147,7 +139,7 @@ UNIT_TEST(queue_pair_lost_in_mid_read_costs_no_byte)
 		uint32_t calls;
 
 		lanes_up(2, 2);
-		bundle = peer_bundle();
+		bundle = world_bundle();
 		calls = fake_verbs_calls();
 		fake_verbs_knobs.held_owner = &bundle->ends[place];
 		world_read_run(3);
@@ -179,7 +171,7 @@ UNIT_TEST(read_that_fails_by_one_queue_pair_goes_on_by_the_others)
 		fake_verbs_knobs.fail_status = IBV_WC_RETRY_EXC_ERR;
 		world_reads_well(2 * WORLD_MS_FLUSHED);
 		world_check_is_good();
-		assert_int_equal(lanes_in(peer_bundle()), 3);
+		assert_int_equal(lanes_in(world_bundle()), 3);
 		assert_int_equal(world_down(state), 0);
 	}
 }
@@ -195,7 +187,7 @@ UNIT_TEST(next_connection_begins_anew)
 	for (round = 1; round < 4; round++) {
 		world_read_run(5);
 		assert_int_equal(world.d.reads_done, round);
-		bundle = peer_bundle();
+		bundle = world_bundle();
 		world_disconnect();
 		world_run(WORLD_MS_FLUSHED);
 		assert_int_equal(world.d.downs, round);
@@ -209,7 +201,7 @@ UNIT_TEST(next_connection_begins_anew)
 			assert_int_equal(end->pace.ns[KVPULL_PACE_SMALL], 0);
 		}
 		world_connect_run(20);
-		assert_int_equal(lanes_in(peer_bundle()), 2);
+		assert_int_equal(lanes_in(world_bundle()), 2);
 	}
 	assert_int_equal(world_down(state), 0);
 }
@@ -221,7 +213,7 @@ UNIT_TEST(queue_pair_that_is_built_again_replaces_itself)
 	uint32_t openings;
 
 	lanes_up(1, 2);
-	bundle = peer_bundle();
+	bundle = world_bundle();
 	openings = fake_verbs_openings();
 	side_hear(&world.d, KVPULL_LOG_WARN);
 	fake_verbs_knobs.mute = 1;
@@ -246,7 +238,7 @@ UNIT_TEST(only_rail_without_a_link_keeps_its_queue_pairs)
 	const struct kvpull_verbs_bundle *bundle;
 
 	lanes_up(1, 2);
-	bundle = peer_bundle();
+	bundle = world_bundle();
 	fake_verbs_async(0, IBV_EVENT_PORT_ERR);
 	world_run(5);
 	assert_int_equal(lanes_in(bundle), 2);
@@ -260,7 +252,7 @@ UNIT_TEST(rail_without_a_link_loses_all_its_queue_pairs)
 	uint32_t place;
 
 	lanes_up(2, 2);
-	bundle = peer_bundle();
+	bundle = world_bundle();
 	fake_verbs_knobs.answer = FAKE_VERBS_SILENCE;
 	world_read_held_by(2, 3);
 	fake_verbs_async(1, IBV_EVENT_PORT_ERR);
@@ -287,7 +279,7 @@ UNIT_TEST(call_of_a_place_that_is_none_is_refused)
 	world_run(2);
 	assert_int_equal(side_counts(&world.p)->frames_bad, 2);
 	assert_int_equal(fake_verbs_strangers(), 0);
-	assert_int_equal(lanes_in(peer_bundle()), 2);
+	assert_int_equal(lanes_in(world_bundle()), 2);
 	assert_int_equal(world_down(state), 0);
 }
 
@@ -298,12 +290,12 @@ UNIT_TEST(queue_pair_beyond_those_allowed_is_refused)
 					      .lane = 2 };
 
 	lanes_up(1, 2);
-	memcpy(join.token, peer_bundle()->token, sizeof(join.token));
+	memcpy(join.token, world_bundle()->token, sizeof(join.token));
 	world_stranger_calls(STRANGER, join);
 	world_run(2);
 	assert_int_equal(side_counts(&world.p)->calls_refused, 1);
 	assert_int_equal(fake_verbs_strangers(), 0);
-	assert_int_equal(lanes_in(peer_bundle()), 2);
+	assert_int_equal(lanes_in(world_bundle()), 2);
 	assert_int_equal(world_down(state), 0);
 }
 
@@ -315,7 +307,7 @@ UNIT_TEST(lines_name_the_queue_pair_and_its_rail)
 	side_hear(&world.d, KVPULL_LOG_INFO);
 	world_connect_run(20);
 	assert_true(lines_said("queue pair 1 of rail 0 is up"));
-	fake_verbs_cut_owner(&peer_bundle()->ends[0]);
+	fake_verbs_cut_owner(&world_bundle()->ends[0]);
 	world_run(5);
 	assert_true(
 		lines_said("notifications go by queue pair 1 of rail 0 now"));

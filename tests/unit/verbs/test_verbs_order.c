@@ -88,16 +88,14 @@ static void job_event(const struct kvpull_event *event)
 
 static void jobs_do(void)
 {
-	const struct kvpull_transport_ops *ops = world.d.route->ops;
 	struct job *job = &jobs[random_below(JOBS)];
 
 	if (!job->open && !world.d.downs) {
 		job->cancelled = 0;
-		job->open =
-			!ops->read_start(world.d.route, world.peer, &job->read);
+		job->open = !world_start(&job->read);
 	} else if (job->open && random_below(20) == 0) {
 		job->cancelled = 1;
-		ops->read_cancel(world.d.route, world.peer, &job->read);
+		world_cancel(&job->read);
 	}
 }
 

@@ -399,22 +399,23 @@ static int keys_code(const struct kvpull_keys *keys)
 	return kvpull_keys_get(bytes, kvpull_keys_put(bytes, keys), &got);
 }
 
+static const struct kvpull_keys keys_good = {
+	.region_count = 2,
+	.slot_count = 4,
+	.mr_shift = 12,
+	.qps = KVPULL_VERBS_QPS_MAX,
+	.entries = { 4096, 128 },
+	.entries_key = 7,
+	.regions = { { 8192, 100 }, { 16380, 4100 } },
+	.mr_count = 3,
+	.mr_keys = { 8, 9, 10 },
+	.mr_first = { 0, 1 },
+};
+
 UNIT_TEST(keys_that_do_not_add_up_are_refused)
 {
 	static struct kvpull_serve serve = { .region_count = 2,
 					     .slot_count = 4 };
-	static struct kvpull_keys keys = {
-		.region_count = 2,
-		.slot_count = 4,
-		.mr_shift = 12,
-		.qps = KVPULL_VERBS_QPS_MAX,
-		.entries = { 4096, 128 },
-		.entries_key = 7,
-		.regions = { { 8192, 100 }, { 16380, 4100 } },
-		.mr_count = 3,
-		.mr_keys = { 8, 9, 10 },
-		.mr_first = { 0, 1 },
-	};
 	static struct kvpull_keys got;
 	static struct kvpull_keys bad;
 	uint8_t bytes[KVPULL_KEYS_BYTES_MAX];
@@ -422,9 +423,9 @@ UNIT_TEST(keys_that_do_not_add_up_are_refused)
 
 	serve.regions[0].bytes = 100;
 	serve.regions[1].bytes = 4100;
-	count = kvpull_keys_put(bytes, &keys);
+	count = kvpull_keys_put(bytes, &keys_good);
 	assert_int_equal(kvpull_keys_get(bytes, count, &got), 0);
-	assert_memory_equal(&got, &keys, sizeof(keys));
+	assert_memory_equal(&got, &keys_good, sizeof(keys_good));
 	assert_int_equal(kvpull_keys_check(&got, &serve), 0);
 	serve.regions[1].bytes = 4101;
 	assert_int_equal(kvpull_keys_check(&got, &serve), KVPULL_EPROTO);
@@ -436,22 +437,22 @@ UNIT_TEST(keys_that_do_not_add_up_are_refused)
 			 KVPULL_EPROTO);
 	assert_int_equal(kvpull_keys_get(bytes, count + 1, &got),
 			 KVPULL_EPROTO);
-	bad = keys;
+	bad = keys_good;
 	bad.entries.bytes = 127;
 	assert_int_equal(keys_code(&bad), KVPULL_EPROTO);
-	bad = keys;
+	bad = keys_good;
 	bad.entries.address = UINT64_MAX - 127;
 	assert_int_equal(keys_code(&bad), KVPULL_EPROTO);
-	bad = keys;
+	bad = keys_good;
 	bad.regions[1].address = UINT64_MAX - 100;
 	assert_int_equal(keys_code(&bad), KVPULL_EPROTO);
-	bad = keys;
+	bad = keys_good;
 	bad.mr_count = 2;
 	assert_int_equal(keys_code(&bad), KVPULL_EPROTO);
-	bad = keys;
+	bad = keys_good;
 	bad.regions[0].bytes = UINT64_MAX - 8192;
 	assert_int_equal(keys_code(&bad), KVPULL_EPROTO);
-	bad = keys;
+	bad = keys_good;
 	bad.mr_shift = KVPULL_MR_SHIFT_MIN - 1;
 	assert_int_equal(keys_code(&bad), KVPULL_EPROTO);
 	bad.mr_shift = KVPULL_MR_SHIFT_MAX + 1;
@@ -460,18 +461,9 @@ UNIT_TEST(keys_that_do_not_add_up_are_refused)
 
 UNIT_TEST(keys_of_too_few_or_too_many_queue_pairs_are_refused)
 {
-	static struct kvpull_keys bad = {
-		.region_count = 1,
-		.slot_count = 4,
-		.mr_shift = 12,
-		.qps = KVPULL_VERBS_QPS_MAX,
-		.entries = { 4096, 128 },
-		.entries_key = 7,
-		.regions = { { 8192, 100 } },
-		.mr_count = 1,
-		.mr_keys = { 8 },
-	};
+	static struct kvpull_keys bad;
 
+	bad = keys_good;
 	assert_int_equal(keys_code(&bad), 0);
 	bad.qps = 0;
 	assert_int_equal(keys_code(&bad), KVPULL_EPROTO);

@@ -84,14 +84,6 @@ UNIT_TEST_RAILS(check_leaves_a_rail_that_answered_late)
 	assert_int_equal(fake_verbs_device_count(1, FAKE_VERBS_CHECK), 0);
 }
 
-static struct kvpull_verbs_bundle *peer_bundle(void)
-{
-	const struct kvpull_verbs_end *end =
-		(struct kvpull_verbs_end *)fake_verbs_owner(1);
-
-	return end->bundle;
-}
-
 /* Rail 1 holds half of a read, which is late in a moment; rail 0 is idle. */
 static void half_is_late(void)
 {
@@ -118,7 +110,7 @@ UNIT_TEST_RAILS(late_part_is_read_by_an_idle_rail)
 
 UNIT_TEST_RAILS(sleeper_is_woken_when_a_rail_is_late)
 {
-	const struct kvpull_verbs_bundle *bundle = peer_bundle();
+	const struct kvpull_verbs_bundle *bundle = world_bundle();
 
 	half_is_late();
 	assert_in_range(kvpull_verbs_bundle_due_ns(bundle), world.now_ns,
@@ -153,7 +145,7 @@ UNIT_TEST_RAILS(late_answer_never_lands_in_a_block_that_was_given_back)
  */
 UNIT_TEST_RAILS(late_part_that_comes_while_the_rail_is_flushed_is_good)
 {
-	const struct kvpull_verbs_bundle *bundle = peer_bundle();
+	const struct kvpull_verbs_bundle *bundle = world_bundle();
 
 	half_is_late();
 	world_run(5);
@@ -191,7 +183,7 @@ UNIT_TEST(peer_ends_when_its_last_rail_is_quiet)
 		assert_int_equal(world_reads_by(!held), WORLD_BLOCKS / 2);
 		world_disconnect();
 		world_run(90);
-		assert_int_equal(peer_bundle()->ends[!held].state,
+		assert_int_equal(world_bundle()->ends[!held].state,
 				 KVPULL_VERBS_QUIET);
 		assert_int_equal(world.d.reads_done + world.d.downs, 0);
 		world_run(30);
@@ -223,7 +215,7 @@ UNIT_TEST_RAILS(consumer_that_slept_gives_up_no_rail)
 
 UNIT_TEST_RAILS(rail_with_completions_to_look_at_is_not_given_up)
 {
-	struct kvpull_verbs_bundle *bundle = peer_bundle();
+	struct kvpull_verbs_bundle *bundle = world_bundle();
 
 	half_is_late();
 	bundle->shared->now_ns += 2 * WORLD_STEP_NS;

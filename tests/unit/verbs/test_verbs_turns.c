@@ -32,14 +32,12 @@ static void reads_begin(void)
 
 static int start(uint32_t index)
 {
-	return world.d.route->ops->read_start(world.d.route, world.peer,
-					      &reads[index]);
+	return world_start(&reads[index]);
 }
 
 static void cancel(uint32_t index)
 {
-	world.d.route->ops->read_cancel(world.d.route, world.peer,
-					&reads[index]);
+	world_cancel(&reads[index]);
 }
 
 static void run(uint32_t ms)
@@ -201,11 +199,9 @@ UNIT_TEST(eighth_batch_is_the_oldest_reads)
 static const struct kvpull_verbs_bundle *two_reads_wait(void)
 {
 	const struct kvpull_verbs_bundle *bundle;
-	const struct kvpull_verbs_end *end;
 
 	world_shallow_rails_up();
-	end = fake_verbs_owner(1);
-	bundle = end->bundle;
+	bundle = world_bundle();
 	reads_begin();
 	fake_verbs_knobs.held_devices = 3;
 	assert_int_equal(start(0), 0);
@@ -262,8 +258,7 @@ UNIT_TEST(parts_of_a_lost_rail_are_found_around_the_end_of_their_ring)
 		uint32_t pulls = 0;
 
 		(void)world_rails_up(state);
-		end = fake_verbs_owner(1);
-		end = &end->bundle->ends[1];
+		end = &world_bundle()->ends[1];
 		while (end->batch_first + gap < end->queue_max) {
 			assert_in_range(++pulls, 1, 1000);
 			world.d.reads_done = 0;
@@ -285,13 +280,11 @@ UNIT_TEST(parts_of_a_lost_rail_are_found_around_the_end_of_their_ring)
 /* A sleeper is not kept awake by what waits for room, which wakes it. */
 UNIT_TEST(sleeper_waits_for_room_without_polls)
 {
-	const struct kvpull_verbs_end *end;
 	struct kvpull_verbs_bundle *bundle;
 	uint32_t tries = 0;
 
 	world_shallow_rails_up();
-	end = fake_verbs_owner(1);
-	bundle = end->bundle;
+	bundle = world_bundle();
 	world_read_held_by(3, 0);
 	fake_verbs_cut_device(1);
 	world_run(1000);

@@ -244,9 +244,7 @@ TEST(flush_in_flight_is_no_flush_of_later_bytes)
 	fake_verbs_knobs.held_loops = 1;
 	assert_int_equal(world_check_start(), 0);
 	world.d.reads_done = 0;
-	assert_int_equal(world.d.route->ops->read_start(world.d.route,
-							world.peer, &second),
-			 0);
+	assert_int_equal(world_start(&second), 0);
 	world_run(20);
 	assert_int_equal(world.d.reads_done, 1);
 	assert_int_equal(world.d.route->ops->check_start(world.d.route,

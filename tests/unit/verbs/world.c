@@ -466,10 +466,14 @@ void world_read_make(uint32_t index)
 	world.slots[0] = 3;
 }
 
+int world_start(struct kvpull_read *read)
+{
+	return world.d.route->ops->read_start(world.d.route, world.peer, read);
+}
+
 int world_read_start(void)
 {
-	return world.d.route->ops->read_start(world.d.route, world.peer,
-					      &world.read);
+	return world_start(&world.read);
 }
 
 void world_read_run(uint32_t steps)
@@ -496,9 +500,14 @@ void world_read_ended(int32_t code)
 	assert_int_equal(world.d.read_code, code);
 }
 
+void world_cancel(struct kvpull_read *read)
+{
+	world.d.route->ops->read_cancel(world.d.route, world.peer, read);
+}
+
 void world_read_cancel(void)
 {
-	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+	world_cancel(&world.read);
 }
 
 int world_read_is_right(void)

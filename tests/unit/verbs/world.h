@@ -143,6 +143,9 @@ void world_disconnect(void);
 /* Block i of P to block (i * 7) % n of D: nothing merges at D. */
 void world_read_make(uint32_t index);
 int world_read_start(void);
+/* Likewise, of a read that the test made by itself. */
+int world_start(struct kvpull_read *read);
+void world_cancel(struct kvpull_read *read);
 /* Begin a read, and let both sides run so many steps. */
 void world_read_run(uint32_t steps);
 /*
@@ -197,6 +200,8 @@ void world_rails_init(uint32_t count);
 /* No block is a neighbour of another one: 64 work requests. */
 void world_scatter(void);
 int world_rails_open(void);
+/* D's side of its only peer. */
+struct kvpull_verbs_bundle *world_bundle(void);
 /* Two rails that take two batches each. */
 void world_shallow_rails_up(void);
 int world_rails_up_count(uint32_t count);
