@@ -295,6 +295,55 @@ uint64_t handle_fill(struct handle_world *world, uint32_t chunk, uint64_t key)
 	return generation;
 }
 
+void handle_fill_first(struct handle_world *world, uint32_t count)
+{
+	uint32_t at;
+
+	for (at = 0; at < count; at++)
+		(void)handle_fill(world, at, at + 1);
+}
+
+int handle_spill(struct handle_world *world, uint32_t first, uint32_t count,
+		 uint64_t more, uint64_t deadline_ns, int32_t *codes,
+		 uint64_t *id)
+{
+	uint8_t keys[HANDLE_CHUNKS][HANDLE_KEY_BYTES];
+	struct kvpull_reader_put puts[HANDLE_CHUNKS];
+	const struct kvpull_reader_spill spill = {
+		.struct_size = sizeof(spill),
+		.puts = puts,
+		.put_bytes = sizeof(puts[0]),
+		.codes = codes,
+		.put_count = count,
+		.deadline_ns = deadline_ns,
+	};
+	uint32_t at;
+
+	for (at = 0; at < count; at++) {
+		key_put(keys[at], first + at + 1 + more);
+		puts[at] = (struct kvpull_reader_put){
+			.struct_size = sizeof(puts[0]),
+			.key = { keys[at], sizeof(keys[at]) },
+			.chunk = first + at,
+		};
+		if (world->ops->generation(world->owner, first + at,
+					   &puts[at].generation) ||
+		    world->ops->epoch(world->owner, &puts[at].epoch))
+			return KVPULL_EINVAL;
+	}
+	return world->ops->spill(world->owner, &spill, id);
+}
+
+void handle_spilled(struct handle_world *world, uint64_t id,
+		    struct kvpull_reader_record *record)
+{
+	const uint64_t until = kvpull_clock_ns() + HANDLE_WAIT_NS;
+
+	while (world->ops->poll(world->owner, record, 1, sizeof(*record)) == 0)
+		assert_true(kvpull_clock_ns() < until);
+	assert_int_equal(record->id, id);
+}
+
 int handle_probe(struct handle_world *world, uint32_t count,
 		 struct kvpull_reader_place *places, uint64_t *id)
 {

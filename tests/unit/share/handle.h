@@ -99,6 +99,18 @@ int handle_put(struct handle_world *world, uint32_t chunk, uint64_t key,
 	       uint64_t generation, uint64_t epoch);
 /* The owner's chunk is written and put; no sooner. Return: its generation. */
 uint64_t handle_fill(struct handle_world *world, uint32_t chunk, uint64_t key);
+/* Chunks 0 .. count - 1 are filled, each with key chunk + 1. */
+void handle_fill_first(struct handle_world *world, uint32_t count);
+/*
+ * Begin to spill chunks first .. first + count - 1, with key chunk + 1 + more;
+ * deadline_ns 0: none. Return: what spill() says.
+ */
+int handle_spill(struct handle_world *world, uint32_t first, uint32_t count,
+		 uint64_t more, uint64_t deadline_ns, int32_t *codes,
+		 uint64_t *id);
+/* Polls the owner until this spill has ended. */
+void handle_spilled(struct handle_world *world, uint64_t id,
+		    struct kvpull_reader_record *record);
 /* Keys 1 .. count are asked for. */
 int handle_probe(struct handle_world *world, uint32_t count,
 		 struct kvpull_reader_place *places, uint64_t *id);

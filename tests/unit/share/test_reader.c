@@ -23,11 +23,8 @@ UNIT_FIXTURE(setup)
 
 static void fill_all(void)
 {
-	uint32_t at;
-
 	handle_connect(&world);
-	for (at = 0; at < CHUNKS; at++)
-		(void)handle_fill(&world, at, at + 1);
+	handle_fill_first(&world, CHUNKS);
 	(void)handle_probed(&world, CHUNKS, places, &record);
 }
 
@@ -50,8 +47,7 @@ UNIT_TEST_WITH(keys_are_found_and_their_bytes_read, setup, handle_down)
 	uint32_t at;
 
 	handle_connect(&world);
-	for (at = 0; at < CHUNKS - 1; at++)
-		(void)handle_fill(&world, at, at + 1);
+	handle_fill_first(&world, CHUNKS - 1);
 	(void)handle_probed(&world, CHUNKS, places, &record);
 	assert_int_equal(record.code, 0);
 	assert_int_equal(record.count, CHUNKS - 1);

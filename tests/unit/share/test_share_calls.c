@@ -233,8 +233,7 @@ UNIT_TEST_WITH(spill_with_one_wrong_member_is_refused, setup, handle_down)
 	expect_nothing_begun();
 	assert_int_equal(world.owner->spills.serial, 0);
 	assert_int_equal(world.ops->spill(world.owner, &good, &id), 0);
-	while (!world.ops->poll(world.owner, &record, 1, sizeof(record)))
-		;
+	handle_spilled(&world, id, &record);
 	assert_int_equal(record.code, 0);
 	assert_int_equal(record.count, 1);
 	assert_int_equal(codes[0], 0);

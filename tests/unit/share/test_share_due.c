@@ -42,43 +42,20 @@ UNIT_FIXTURE(setup_deadline)
 /* Chunk 0 is begun to be read into this block. */
 static uint64_t read_begin(uint32_t block, uint64_t deadline_ns)
 {
-	const struct kvpull_reader_piece piece = { place.chunk, block,
-						   place.generation };
-	const struct kvpull_reader_read read = {
-		.struct_size = sizeof(read),
-		.peer = world.peer,
-		.local = world.local,
-		.pieces = &piece,
-		.piece_bytes = sizeof(piece),
-		.codes = &codes[block],
-		.piece_count = 1,
-		.incarnation = incarnation,
-		.deadline_ns = deadline_ns,
-	};
 	uint64_t id;
 
-	assert_int_equal(world.ops->read(world.reader, &read, &id), 0);
+	assert_int_equal(handle_read_into(&world, block, &place, 1, incarnation,
+					  deadline_ns, &codes[block], &id),
+			 0);
 	return id;
 }
 
 static uint64_t spill_begin(uint32_t at, uint64_t deadline_ns)
 {
-	static const uint8_t key[HANDLE_KEY_BYTES] = { 0x5a, 1 };
-	struct kvpull_reader_put put = { .struct_size = sizeof(put),
-					 .key = { key, sizeof(key) },
-					 .generation = place.generation };
-	const struct kvpull_reader_spill spill = {
-		.struct_size = sizeof(spill),
-		.puts = &put,
-		.put_bytes = sizeof(put),
-		.codes = &codes[at],
-		.put_count = 1,
-		.deadline_ns = deadline_ns,
-	};
 	uint64_t id;
 
-	assert_int_equal(world.ops->epoch(world.owner, &put.epoch), 0);
-	assert_int_equal(world.ops->spill(world.owner, &spill, &id), 0);
+	assert_int_equal(
+		handle_spill(&world, 0, 1, 0, deadline_ns, &codes[at], &id), 0);
 	return id;
 }
 

@@ -72,14 +72,11 @@ static int share(int shared_fd)
 
 static void share_and_connect(void)
 {
-	uint32_t at;
-
 	world.owner = handle_open(&world, 0, NULL);
 	assert_int_equal(share(fd), 0);
 	assert_ptr_equal(world.memory.base, mapped + FIRST);
 	assert_int_equal(world.memory.fd, -1);
-	for (at = 0; at < HANDLE_CHUNKS; at++)
-		(void)handle_fill(&world, at, at + 1);
+	handle_fill_first(&world, HANDLE_CHUNKS);
 	handle_connect(&world);
 }
 

@@ -123,17 +123,13 @@ static void read_three(struct handle_world *world)
 {
 	struct kvpull_reader_place places[3];
 	struct kvpull_reader_record record;
-	const uint32_t stale = 1;
 	int32_t codes[3];
 	struct shown shown;
 	uint64_t id;
-	uint32_t at;
 
-	for (at = 0; at < 3; at++)
-		(void)handle_fill(world, at, at + 1);
+	handle_fill_first(world, 3);
 	assert_int_equal(handle_probed(world, 3, places, &record), 3);
-	assert_int_equal(world->ops->guard_bump(world->owner, &stale, 1, NULL),
-			 0);
+	handle_bump(world, 1);
 	assert_int_equal(
 		handle_read(world, places, 3, record.incarnation, codes, &id),
 		0);
@@ -217,8 +213,7 @@ UNIT_TEST(a_read_that_failed_is_shown_with_its_owner)
 	up(&world, ",\"inline_bytes\":0");
 	handle_owner(&world);
 	handle_connect(&world);
-	(void)handle_fill(&world, 0, 1);
-	(void)handle_fill(&world, 1, 2);
+	handle_fill_first(&world, 2);
 	(void)handle_probed(&world, 2, places, &record);
 	assert_int_equal(
 		handle_read(&world, places, 2, record.incarnation, codes, &id),

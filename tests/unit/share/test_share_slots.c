@@ -54,53 +54,10 @@ static void share_and_connect(void)
 	handle_connect(&world);
 }
 
-/* Chunks first .. first + count - 1, with key chunk + 1 + more. */
-static int spill_begin_as(uint32_t first, uint32_t count, uint64_t more,
-			  uint64_t deadline_ns, uint64_t *id)
-{
-	uint8_t keys[HANDLE_CHUNKS][HANDLE_KEY_BYTES] = { { 0 } };
-	struct kvpull_reader_put puts[HANDLE_CHUNKS];
-	const struct kvpull_reader_spill spill = {
-		.struct_size = sizeof(spill),
-		.puts = puts,
-		.put_bytes = sizeof(puts[0]),
-		.codes = codes,
-		.put_count = count,
-		.deadline_ns = deadline_ns,
-	};
-	uint32_t at;
-
-	for (at = 0; at < count; at++) {
-		const uint64_t key = first + at + 1 + more;
-
-		keys[at][0] = 0x5a;
-		memcpy(keys[at] + 1, &key, sizeof(key));
-		puts[at] = (struct kvpull_reader_put){
-			.struct_size = sizeof(puts[0]),
-			.key = { keys[at], sizeof(keys[at]) },
-			.chunk = first + at,
-		};
-		if (world.ops->generation(world.owner, first + at,
-					  &puts[at].generation) ||
-		    world.ops->epoch(world.owner, &puts[at].epoch))
-			return KVPULL_EINVAL;
-	}
-	return world.ops->spill(world.owner, &spill, id);
-}
-
 static int spill_begin(uint32_t first, uint32_t count, uint64_t deadline_ns,
 		       uint64_t *id)
 {
-	return spill_begin_as(first, count, 0, deadline_ns, id);
-}
-
-static void owner_await(uint64_t id, struct kvpull_reader_record *record)
-{
-	const uint64_t until = kvpull_clock_ns() + HANDLE_WAIT_NS;
-
-	while (world.ops->poll(world.owner, record, 1, sizeof(*record)) == 0)
-		assert_true(kvpull_clock_ns() < until);
-	assert_int_equal(record->id, id);
+	return handle_spill(&world, first, count, 0, deadline_ns, codes, id);
 }
 
 static int32_t spill(uint32_t first, uint32_t count)
@@ -109,16 +66,13 @@ static int32_t spill(uint32_t first, uint32_t count)
 	uint64_t id;
 
 	assert_int_equal(spill_begin(first, count, 0, &id), 0);
-	owner_await(id, &record);
+	handle_spilled(&world, id, &record);
 	return record.code;
 }
 
 static void fill_and_spill(void)
 {
-	uint32_t at;
-
-	for (at = 0; at < SLOTS; at++)
-		(void)handle_fill(&world, at, at + 1);
+	handle_fill_first(&world, SLOTS);
 	assert_int_equal(spill(0, SLOTS), 0);
 }
 
@@ -260,7 +214,7 @@ UNIT_TEST_WITH(a_reset_withdraws_slots_too, setup, handle_down)
 					 record.incarnation, piece_codes),
 			 KVPULL_ESTALE);
 	assert_int_equal(piece_codes[SLOTS - 1], KVPULL_ESTALE);
-	owner_await(id, &record);
+	handle_spilled(&world, id, &record);
 	assert_int_equal(record.code, KVPULL_ESTALE);
 	assert_int_equal(handle_probed(&world, 6, places, &record), 0);
 }
@@ -328,11 +282,9 @@ UNIT_TEST_WITH(a_file_that_was_cut_is_not_made_long_again, setup, handle_down)
 	struct kvpull_reader_place places[2];
 	struct kvpull_reader_record record;
 	int32_t piece_codes[2];
-	uint32_t at;
 
 	share_and_connect();
-	for (at = 0; at < 3; at++)
-		(void)handle_fill(&world, at, at + 1);
+	handle_fill_first(&world, 3);
 	assert_int_equal(spill(0, 2), 0);
 	assert_int_equal(ftruncate(world.owner->spills.file.fd, 0), 0);
 	/* Before the third slot there would be zeros, under good guards. */
@@ -346,12 +298,17 @@ UNIT_TEST_WITH(a_file_that_was_cut_is_not_made_long_again, setup, handle_down)
 	assert_int_equal(piece_codes[1], KVPULL_EREAD);
 }
 
-/* A pipe that nobody reads, and is full. Return: its other end. */
+/*
+ * A pipe that nobody reads, and is full; without io_uring the test is skipped.
+ * Return: its other end.
+ */
 static int disk_hangs(void)
 {
 	static uint8_t page[4096];
 	int pipes[2];
 
+	if (!world.owner->spills.file.uring.is_open)
+		skip();
 	assert_int_equal(pipe2(pipes, O_CLOEXEC | O_NONBLOCK), 0);
 	while (write(pipes[1], page, sizeof(page)) > 0)
 		;
@@ -372,10 +329,7 @@ UNIT_TEST_WITH(a_chunk_that_was_bumped_meanwhile_is_not_listed, setup,
 	uint64_t id;
 
 	share_and_connect();
-	if (!world.owner->spills.file.uring.is_open)
-		skip();
-	(void)handle_fill(&world, 0, 1);
-	(void)handle_fill(&world, 1, 2);
+	handle_fill_first(&world, 2);
 	pipe_end = disk_hangs();
 	assert_int_equal(spill_begin(0, 2, 0, &id), 0);
 	(void)kvpull_share_spills_run(&world.owner->spills, 0);
@@ -403,10 +357,7 @@ UNIT_TEST_WITH(a_disk_that_hangs_is_late_and_delays_nobody, setup, handle_down)
 	uint32_t at;
 
 	share_and_connect();
-	if (!world.owner->spills.file.uring.is_open)
-		skip();
-	for (at = 0; at < SLOTS; at++)
-		(void)handle_fill(&world, at, at + 1);
+	handle_fill_first(&world, SLOTS);
 	pipe_end = disk_hangs();
 	began_ns = kvpull_clock_ns();
 	/* More than slots, and more than the table takes. */
@@ -425,7 +376,7 @@ UNIT_TEST_WITH(a_disk_that_hangs_is_late_and_delays_nobody, setup, handle_down)
 					 record.incarnation, piece_codes),
 			 0);
 	for (at = 0; at < KVPULL_READER_SPILLS_MAX; at++) {
-		owner_await(ids[at], &record);
+		handle_spilled(&world, ids[at], &record);
 		assert_int_equal(record.code, KVPULL_EDEADLINE);
 	}
 	assert_in_range(kvpull_clock_ns() - began_ns, DEADLINE_NS,
@@ -436,7 +387,7 @@ UNIT_TEST_WITH(a_disk_that_hangs_is_late_and_delays_nobody, setup, handle_down)
 						   HANDLE_CHUNKS + at));
 	/* Slots of spills that never began are free again. */
 	assert_int_equal(spill_begin(0, 1, 1, &ids[0]), 0);
-	owner_await(ids[0], &record);
+	handle_spilled(&world, ids[0], &record);
 	assert_int_equal(record.code, KVPULL_EDEADLINE);
 	chunks = world.owner->serve->regions[KVPULL_SHARE_REGION_CHUNKS].base;
 	began_ns = kvpull_clock_ns();
@@ -459,10 +410,7 @@ UNIT_TEST_WITH(no_more_chunks_are_written_at_once_than_depth, setup,
 	uint32_t at;
 
 	handle_share(&world, &params);
-	if (!world.owner->spills.file.uring.is_open)
-		skip();
-	for (at = 0; at < HANDLE_CHUNKS; at++)
-		(void)handle_fill(&world, at, at + 1);
+	handle_fill_first(&world, HANDLE_CHUNKS);
 	pipe_end = disk_hangs();
 	for (at = 0; at <= KVPULL_SLOTS_DEPTH / HANDLE_CHUNKS; at++)
 		assert_int_equal(spill_begin(0, HANDLE_CHUNKS,
@@ -473,7 +421,7 @@ UNIT_TEST_WITH(no_more_chunks_are_written_at_once_than_depth, setup,
 	assert_int_equal(world.owner->spills.file.open_count,
 			 KVPULL_SLOTS_DEPTH);
 	for (at = 0; at <= KVPULL_SLOTS_DEPTH / HANDLE_CHUNKS; at++) {
-		owner_await(ids[at], &record);
+		handle_spilled(&world, ids[at], &record);
 		assert_int_equal(record.code, KVPULL_EDEADLINE);
 	}
 	world.ops->close(world.owner);
@@ -489,8 +437,6 @@ UNIT_TEST_WITH(one_that_is_cancelled_is_told_and_its_slot_kept, setup,
 	int pipe_end;
 
 	share();
-	if (!world.owner->spills.file.uring.is_open)
-		skip();
 	(void)handle_fill(&world, 0, 1);
 	pipe_end = disk_hangs();
 	assert_int_equal(spill_begin(0, 1, 0, &id), 0);
@@ -500,7 +446,7 @@ UNIT_TEST_WITH(one_that_is_cancelled_is_told_and_its_slot_kept, setup,
 			 KVPULL_EINVAL);
 	assert_int_equal(world.ops->cancel(world.owner, id), 0);
 	assert_int_equal(world.ops->cancel(world.owner, id), KVPULL_EINVAL);
-	owner_await(id, &record);
+	handle_spilled(&world, id, &record);
 	assert_int_equal(record.code, KVPULL_EABORTED);
 	assert_true(kvpull_pool_is_writing(world.owner->pool, HANDLE_CHUNKS));
 	/* The disk comes back: nothing is listed of it. */
@@ -519,7 +465,7 @@ UNIT_TEST_WITH(unshare_ends_spills, setup, handle_down)
 	(void)handle_fill(&world, 0, 1);
 	assert_int_equal(spill_begin(0, 1, 0, &id), 0);
 	assert_int_equal(world.ops->unshare(world.owner), 0);
-	owner_await(id, &record);
+	handle_spilled(&world, id, &record);
 	assert_int_equal(record.code, KVPULL_EABORTED);
 	assert_int_equal(spill_begin(0, 1, 0, &id), KVPULL_EINVAL);
 }
@@ -595,7 +541,7 @@ UNIT_TEST_WITH(a_chunk_that_is_spilled_is_not_written_without_a_bump, setup,
 	assert_int_equal(spill_begin(chunk, 1, 0, &id), 0);
 	assert_int_equal(world.ops->write_begin(world.owner, chunk),
 			 KVPULL_EINVAL);
-	owner_await(id, &record);
+	handle_spilled(&world, id, &record);
 	assert_int_equal(record.code, 0);
 	assert_int_equal(world.ops->write_begin(world.owner, chunk),
 			 KVPULL_EINVAL);
@@ -630,8 +576,9 @@ UNIT_TEST_WITH(each_poll_may_be_another_threads, setup, handle_down)
 			handle_bump(&world, at);
 			(void)handle_fill(&world, at, at + 1 + round * SLOTS);
 		}
-		assert_int_equal(
-			spill_begin_as(0, SLOTS, round * SLOTS, 0, &id), 0);
+		assert_int_equal(handle_spill(&world, 0, SLOTS, round * SLOTS,
+					      0, codes, &id),
+				 0);
 		until = kvpull_clock_ns() + HANDLE_WAIT_NS;
 		while (!record.id) {
 			assert_int_equal(pthread_create(&thread, NULL,

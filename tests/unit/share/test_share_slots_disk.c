@@ -58,67 +58,27 @@ int unit_thread_hangs(void)
 
 static void spill_begin(uint32_t count, uint64_t deadline_ns, uint64_t *id)
 {
-	uint8_t keys[SLOTS][HANDLE_KEY_BYTES] = { { 0 } };
-	struct kvpull_reader_put puts[SLOTS];
-	const struct kvpull_reader_spill spill = {
-		.struct_size = sizeof(spill),
-		.puts = puts,
-		.put_bytes = sizeof(puts[0]),
-		.codes = codes,
-		.put_count = count,
-		.deadline_ns = deadline_ns,
-	};
-	uint32_t at;
-
-	for (at = 0; at < count; at++) {
-		const uint64_t key = at + 1;
-
-		keys[at][0] = 0x5a;
-		memcpy(keys[at] + 1, &key, sizeof(key));
-		puts[at] = (struct kvpull_reader_put){
-			.struct_size = sizeof(puts[0]),
-			.key = { keys[at], sizeof(keys[at]) },
-			.chunk = at,
-		};
-		assert_false(world.ops->generation(world.owner, at,
-						   &puts[at].generation) ||
-			     world.ops->epoch(world.owner, &puts[at].epoch));
-	}
-	assert_int_equal(world.ops->spill(world.owner, &spill, id), 0);
-}
-
-static int32_t spilled(uint64_t id)
-{
-	const uint64_t until = kvpull_clock_ns() + HANDLE_WAIT_NS;
-	struct kvpull_reader_record record;
-
-	while (world.ops->poll(world.owner, &record, 1, sizeof(record)) == 0)
-		assert_true(kvpull_clock_ns() < until);
-	assert_int_equal(record.id, id);
-	return record.code;
+	assert_int_equal(
+		handle_spill(&world, 0, count, 0, deadline_ns, codes, id), 0);
 }
 
 /* Keys 1 .. SLOTS are in the file alone, key 8 in memory alone. */
 static void begin(const char *more)
 {
-	struct kvpull_reader_share share = {
-		.struct_size = sizeof(share),
-		.chunk_bytes = HANDLE_CHUNK_BYTES,
-		.chunk_count = HANDLE_CHUNKS,
-		.slot_folder = "/var/tmp",
-		.slot_count = SLOTS,
-	};
+	const struct kvpull_reader_share share =
+		handle_slots("/var/tmp", SLOTS);
+	struct kvpull_reader_record record;
 	uint64_t id;
 	uint32_t at;
 
 	handle_begin(&world, more);
 	handle_share(&world, &share);
 	handle_connect(&world);
-	for (at = 0; at < SLOTS; at++)
-		(void)handle_fill(&world, at, at + 1);
+	handle_fill_first(&world, SLOTS);
 	(void)handle_fill(&world, IN_MEMORY, IN_MEMORY + 1);
 	spill_begin(SLOTS, 0, &id);
-	assert_int_equal(spilled(id), 0);
+	handle_spilled(&world, id, &record);
+	assert_int_equal(record.code, 0);
 	for (at = 0; at < SLOTS; at++)
 		handle_bump(&world, at);
 }
@@ -173,24 +133,10 @@ static void probe(struct kvpull_reader_place *places,
 static void read_begin(const struct kvpull_reader_place *place, uint32_t block,
 		       uint64_t incarnation, int32_t *code, uint64_t *id)
 {
-	const struct kvpull_reader_piece piece = {
-		.chunk = place->chunk,
-		.block = block,
-		.generation = place->generation,
-	};
-	const struct kvpull_reader_read read = {
-		.struct_size = sizeof(read),
-		.peer = world.peer,
-		.local = world.local,
-		.pieces = &piece,
-		.piece_bytes = sizeof(piece),
-		.codes = code,
-		.piece_count = 1,
-		.incarnation = incarnation,
-		.deadline_ns = kvpull_clock_ns() + DEADLINE_NS,
-	};
-
-	assert_int_equal(world.ops->read(world.reader, &read, id), 0);
+	assert_int_equal(handle_read_into(&world, block, place, 1, incarnation,
+					  kvpull_clock_ns() + DEADLINE_NS, code,
+					  id),
+			 0);
 }
 
 /* A slot cannot be read; a chunk meanwhile can. */
@@ -283,7 +229,8 @@ UNIT_TEST_WITH(a_thread_that_hangs_for_the_owner_is_late, setup_no_uring,
 	atomic_store_explicit(&hangs, 1, memory_order_release);
 	began_ns = kvpull_clock_ns();
 	spill_begin(1, began_ns + DEADLINE_NS, &id);
-	assert_int_equal(spilled(id), KVPULL_EDEADLINE);
+	handle_spilled(&world, id, &record);
+	assert_int_equal(record.code, KVPULL_EDEADLINE);
 	assert_in_range(kvpull_clock_ns() - began_ns, DEADLINE_NS,
 			HANDLE_WAIT_NS);
 	assert_int_equal(handle_probed(&world, 1, places, &record), 1);

@@ -11,13 +11,8 @@ static int32_t codes[HANDLE_CHUNKS];
 
 UNIT_FIXTURE(setup)
 {
-	const struct kvpull_reader_share params = {
-		.struct_size = sizeof(params),
-		.chunk_bytes = HANDLE_CHUNK_BYTES,
-		.chunk_count = HANDLE_CHUNKS,
-		.slot_folder = "/var/tmp",
-		.slot_count = SLOTS,
-	};
+	const struct kvpull_reader_share params =
+		handle_slots("/var/tmp", SLOTS);
 
 	handle_begin(&world, "");
 	handle_share(&world, &params);
@@ -35,7 +30,6 @@ static struct kvpull_pool_put put_of(uint32_t chunk, uint64_t key)
 /* Chunks 0 .. count - 1, with keys chunk + 1. */
 static void spill(uint32_t count, struct kvpull_reader_record *record)
 {
-	const uint64_t until = kvpull_clock_ns() + HANDLE_WAIT_NS;
 	struct kvpull_pool_put puts[HANDLE_CHUNKS];
 	uint64_t id;
 	uint32_t at;
@@ -46,8 +40,7 @@ static void spill(uint32_t count, struct kvpull_reader_record *record)
 						  count, codes, UINT64_MAX,
 						  &id),
 			 0);
-	while (world.ops->poll(world.owner, record, 1, sizeof(*record)) == 0)
-		assert_true(kvpull_clock_ns() < until);
+	handle_spilled(&world, id, record);
 }
 
 /* As put() has it: one generation's bytes are one key's. */

@@ -187,16 +187,7 @@ UNIT_TEST_WITH(an_engines_own_memory_is_read, setup, teardown)
 UNIT_TEST_WITH(what_is_in_a_file_alone_is_told_and_not_read, setup, teardown)
 {
 	struct kvpull_reader_share share = share_params();
-	static const uint8_t key[HANDLE_KEY_BYTES] = { 0x5a, 1 };
-	const uint32_t chunk = 0;
 	int32_t code = 1;
-	struct kvpull_reader_put put = { .struct_size = sizeof(put),
-					 .key = { key, sizeof(key) } };
-	const struct kvpull_reader_spill spill = { .struct_size = sizeof(spill),
-						   .puts = &put,
-						   .put_bytes = sizeof(put),
-						   .codes = &code,
-						   .put_count = 1 };
 	struct kvpull_reader_record record;
 	struct kvpull_reader_peer is;
 	uint64_t id;
@@ -208,17 +199,13 @@ UNIT_TEST_WITH(what_is_in_a_file_alone_is_told_and_not_read, setup, teardown)
 	expect_all_read();
 	is = settle();
 	assert_int_equal(is.slot_count, 0);
-	assert_int_equal(
-		world.ops->generation(world.owner, chunk, &put.generation), 0);
-	assert_int_equal(world.ops->epoch(world.owner, &put.epoch), 0);
-	assert_int_equal(world.ops->spill(world.owner, &spill, &id), 0);
-	while (!world.ops->poll(world.owner, &record, 1, sizeof(record)))
-		;
+	assert_int_equal(handle_spill(&world, 0, 1, 0, 0, &code, &id), 0);
+	handle_spilled(&world, id, &record);
 	assert_int_equal(code, 0);
 	(void)probe(1);
 	assert_int_equal(places[0].chunk, 0);
 	assert_int_equal(places[0].in_file, 0);
-	handle_bump(&world, chunk);
+	handle_bump(&world, 0);
 	(void)probe_found(1, 0);
 	assert_int_equal(places[0].chunk, KVPULL_READER_NONE);
 	assert_int_equal(places[0].in_file, 1);
