@@ -150,38 +150,52 @@ static void probe_all(struct kvpull_reader_piece pieces[CHUNKS])
 	}
 }
 
-UNIT_TEST_WITH(pieces_are_read_from_mapped_memory_and_checked, setup, teardown)
+/* Every chunk is put, and a read of all pieces is filled in. */
+static struct kvpull_reader_read
+read_of_all(struct kvpull_reader_piece pieces[CHUNKS])
 {
-	struct kvpull_reader_piece pieces[CHUNKS];
-	struct kvpull_share_reader_end end;
-	/* A single chunk is copied at once, eight are copied by the thread. */
-	struct kvpull_reader_read read = {
+	uint32_t at;
+
+	for (at = 0; at < CHUNKS; at++)
+		put(at + 1, at);
+	probe_all(pieces);
+	return (struct kvpull_reader_read){
 		.peer = peer,
 		.local = local,
 		.piece_count = CHUNKS,
 		.pieces = pieces,
 		.incarnation = POOL_INCARNATION,
 	};
+}
+
+static void read_to_end(const struct kvpull_reader_read *read,
+			struct kvpull_share_reader_end *end)
+{
 	uint64_t id;
+
+	assert_int_equal(kvpull_share_reader_read(reader, read, &id), 0);
+	await(end);
+}
+
+UNIT_TEST_WITH(pieces_are_read_from_mapped_memory_and_checked, setup, teardown)
+{
+	struct kvpull_reader_piece pieces[CHUNKS];
+	struct kvpull_share_reader_end end;
+	/* A single chunk is copied at once, eight are copied by the thread. */
+	struct kvpull_reader_read read = read_of_all(pieces);
 	uint32_t at;
 
-	for (at = 0; at < CHUNKS; at++)
-		put(at + 1, at);
-	probe_all(pieces);
-	assert_int_equal(kvpull_share_reader_read(reader, &read, &id), 0);
-	await(&end);
+	read_to_end(&read, &end);
 	assert_int_equal(end.code, 0);
 	for (at = 0; at < CHUNKS * WORLD_BLOCK_BYTES; at++)
 		assert_int_equal(world.local[at], at / WORLD_BLOCK_BYTES + 1);
 	/* Refilled with its own key: another generation all the same. */
 	put(3, 2);
-	assert_int_equal(kvpull_share_reader_read(reader, &read, &id), 0);
-	await(&end);
+	read_to_end(&read, &end);
 	for (at = 0; at < CHUNKS; at++)
 		assert_int_equal(end.codes[at], at == 2 ? KVPULL_ESTALE : 0);
 	read.piece_count = 1;
-	assert_int_equal(kvpull_share_reader_read(reader, &read, &id), 0);
-	await(&end);
+	read_to_end(&read, &end);
 	assert_int_equal(end.code, 0);
 }
 
@@ -189,22 +203,11 @@ UNIT_TEST_WITH(an_owner_that_ended_is_believed_nothing, setup, teardown)
 {
 	struct kvpull_reader_piece pieces[CHUNKS];
 	struct kvpull_share_reader_end end;
-	const struct kvpull_reader_read read = {
-		.peer = peer,
-		.local = local,
-		.piece_count = CHUNKS,
-		.pieces = pieces,
-		.incarnation = POOL_INCARNATION,
-	};
-	uint64_t id;
+	const struct kvpull_reader_read read = read_of_all(pieces);
 	uint32_t at;
 
-	for (at = 0; at < CHUNKS; at++)
-		put(at + 1, at);
-	probe_all(pieces);
 	kvpull_pool_close(owner.pool);
-	assert_int_equal(kvpull_share_reader_read(reader, &read, &id), 0);
-	await(&end);
+	read_to_end(&read, &end);
 	for (at = 0; at < CHUNKS; at++)
 		assert_int_equal(end.codes[at], KVPULL_ESTALE);
 }

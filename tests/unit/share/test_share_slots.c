@@ -84,34 +84,67 @@ static void forget_chunks(void)
 		handle_bump(&world, at);
 }
 
-static void expect_read_back(void)
-{
+/* Keys 1 .. SLOTS, as a probe found them, and what a read of them said. */
+struct found {
 	struct kvpull_reader_place places[SLOTS];
 	struct kvpull_reader_record record;
-	int32_t piece_codes[SLOTS];
+	int32_t codes[SLOTS];
+};
+
+static void find_all(struct found *found)
+{
+	assert_int_equal(
+		handle_probed(&world, SLOTS, found->places, &found->record),
+		SLOTS);
+}
+
+/* A reader is connected, and finds the keys in the file alone. */
+static void find_in_file(struct found *found)
+{
+	share_and_connect();
+	fill_and_spill();
+	forget_chunks();
+	find_all(found);
+}
+
+static int32_t read_found(struct found *found)
+{
+	return handle_read_end(&world, found->places, SLOTS,
+			       found->record.incarnation, found->codes);
+}
+
+/* These bytes are the chunks of keys 1 .. SLOTS. */
+static void expect_chunks(const uint8_t *bytes)
+{
+	uint32_t at;
+
+	for (at = 0; at < SLOTS * HANDLE_CHUNK_BYTES; at++)
+		assert_int_equal(bytes[at], at / HANDLE_CHUNK_BYTES + 1);
+}
+
+static void expect_read_back(void)
+{
+	struct found found;
 	uint32_t at;
 
 	share_and_connect();
 	assert_int_equal(handle_peer(&world, world.peer).slot_count, SLOTS);
 	fill_and_spill();
 	/* Memory comes first. */
-	assert_int_equal(handle_probed(&world, SLOTS, places, &record), SLOTS);
+	find_all(&found);
 	for (at = 0; at < SLOTS; at++) {
-		assert_int_equal(places[at].chunk, at);
-		assert_int_equal(places[at].in_file, 0);
+		assert_int_equal(found.places[at].chunk, at);
+		assert_int_equal(found.places[at].in_file, 0);
 	}
 	forget_chunks();
-	assert_int_equal(handle_probed(&world, SLOTS, places, &record), SLOTS);
+	find_all(&found);
 	for (at = 0; at < SLOTS; at++) {
-		assert_int_equal(places[at].chunk, HANDLE_CHUNKS + at);
-		assert_int_equal(places[at].in_file, 1);
+		assert_int_equal(found.places[at].chunk, HANDLE_CHUNKS + at);
+		assert_int_equal(found.places[at].in_file, 1);
 	}
 	memset(world.memory.base, 0x77, (size_t)SLOTS * HANDLE_CHUNK_BYTES);
-	assert_int_equal(handle_read_end(&world, places, SLOTS,
-					 record.incarnation, piece_codes),
-			 0);
-	for (at = 0; at < SLOTS * HANDLE_CHUNK_BYTES; at++)
-		assert_int_equal(world.blocks[at], at / HANDLE_CHUNK_BYTES + 1);
+	assert_int_equal(read_found(&found), 0);
+	expect_chunks(world.blocks);
 }
 
 UNIT_TEST_WITH(what_was_bumped_in_memory_is_read_from_the_file, setup,
@@ -132,11 +165,8 @@ UNIT_TEST_WITH(likewise_on_a_file_system_in_memory, setup_memory, handle_down)
 
 UNIT_TEST_WITH(an_owner_reads_its_own_slots_into_its_chunks, setup, handle_down)
 {
-	struct kvpull_reader_place places[SLOTS];
-	struct kvpull_reader_record record;
 	struct kvpull_reader *owner;
-	int32_t piece_codes[SLOTS];
-	uint32_t at;
+	struct found found;
 
 	share();
 	fill_and_spill();
@@ -151,39 +181,29 @@ UNIT_TEST_WITH(an_owner_reads_its_own_slots_into_its_chunks, setup, handle_down)
 	handle_add(&world, NULL);
 	world.owner = NULL; /* it is polled as the reader */
 	assert_int_equal(handle_settle(&world), 0);
-	assert_int_equal(handle_probed(&world, SLOTS, places, &record), SLOTS);
-	assert_int_equal(handle_read_end(&world, places, SLOTS,
-					 record.incarnation, piece_codes),
-			 0);
-	for (at = 0; at < SLOTS * HANDLE_CHUNK_BYTES; at++)
-		assert_int_equal(((uint8_t *)world.memory.base)[at],
-				 at / HANDLE_CHUNK_BYTES + 1);
+	find_all(&found);
+	assert_int_equal(read_found(&found), 0);
+	expect_chunks(world.memory.base);
 	assert_ptr_equal(owner, world.reader);
 }
 
 UNIT_TEST_WITH(a_slot_that_is_taken_again_is_not_believed, setup, handle_down)
 {
-	struct kvpull_reader_place places[SLOTS];
-	struct kvpull_reader_record record;
-	int32_t piece_codes[SLOTS];
+	struct found found;
 
-	share_and_connect();
-	fill_and_spill();
-	forget_chunks();
-	assert_int_equal(handle_probed(&world, SLOTS, places, &record), SLOTS);
+	find_in_file(&found);
 	(void)handle_fill(&world, SLOTS, SLOTS + 1);
 	(void)handle_fill(&world, SLOTS + 1, SLOTS + 2);
 	/* The two oldest make room. */
 	assert_int_equal(spill(SLOTS, 2), 0);
-	assert_int_equal(handle_read_end(&world, places, SLOTS,
-					 record.incarnation, piece_codes),
-			 KVPULL_ESTALE);
-	assert_int_equal(piece_codes[0], KVPULL_ESTALE);
-	assert_int_equal(piece_codes[1], KVPULL_ESTALE);
-	assert_int_equal(piece_codes[2], 0);
-	assert_int_equal(piece_codes[3], 0);
-	assert_int_equal(handle_probed(&world, SLOTS, places, &record), 2);
-	assert_int_equal(places[0].chunk, KVPULL_READER_NONE);
+	assert_int_equal(read_found(&found), KVPULL_ESTALE);
+	assert_int_equal(found.codes[0], KVPULL_ESTALE);
+	assert_int_equal(found.codes[1], KVPULL_ESTALE);
+	assert_int_equal(found.codes[2], 0);
+	assert_int_equal(found.codes[3], 0);
+	assert_int_equal(
+		handle_probed(&world, SLOTS, found.places, &found.record), 2);
+	assert_int_equal(found.places[0].chunk, KVPULL_READER_NONE);
 }
 
 UNIT_TEST_WITH(what_is_there_is_not_copied_again, setup, handle_down)
@@ -199,21 +219,16 @@ UNIT_TEST_WITH(a_reset_withdraws_slots_too, setup, handle_down)
 {
 	struct kvpull_reader_place places[HANDLE_CHUNKS];
 	struct kvpull_reader_record record;
-	int32_t piece_codes[SLOTS];
+	struct found found;
 	uint64_t id;
 
-	share_and_connect();
-	fill_and_spill();
-	forget_chunks();
-	assert_int_equal(handle_probed(&world, SLOTS, places, &record), SLOTS);
+	find_in_file(&found);
 	/* A spill in flight belongs to the epoch before. */
 	(void)handle_fill(&world, 5, 6);
 	assert_int_equal(spill_begin(5, 1, 0, &id), 0);
 	assert_int_equal(world.ops->guard_bump_all(world.owner, NULL, NULL), 0);
-	assert_int_equal(handle_read_end(&world, places, SLOTS,
-					 record.incarnation, piece_codes),
-			 KVPULL_ESTALE);
-	assert_int_equal(piece_codes[SLOTS - 1], KVPULL_ESTALE);
+	assert_int_equal(read_found(&found), KVPULL_ESTALE);
+	assert_int_equal(found.codes[SLOTS - 1], KVPULL_ESTALE);
 	handle_spilled(&world, id, &record);
 	assert_int_equal(record.code, KVPULL_ESTALE);
 	assert_int_equal(handle_probed(&world, 6, places, &record), 0);
@@ -258,22 +273,15 @@ UNIT_TEST_WITH(likewise_by_a_thread, setup_no_uring, handle_down)
 
 UNIT_TEST_WITH(a_file_that_was_cut_is_an_error_of_pieces, setup, handle_down)
 {
-	struct kvpull_reader_place places[SLOTS];
-	struct kvpull_reader_record record;
-	int32_t piece_codes[SLOTS];
+	struct found found;
 
-	share_and_connect();
-	fill_and_spill();
-	forget_chunks();
-	assert_int_equal(handle_probed(&world, SLOTS, places, &record), SLOTS);
+	find_in_file(&found);
 	assert_int_equal(
 		ftruncate(world.owner->spills.file.fd, 2 * HANDLE_CHUNK_BYTES),
 		0);
-	assert_int_equal(handle_read_end(&world, places, SLOTS,
-					 record.incarnation, piece_codes),
-			 KVPULL_EREAD);
-	assert_int_equal(piece_codes[1], 0);
-	assert_int_equal(piece_codes[2], KVPULL_EREAD);
+	assert_int_equal(read_found(&found), KVPULL_EREAD);
+	assert_int_equal(found.codes[1], 0);
+	assert_int_equal(found.codes[2], KVPULL_EREAD);
 	assert_int_equal(handle_settle(&world), 0);
 }
 
