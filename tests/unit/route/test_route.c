@@ -276,18 +276,24 @@ static int down(void **state)
 	return fake_verbs_live() ? -1 : 0;
 }
 
+/* join(); some turns later the end is attached. */
+static struct way joined(struct end *end, const char *route, const char *why)
+{
+	const struct way way = join(end, route, why);
+
+	run(40);
+	assert_int_equal(end->attached, 1);
+	return way;
+}
+
 UNIT_TEST_WITH(same_node_goes_by_shm_and_others_by_verbs, up, down)
 {
 	struct way near;
 	struct way far;
 
-	near = join(&d, "shm", "same node");
-	run(40);
-	assert_int_equal(d.attached, 1);
+	near = joined(&d, "shm", "same node");
 	note_travels(&near, 7);
-	far = join(&other, "verbs", "another node");
-	run(40);
-	assert_int_equal(other.attached, 1);
+	far = joined(&other, "verbs", "another node");
 	assert_int_equal(p.caller_ups, 2);
 	note_travels(&far, 8);
 	far.transport->ops->beat(far.transport, far.peer);
@@ -318,11 +324,9 @@ UNIT_TEST_WITH(handles_are_used_again_after_the_end, up, down)
 	for (round = 0; round < 12; round++) {
 		struct end *end = round % 3 ? &other : &d;
 		const struct way way =
-			round % 3 ? join(end, "verbs", "another node") :
-				    join(end, "shm", "same node");
+			round % 3 ? joined(end, "verbs", "another node") :
+				    joined(end, "shm", "same node");
 
-		run(40);
-		assert_int_equal(end->attached, 1);
 		way.transport->ops->disconnect(way.transport, way.peer);
 		run(150);
 		assert_int_equal(end->downs, 1);
@@ -431,9 +435,15 @@ UNIT_TEST_WITH(pinned_verbs_has_no_other_route, up, down)
 	kvpull_routes_print(&other.routes, addresses, sizeof(addresses));
 	assert_memory_equal(addresses, "verbs:10.66.0.1:", 16);
 	assert_null(strchr(addresses, ';'));
-	(void)join(&other, "verbs", "no other route is open");
-	run(40);
-	assert_int_equal(other.attached, 1);
+	(void)joined(&other, "verbs", "no other route is open");
+}
+
+/* The device comes back, and its route serves. */
+static void expect_return(void)
+{
+	fake_verbs_return(0, 0);
+	run(5000);
+	(void)joined(&other, "verbs", "another node");
 }
 
 /* Half a second without its device, while the engine says what it has. */
@@ -445,11 +455,7 @@ UNIT_TEST_WITH(route_whose_device_was_away_at_registration_serves_later, up,
 	/* As in a worker: nothing is polled before its memory is known. */
 	fake_verbs_unaddress(0);
 	assert_int_equal(kvpull_routes_serve(&p.routes, &p.serve), 0);
-	fake_verbs_return(0, 0);
-	run(5000);
-	(void)join(&other, "verbs", "another node");
-	run(40);
-	assert_int_equal(other.attached, 1);
+	expect_return();
 }
 
 /* An owner of a pool polls before it shares: then the route knows. */
@@ -461,11 +467,7 @@ UNIT_TEST_WITH(route_that_knows_that_its_device_is_away_serves_later, up, down)
 	fake_verbs_unaddress(0);
 	run(2);
 	end_serve(&p);
-	fake_verbs_return(0, 0);
-	run(5000);
-	(void)join(&other, "verbs", "another node");
-	run(40);
-	assert_int_equal(other.attached, 1);
+	expect_return();
 }
 
 UNIT_TEST_WITH(route_whose_device_was_away_when_memory_came_reads_later, up,
@@ -491,7 +493,5 @@ UNIT_TEST_WITH(route_whose_device_was_away_when_memory_came_reads_later, up,
 						 other.serve.regions[0].base,
 						 other.serve.regions[0].bytes),
 			 0);
-	(void)join(&other, "verbs", "another node");
-	run(40);
-	assert_int_equal(other.attached, 1);
+	(void)joined(&other, "verbs", "another node");
 }
