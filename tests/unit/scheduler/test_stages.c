@@ -31,6 +31,17 @@ static void tell(struct world *world, uint32_t rank)
 	assert_int_equal(world_tell_info(world, &info), 0);
 }
 
+/* The rank says that its layers are these: it is refused. */
+static void layers_refused(struct world *world, uint32_t rank,
+			   uint32_t layer_first, uint32_t layer_end)
+{
+	struct kvpull_rank_info info = rank_of(world, rank);
+
+	info.stage.layer_first = layer_first;
+	info.stage.layer_end = layer_end;
+	assert_int_equal(world_tell_info(world, &info), KVPULL_EINVAL);
+}
+
 STAGES_TEST(stages_of_unlike_lengths_are_taken)
 {
 	uint32_t rank;
@@ -50,20 +61,15 @@ STAGES_TEST(stages_of_unlike_lengths_are_taken)
 /* The rank that is told last is refused, whichever it is: no ticket is made. */
 STAGES_TEST(layer_without_a_rank_is_refused_by_name)
 {
-	struct kvpull_rank_info info;
 	uint32_t rank;
 
 	for (rank = 0; rank < 4; rank++)
 		tell(world, rank);
-	info = rank_of(world, 4);
-	info.stage.layer_first = 7;
-	assert_int_equal(world_tell_info(world, &info), KVPULL_EINVAL);
+	layers_refused(world, 4, 7, 9);
 	expect_error(
 		world,
 		"rank 4 is refused: layers that no rank has: rank 2 of 6 has layers 3 to 5, and rank 4 has 7 to 8");
-	info.stage.layer_first = 6;
-	info.stage.layer_end = 8;
-	assert_int_equal(world_tell_info(world, &info), KVPULL_EINVAL);
+	layers_refused(world, 4, 6, 8);
 	expect_error(world, "the layers behind them");
 	tell(world, 5);
 	assert_int_equal(kvpull_scheduler_ranks_missing(world->scheduler), 1);
@@ -74,33 +80,24 @@ STAGES_TEST(layer_without_a_rank_is_refused_by_name)
 
 STAGES_TEST(layer_of_two_stages_is_refused_by_name)
 {
-	struct kvpull_rank_info info;
-
 	tell(world, 2);
-	info = rank_of(world, 0);
-	info.stage.layer_end = 4;
-	assert_int_equal(world_tell_info(world, &info), KVPULL_EINVAL);
+	layers_refused(world, 0, 0, 4);
 	expect_error(
 		world,
 		"rank 0 is refused: layers that two stages have: rank 0 of 6 has layers 0 to 3, and rank 2 has 3 to 5");
-	info = rank_of(world, 3);
-	info.stage.layer_end = 7;
-	assert_int_equal(world_tell_info(world, &info), KVPULL_EINVAL);
+	layers_refused(world, 3, 3, 7);
 	expect_error(world, "ranks of one stage");
 }
 
 /* A worker that is started again is held against the others, not against itself. */
 STAGES_TEST(layers_of_a_new_worker_are_compared_again)
 {
-	struct kvpull_rank_info info;
 	uint32_t rank;
 
 	for (rank = 0; rank < 6; rank++)
 		tell(world, rank);
 	world_worker_start(world, 2, 4711);
-	info = rank_of(world, 2);
-	info.stage.layer_end = 5;
-	assert_int_equal(world_tell_info(world, &info), KVPULL_EINVAL);
+	layers_refused(world, 2, 3, 5);
 	tell(world, 2);
 }
 
