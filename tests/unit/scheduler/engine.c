@@ -247,6 +247,13 @@ int world_match(struct world *world, uint64_t key, uint32_t local_tokens)
 	return answer;
 }
 
+void want_offered(struct world *world, uint64_t count,
+		  const struct world_ticket *ticket)
+{
+	want(world, count, ticket);
+	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+}
+
 struct kvpull_allocation world_allocation_of(uint64_t key, uint32_t group_count,
 					     const struct kvpull_blocks *groups)
 {

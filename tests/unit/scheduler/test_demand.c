@@ -254,8 +254,7 @@ CONSUMER_TEST(one_rank_reporting_twice_ends_no_pull, 2)
 
 CONSUMER_TEST(loader_that_left_hands_over, 1)
 {
-	want(world, 3, ticket);
-	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	want_offered(world, 3, ticket);
 	assert_int_equal(world_match(world, 1, 16), KVPULL_MATCH_LOAD);
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_WAIT);
 	finish(world, 1, KVPULL_FINISH_ABORT);
@@ -281,8 +280,7 @@ CONSUMER_TEST(aborted_pull_is_still_reported_by_every_rank, 2)
 
 CONSUMER_TEST(abort_before_blocks_commands_no_pull, 1)
 {
-	want(world, 1, ticket);
-	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	want_offered(world, 1, ticket);
 	finish(world, 1, KVPULL_FINISH_ABORT);
 	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_ENOKEY);
 	expect_settled(world, KVPULL_COMMAND_ABORT, 0);

@@ -36,8 +36,7 @@ CONSUMER_TEST(pull_of_no_blocks_is_refused, 1)
 		world_allocation_of(1, 1, &nothing);
 
 	world->scheduler->group_kinds[0] = KVPULL_GROUP_SLIDING;
-	want(world, 1, ticket);
-	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	want_offered(world, 1, ticket);
 	assert_int_equal(world_allocate_with(world, &allocation),
 			 KVPULL_EINVAL);
 	expect_line(
@@ -55,8 +54,7 @@ CONSUMER_TEST(allocation_of_more_groups_than_there_can_be_is_refused, 1)
 	struct kvpull_allocation allocation =
 		world_allocation_of(1, KVPULL_GROUPS_MAX, groups);
 
-	want(world, 1, ticket);
-	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	want_offered(world, 1, ticket);
 	for (; allocation.group_count <= KVPULL_GROUPS_MAX + 1;
 	     allocation.group_count++) {
 		assert_int_equal(world_allocate_with(world, &allocation),
@@ -207,8 +205,7 @@ WORLD_TEST(refusal_and_abort_wait_for_room_and_are_said_once,
 	size_t capacity;
 	size_t bytes;
 
-	want(world, 1, &ticket);
-	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	want_offered(world, 1, &ticket);
 	world_step(world);
 	world->seen_count = 0;
 	capacity = room_leave(world, 1);

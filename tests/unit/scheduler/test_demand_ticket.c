@@ -286,8 +286,7 @@ CONSUMER_TEST(groups_that_the_engine_has_not_are_its_mistake, 1)
 	};
 	struct kvpull_allocation allocation = world_allocation_of(1, 2, groups);
 
-	want(world, 1, ticket);
-	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	want_offered(world, 1, ticket);
 	assert_int_equal(world_allocate_with(world, &allocation),
 			 KVPULL_EINVAL);
 	expect_warning(world, "names 2 groups");

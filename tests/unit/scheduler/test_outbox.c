@@ -25,8 +25,7 @@ PRODUCER_TEST(acks_travel_without_commands_and_are_not_pending, 1)
 {
 	hold_settled(world, 1);
 	assert_int_equal(world_build(world), 0);
-	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
-	world_take_all(world);
+	world_end_hold(world, 1, KVPULL_END_RELEASED);
 	assert_false(world_has_step(world));
 	assert_int_equal(world->ranks[0].result_first, 1);
 	world_step(world);

@@ -149,8 +149,7 @@ CONSUMER_TEST(ticket_that_waits_over_a_change_is_given_back, 1)
 
 CONSUMER_TEST(blocks_that_are_taken_after_a_change_load_nothing, 1)
 {
-	want(world, 1, ticket);
-	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	want_offered(world, 1, ticket);
 	world_change(world, 0);
 	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_EMISMATCH);
 	expect_warning(world, "weights or its adapter");
@@ -164,8 +163,7 @@ CONSUMER_TEST(blocks_that_are_taken_after_a_change_load_nothing, 1)
 
 CONSUMER_TEST(offer_of_before_a_change_is_not_made_again, 1)
 {
-	want(world, 1, ticket);
-	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	want_offered(world, 1, ticket);
 	world_change(world, 0);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_NOTHING);
 	expect_settled(world, KVPULL_COMMAND_RELEASE, 1);
@@ -213,8 +211,7 @@ CONSUMER_TEST(what_is_used_before_a_change_stays_loaded, 1)
 
 CONSUMER_TEST(siblings_that_wait_over_a_change_load_nothing, 1)
 {
-	want(world, 2, ticket);
-	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	want_offered(world, 2, ticket);
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_WAIT);
 	assert_int_equal(world_allocate(world, 1, 0, 4), 0);
 	world_step(world);

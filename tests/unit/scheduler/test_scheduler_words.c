@@ -29,8 +29,7 @@ CONSUMER_TEST(pull_that_leaves_out_a_block_is_refused, 1)
 	uint32_t first;
 	uint32_t count;
 
-	want(world, 1, ticket);
-	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	want_offered(world, 1, ticket);
 	for (first = 0; first < 4; first++)
 		for (count = 1; count < 4 && first + count <= 4; count++) {
 			group.first_index = first;
@@ -113,8 +112,7 @@ UNIT_TEST(digest_at_one_end_alone_is_told)
 /* A log that nobody acknowledges takes holds until it takes no pull, either. */
 CONSUMER_TEST_WITH(refused_pull_names_the_log, 1, max_holds = 131072)
 {
-	want(world, 1, ticket);
-	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	want_offered(world, 1, ticket);
 	(void)world_hold_all(world, 2);
 	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_EFULL);
 	expect_warning(world, "cannot be pulled: step_log_mib 1 is reached");
@@ -206,8 +204,7 @@ PRODUCER_TEST(worker_of_another_half_replaces_nobody, 1)
 	world_hears(world, &said);
 	assert_int_equal(world_counts(world).results_replayed, 1);
 	/* The rank's own worker is heard as before. */
-	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
-	world_take_all(world);
+	world_end_hold(world, 1, KVPULL_END_RELEASED);
 	assert_int_equal(world_counts(world).holds_live, 0);
 	world_close(other);
 }

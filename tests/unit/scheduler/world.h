@@ -211,6 +211,9 @@ int world_want(struct world *world, uint64_t key,
 /* Requests 1 .. count, each with this ticket. */
 void want(struct world *world, uint64_t count,
 	  const struct world_ticket *ticket);
+/* Likewise, and the first one is offered all tokens. */
+void want_offered(struct world *world, uint64_t count,
+		  const struct world_ticket *ticket);
 int world_match(struct world *world, uint64_t key, uint32_t local_tokens);
 
 static const uint32_t world_local_blocks[4] = { 7, 8, 9, 3 };
