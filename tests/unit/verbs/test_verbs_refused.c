@@ -61,6 +61,7 @@ static struct ibv_comp_channel *create_comp_channel(struct ibv_context *context)
 	return channel;
 }
 
+/* NOLINTBEGIN(bugprone-macro-parentheses): names, lists and a type. */
 /*
  * In the place of a function of the fabric's or of a device's, which returns
  * `refused`.
@@ -78,6 +79,7 @@ static struct ibv_comp_channel *create_comp_channel(struct ibv_context *context)
                                                                                \
 		return refuse_takes(#name) ? (refused) : code;                 \
 	}
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 /* clang-format off */
 FABRIC_REFUSABLE(real.cm, create_id, -1,
