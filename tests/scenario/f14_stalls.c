@@ -73,7 +73,7 @@ static void stall_wait(struct f14_reader *reader, const struct f14_arena *arena,
 			       "something was copied in the stall");
 }
 
-/* Reads each place that was found twice. */
+/* Reads twice each place that was found. */
 static void stall_pieces(struct stall *stall)
 {
 	uint32_t round;

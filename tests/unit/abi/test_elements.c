@@ -186,7 +186,7 @@ static void step(struct engine *engine)
 
 static const uint32_t ids[2] = { 3, 5 };
 
-/* Of both groups: two blocks, and one. */
+/* Two blocks of the first group, and one of the second. */
 static const struct newer_blocks both[2] = {
 	{ .now = { .block_count = 2, .block_ids = ids } },
 	{ .now = { .block_count = 1, .block_ids = ids + 1 } }

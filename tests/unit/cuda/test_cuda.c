@@ -34,7 +34,7 @@ static void pattern_make(uint64_t seed)
 
 /* ---- open ---- */
 
-/* That device is not opened, which one line says. */
+/* The open of this device is refused, and one line says why. */
 static void is_unsupported(int index, const char *line)
 {
 	log_begin();

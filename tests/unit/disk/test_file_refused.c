@@ -298,7 +298,7 @@ TEST(file_shows_by_a_read_whether_it_goes_direct)
 	(void)close(fd);
 }
 
-/* Of an owner that writes it with O_DIRECT. */
+/* Opens the file as one that its owner writes with O_DIRECT. */
 static void take_strict(struct kvpull_file *file, int handed, int code)
 {
 	*file = (struct kvpull_file){ .bytes = FILE_BYTES };

@@ -83,7 +83,7 @@ void in_each_way(void (*test)(struct world *world));
 struct kvpull_strip *read_plain(struct world *world, uint32_t index,
 				uint32_t count, uint64_t row_bytes);
 void start(struct world *world, uint32_t index);
-/* That read alone, which ends well and with the right bytes. */
+/* Makes this read alone, which ends well and with the right bytes. */
 void read_well(struct world *world, uint32_t index);
 void poll_once(struct world *world);
 
