@@ -84,6 +84,13 @@ claim check_ends_with_the_sum 0 '^4 passed, 1 failed, 0 skipped$' -- \
 claim ci_shows_failed_tests_beside_its_table 0 '^== demo$' '^FAILED early_test: why$' \
 	'^	its own line$' '^demo .*4 passed, 1 failed, 0 skipped +FAILED$' -- \
 	last_lines 6 env PATH="$work:$PATH" .ci/run demo
+# asan runs several suites; here make has one, to compile and to test.
+mkdir "$work/refuses"
+cp "$work/program_is_refused" "$work/refuses/make"
+claim ci_fails_for_what_one_of_several_suites_is_refused 1 \
+	'^FAILED refused: namespaces: Operation not permitted$' \
+	'^asan .*6 passed, 2 failed, 0 skipped +FAILED$' -- \
+	env PATH="$work/refuses:$PATH" .ci/run asan
 # A busy machine has more time for the same.
 claim patience_is_a_number 0 '^([1-9]|1[0-9]|20)$' -- tests/patience.sh
 TEST_PATIENCE=1
