@@ -39,16 +39,12 @@ void *engine_library_symbol(const char *name)
 	char path[PATH_MAX + 32];
 	const char *named = getenv("KVPULL_TEST_LIBRARY");
 	void *library = NULL;
-	ssize_t used = readlink("/proc/self/exe", path, PATH_MAX);
-	char *slash;
 	void *symbol;
 
 	if (named) {
 		library = dlopen(named, RTLD_NOW | RTLD_LOCAL);
-	} else if (used > 0) {
-		path[used] = '\0';
-		slash = strrchr(path, '/');
-		(void)snprintf(slash + 1, 32, "libkvpull.so.1");
+	} else if (realpath("/proc/self/exe", path)) {
+		(void)snprintf(strrchr(path, '/') + 1, 32, "libkvpull.so.1");
 		library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	}
 	if (!library && !named)
@@ -74,88 +70,97 @@ const struct kvpull_connector_ops *engine_library(void)
 	return connector();
 }
 
-static uint32_t rank_heads(const struct engine *engine)
-{
-	return ENGINE_HEADS * engine->pp_size / engine->rank_count;
-}
-
 static int memory_take(struct engine *engine, uint32_t rank)
 {
 	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
-	void *own;
-	int code;
+	int code = 0;
 
 	if (engine->foreign) {
-		own = mmap(NULL, engine->memory_bytes, PROT_READ | PROT_WRITE,
-			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		engine->memory[rank] = own == MAP_FAILED ? NULL : own;
-		return own == MAP_FAILED ? KVPULL_ENOMEM : 0;
+		memory.base =
+			mmap(NULL, engine->memory_bytes, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (memory.base == MAP_FAILED)
+			code = KVPULL_ENOMEM;
+	} else {
+		code = engine->ops->worker->memory_alloc(
+			engine->workers[rank], engine->memory_bytes,
+			engine->gpu ? KVPULL_MEMORY_DEVICE : KVPULL_MEMORY_HUGE,
+			&memory);
 	}
-	code = engine->ops->worker->memory_alloc(
-		engine->workers[rank], engine->memory_bytes,
-		engine->gpu ? KVPULL_MEMORY_DEVICE : KVPULL_MEMORY_HUGE,
-		&memory);
-	if (code)
-		return code;
-	engine->memory[rank] = memory.base;
-	engine->huge_bytes += memory.huge_bytes;
-	engine->provider_ns += memory.took_ns;
-	return 0;
+	if (!code)
+		engine->memory[rank] = memory.base;
+	else
+		(void)snprintf(engine->detail.message,
+			       sizeof(engine->detail.message),
+			       "no %" PRIu64 " MiB of memory for the blocks",
+			       engine->memory_bytes >> 20);
+	return code;
 }
 
-/* The layers of a rank's stage: a cache a group that has any of them. */
+struct engine_layers engine_layers(const struct engine *engine, uint32_t rank,
+				   uint32_t group)
+{
+	const struct engine_shape *shape = &engine->shape;
+	const uint32_t count = shape->layer_count / shape->group_count;
+	const uint32_t stage = engine_pp_rank(engine, rank);
+	const uint32_t begin = shape->layer_count * stage / engine->pp_size;
+	const uint32_t behind =
+		shape->layer_count * (stage + 1) / engine->pp_size;
+	struct engine_layers layers = { group * count, (group + 1) * count };
+
+	if (layers.first < begin)
+		layers.first = begin;
+	if (layers.end > behind)
+		layers.end = behind;
+	return layers;
+}
+
+/* A cache for each group that has layers in the rank's stage. */
 static uint32_t caches_fill(const struct engine *engine, uint32_t rank,
 			    struct kvpull_cache caches[KVPULL_GROUPS_MAX])
 {
 	const struct engine_shape *shape = &engine->shape;
-	const uint32_t layers = shape->layer_count / shape->group_count;
-	const uint32_t stage = engine_pp_rank(engine, rank);
-	const uint32_t begin = engine_stage_first(engine, stage);
-	const uint32_t behind = engine_stage_first(engine, stage + 1);
+	const uint32_t heads =
+		ENGINE_HEADS * engine->pp_size / engine->rank_count;
 	uint32_t count = 0;
 	uint32_t group;
 
 	for (group = 0; group < shape->group_count; group++) {
-		uint32_t first = group * layers;
-		uint32_t end = first + layers;
+		const struct engine_layers layers =
+			engine_layers(engine, rank, group);
 
-		if (first < begin)
-			first = begin;
-		if (end > behind)
-			end = behind;
-		if (first >= end)
+		if (layers.first >= layers.end)
 			continue;
 		caches[count++] = (struct kvpull_cache){
 			.struct_size = sizeof(*caches),
 			.group_index = group,
-			.layer_first = first,
-			.layer_count = end - first,
-			.offset = first * engine_layer_bytes(engine),
+			.layer_first = layers.first,
+			.layer_count = layers.end - layers.first,
+			.offset = layers.first * engine_layer_bytes(engine),
 			.layer_stride = engine_layer_bytes(engine),
 			.block_stride = engine_rank_block_bytes(engine),
 			.head_stride = shape->block_bytes / ENGINE_HEADS,
 			.block_count = shape->block_count,
 			.row_count = 1,
-			.head_first = engine_tp_rank(engine, rank) *
-				      rank_heads(engine),
-			.head_count = rank_heads(engine),
+			.head_first = engine_tp_rank(engine, rank) * heads,
+			.head_count = heads,
 			.head_bytes = shape->block_bytes / ENGINE_HEADS,
 		};
 	}
 	return count;
 }
 
-static int regions_register(struct engine *engine, uint32_t rank,
-			    struct kvpull_error_detail *detail)
+static int regions_register(struct engine *engine,
+			    const struct engine_params *params, uint32_t rank)
 {
 	struct kvpull_cache caches[KVPULL_GROUPS_MAX];
 	const struct kvpull_region region = {
 		.struct_size = sizeof(region),
-		.kind = engine->gpu     ? KVPULL_REGION_DEVICE :
-			engine->device  ? KVPULL_REGION_DMABUF :
-			engine->foreign ? KVPULL_REGION_FOREIGN :
+		.kind = params->gpu     ? KVPULL_REGION_DEVICE :
+			params->device  ? KVPULL_REGION_DMABUF :
+			params->foreign ? KVPULL_REGION_FOREIGN :
 					  KVPULL_REGION_PROVIDED,
-		.fd = engine->device ? STDERR_FILENO : -1,
+		.fd = params->device ? STDERR_FILENO : -1,
 		.base = engine->memory[rank],
 		.bytes = engine->memory_bytes,
 	};
@@ -168,74 +173,43 @@ static int regions_register(struct engine *engine, uint32_t rank,
 	};
 
 	return engine->ops->worker->regions_register(engine->workers[rank],
-						     &regions, detail);
-}
-
-static int rank_open(struct engine *engine,
-		     const struct kvpull_open_params *params, uint32_t rank,
-		     struct kvpull_error_detail *detail)
-{
-	struct kvpull_open_params own = *params;
-	int code;
-
-	own.tp_rank = engine_tp_rank(engine, rank);
-	own.pp_rank = engine_pp_rank(engine, rank);
-	code = engine->ops->worker->open(&own, &engine->workers[rank], detail);
-	if (code)
-		return code;
-	code = memory_take(engine, rank);
-	if (code)
-		(void)snprintf(detail->message, sizeof(detail->message),
-			       "no %" PRIu64 " MiB of memory for the blocks",
-			       engine->memory_bytes >> 20);
-	if (!code)
-		code = regions_register(engine, rank, detail);
-	return code;
-}
-
-int engine_rank_info(struct engine *engine, uint32_t rank, void *bytes,
-		     size_t capacity, size_t *byte_count)
-{
-	if (engine->carrier)
-		return engine->carrier->info(engine->carrier->context, rank,
-					     bytes, capacity, byte_count);
-	return engine->ops->worker->rank_info(engine->workers[rank], bytes,
-					      capacity, byte_count);
+						     &regions, &engine->detail);
 }
 
 static int rank_introduce(struct engine *engine, uint32_t rank)
 {
 	uint8_t info[4096];
 	size_t info_bytes = 0;
-	const int code =
-		engine_rank_info(engine, rank, info, sizeof(info), &info_bytes);
+	const int code = engine->ops->worker->rank_info(
+		engine->workers[rank], info, sizeof(info), &info_bytes);
 
 	return code ? code :
 		      engine->ops->scheduler->rank_info(engine->scheduler, info,
 							info_bytes);
 }
 
-static int ranks_open(struct engine *engine, const struct engine_params *params,
-		      const struct kvpull_open_params *open,
-		      struct kvpull_error_detail *detail)
+static int rank_open(struct engine *engine, const struct engine_params *params,
+		     struct kvpull_open_params *open, uint32_t rank)
 {
-	uint32_t rank;
-	int code = 0;
+	int code;
 
-	for (rank = 0; !code && rank < engine->rank_count; rank++) {
-		if (params->part == ENGINE_WHOLE ||
-		    (params->part == ENGINE_RANK && params->rank == rank))
-			code = rank_open(engine, open, rank, detail);
-		if (!code && params->part != ENGINE_RANK)
-			code = rank_introduce(engine, rank);
-	}
+	open->tp_rank = engine_tp_rank(engine, rank);
+	open->pp_rank = engine_pp_rank(engine, rank);
+	code = engine->ops->worker->open(open, &engine->workers[rank],
+					 &engine->detail);
+	if (!code)
+		code = memory_take(engine, rank);
+	if (!code)
+		code = regions_register(engine, params, rank);
+	if (!code && engine->scheduler)
+		code = rank_introduce(engine, rank);
 	return code;
 }
 
 static int halves_open(struct engine *engine,
 		       const struct engine_params *params)
 {
-	struct kvpull_error_detail *detail = &engine->detail;
+	const struct engine_shape *shape = &params->shape;
 	struct kvpull_group groups[KVPULL_GROUPS_MAX] = { { 0 } };
 	const struct kvpull_model model = {
 		.struct_size = sizeof(model),
@@ -244,12 +218,12 @@ static int halves_open(struct engine *engine,
 		.weights = params->weights,
 		.dtype = params->dtype ? params->dtype : "bytes",
 		.layout = params->layout ? params->layout : "LBHNC",
-		.layer_count = params->shape.layer_count,
+		.layer_count = shape->layer_count,
 		.head_count = ENGINE_HEADS,
-		.head_bytes = params->shape.block_bytes /
-			      (ENGINE_HEADS * params->shape.block_tokens),
+		.head_bytes = shape->block_bytes /
+			      (ENGINE_HEADS * shape->block_tokens),
 	};
-	const struct kvpull_open_params open = {
+	struct kvpull_open_params open = {
 		.struct_size = sizeof(open),
 		.host = params->host,
 		.config_json = params->config_json,
@@ -259,27 +233,23 @@ static int halves_open(struct engine *engine,
 		.pp_size = params->pp_size,
 		.groups = groups,
 		.group_bytes = sizeof(*groups),
-		.group_count = params->shape.group_count,
+		.group_count = shape->group_count,
 		.device_kind = params->gpu ? params->gpu->kind : 0,
 		.device_index = params->gpu ? params->gpu->index : 0,
 	};
 	uint32_t index;
 	int code = 0;
 
-	detail->struct_size = sizeof(*detail);
-	for (index = 0; index < params->shape.group_count; index++)
-		groups[index].block_tokens = params->shape.block_tokens;
-	if (params->shape.has_states)
+	for (index = 0; index < shape->group_count; index++)
+		groups[index].block_tokens = shape->block_tokens;
+	if (shape->has_states)
 		groups[index - 1].kind = KVPULL_GROUP_STATE;
-	if (params->part != ENGINE_RANK)
-		code = engine->ops->scheduler->open(&open, &engine->scheduler,
-						    detail);
-	if (!code)
-		code = ranks_open(engine, params, &open, detail);
-	if (code && !params->quiet)
-		fprintf(stderr, "%s: %s%s%s (%s)\n", params->engine_id,
-			detail->field, detail->field[0] ? ": " : "",
-			detail->message, engine->ops->error_text(code));
+	if (params->only_rank)
+		return rank_open(engine, params, &open, params->only_rank - 1);
+	code = engine->ops->scheduler->open(&open, &engine->scheduler,
+					    &engine->detail);
+	for (index = 0; !code && index < engine->rank_count; index++)
+		code = rank_open(engine, params, &open, index);
 	return code;
 }
 
@@ -305,31 +275,38 @@ static void pool_fill(struct engine *engine, uint32_t contiguous)
 int engine_open(struct engine *engine, const struct engine_params *params)
 {
 	const struct engine_shape *shape = &params->shape;
+	const uint32_t pp_size = params->pp_size ? params->pp_size : 1;
+	int code;
 
-	memset(engine, 0, sizeof(*engine));
-	engine->ops = params->ops;
-	engine->shape = *shape;
-	engine->pp_size = params->pp_size ? params->pp_size : 1;
-	engine->rank_count = params->tp_size * engine->pp_size;
-	engine->gpu = params->gpu;
-	engine->foreign = params->foreign;
-	engine->device = params->device;
-	engine->carrier = params->carrier;
+	*engine = (struct engine){
+		.ops = params->ops,
+		.shape = *shape,
+		.pp_size = pp_size,
+		.rank_count = params->tp_size * pp_size,
+		.gpu = params->gpu,
+		.foreign = params->foreign,
+		.bytes = malloc(STEP_BYTES),
+		.free_blocks = calloc(shape->block_count, sizeof(uint32_t)),
+		.events =
+			calloc(ENGINE_EVENTS_MAX, sizeof(struct engine_event)),
+		.next_key = 1,
+		.detail = { .struct_size = sizeof(engine->detail) },
+	};
 	engine->memory_bytes = engine_layer_bytes(engine) * shape->layer_count;
-	engine->bytes_capacity = STEP_BYTES;
-	engine->bytes = malloc(STEP_BYTES);
-	engine->free_blocks =
-		calloc(shape->block_count, sizeof(*engine->free_blocks));
-	engine->reports = calloc(ENGINE_EVENTS_MAX, sizeof(*engine->reports));
-	engine->events = calloc(ENGINE_EVENTS_MAX, sizeof(*engine->events));
-	if (!engine->bytes || !engine->free_blocks || !engine->reports ||
-	    !engine->events) {
+	engine->words = malloc(engine_rank_block_bytes(engine));
+	if (!engine->bytes || !engine->free_blocks || !engine->events ||
+	    !engine->words) {
 		fprintf(stderr, "%s: out of memory\n", params->engine_id);
 		return KVPULL_ENOMEM;
 	}
 	pool_fill(engine, params->contiguous);
-	engine->next_key = 1;
-	return halves_open(engine, params);
+	code = halves_open(engine, params);
+	if (code && !params->quiet)
+		fprintf(stderr, "%s: %s%s%s (%s)\n", params->engine_id,
+			engine->detail.field,
+			engine->detail.field[0] ? ": " : "",
+			engine->detail.message, engine->ops->error_text(code));
+	return code;
 }
 
 void engine_close(struct engine *engine)
@@ -346,49 +323,22 @@ void engine_close(struct engine *engine)
 	if (engine->scheduler)
 		engine->ops->scheduler->close(engine->scheduler);
 	free(engine->bytes);
+	free(engine->words);
 	free(engine->free_blocks);
-	free(engine->reports);
 	free(engine->events);
-}
-
-static void event_add(struct engine *engine, const struct engine_event *event)
-{
-	if (engine->event_count == ENGINE_EVENTS_MAX) {
-		fprintf(stderr, "more events than the model engine takes\n");
-		abort();
-	}
-	engine->events[(engine->event_first + engine->event_count++) %
-		       ENGINE_EVENTS_MAX] = *event;
 }
 
 int engine_event(struct engine *engine, struct engine_event *event)
 {
+	struct engine_event *events = engine->events;
+
 	if (!engine->event_count)
 		return 0;
-	*event = engine->events[engine->event_first];
-	engine->event_first = (engine->event_first + 1) % ENGINE_EVENTS_MAX;
+	*event = events[0];
 	engine->event_count--;
+	memmove(events, events + 1,
+		(engine->event_count + engine->open_count) * sizeof(*events));
 	return 1;
-}
-
-static struct engine_report *report_find(struct engine *engine, uint64_t key,
-					 uint32_t kind)
-{
-	const uint32_t sent = kind == KVPULL_POLL_SENT;
-	uint32_t index;
-
-	for (index = 0; index < engine->report_count; index++) {
-		struct engine_report *report = &engine->reports[index];
-
-		if (report->key == key &&
-		    (report->kind == KVPULL_POLL_SENT) == sent)
-			return report;
-	}
-	if (engine->report_count == ENGINE_EVENTS_MAX)
-		abort();
-	engine->reports[engine->report_count] =
-		(struct engine_report){ .key = key, .kind = kind };
-	return &engine->reports[engine->report_count++];
 }
 
 /* Pulls die with a worker; holds of the old one are reported by the new one. */
@@ -398,43 +348,74 @@ static int is_lost(const struct engine *engine, uint32_t rank, uint64_t key,
 	return kind != KVPULL_POLL_SENT && key < engine->first_key[rank];
 }
 
-/*
- * The event, if each rank has reported. A pull that a rank will never report
- * has failed.
- */
-static void report_settle(struct engine *engine, struct engine_report *report)
+/* The event of a record, begun with the first rank's record of its key. */
+static struct engine_event *event_find(struct engine *engine,
+				       const struct kvpull_poll_record *record)
 {
+	const uint32_t end = engine->event_count + engine->open_count;
+	struct engine_event *event = engine->events + engine->event_count;
+
+	for (; event < engine->events + end; event++)
+		if (event->key == record->key &&
+		    (event->kind == KVPULL_POLL_SENT) ==
+			    (record->kind == KVPULL_POLL_SENT))
+			return event;
+	if (end == ENGINE_EVENTS_MAX) {
+		fprintf(stderr, "more events than the model engine takes\n");
+		abort();
+	}
+	engine->open_count++;
+	*event = (struct engine_event){ .key = record->key,
+					.kind = record->kind };
+	return event;
+}
+
+/* A rank's blocks of this pull are lost. */
+static void event_fail(struct engine_event *event)
+{
+	if (event->kind != KVPULL_POLL_LOADED)
+		return;
+	event->kind = KVPULL_POLL_FAILED;
+	event->reason = KVPULL_EPEER;
+}
+
+/*
+ * Ends the event if each rank has reported. A pull that a rank will never
+ * report has failed.
+ */
+static void event_settle(struct engine *engine, struct engine_event *event)
+{
+	struct engine_event *place = &engine->events[engine->event_count];
+	struct engine_event ended;
 	uint32_t rank;
 
 	for (rank = 0; rank < engine->rank_count; rank++) {
-		if (report->ranks & UINT64_C(1) << rank)
+		if (event->ranks >> rank & 1)
 			continue;
-		if (!is_lost(engine, rank, report->key, report->kind))
+		if (!is_lost(engine, rank, event->key, event->kind))
 			return;
-		if (report->event.kind == KVPULL_POLL_LOADED) {
-			report->event.kind = KVPULL_POLL_FAILED;
-			report->event.reason = KVPULL_EPEER;
-		}
+		event_fail(event);
 	}
-	event_add(engine, &report->event);
-	*report = engine->reports[--engine->report_count];
+	ended = *event;
+	*event = *place;
+	*place = ended;
+	engine->event_count++;
+	engine->open_count--;
 }
 
 int engine_rank_restarted(struct engine *engine, uint32_t rank)
 {
-	uint32_t index;
+	uint32_t at = engine->event_count;
+	uint32_t left;
 
 	engine->first_key[rank] = engine->next_key;
-	for (index = engine->report_count; index > 0; index--) {
-		struct engine_report *report = &engine->reports[index - 1];
+	for (left = engine->open_count; left; left--, at++) {
+		struct engine_event *event = &engine->events[at];
 
 		/* Blocks that this rank had loaded are gone with its memory. */
-		if (report->event.kind == KVPULL_POLL_LOADED &&
-		    report->ranks >> rank & 1) {
-			report->event.kind = KVPULL_POLL_FAILED;
-			report->event.reason = KVPULL_EPEER;
-		}
-		report_settle(engine, report);
+		if (event->ranks >> rank & 1)
+			event_fail(event);
+		event_settle(engine, event);
 	}
 	return rank_introduce(engine, rank);
 }
@@ -451,29 +432,28 @@ static void slowest_take(struct engine_event *event,
 	phase_ns[ENGINE_CHECK] = record->took_ns - record->came_ns;
 }
 
-/* Counts one rank's record of a key; the last rank's makes the event. */
-static void report_take(struct engine *engine, uint32_t rank,
+/* Counts one rank's record of a key; the last rank's ends the event. */
+static void record_take(struct engine *engine, uint32_t rank,
 			const struct kvpull_poll_record *record)
 {
-	struct engine_report *report =
-		report_find(engine, record->key, record->kind);
-	const uint64_t bit = UINT64_C(1) << rank;
+	struct engine_event *event =
+		is_lost(engine, rank, record->key, record->kind) ?
+			NULL :
+			event_find(engine, record);
 
-	if (report->ranks & bit ||
-	    is_lost(engine, rank, record->key, record->kind)) {
+	if (!event || event->ranks >> rank & 1) {
 		engine->double_reports++;
 		return;
 	}
-	report->ranks |= bit;
-	report->event.key = record->key;
-	if (record->kind != KVPULL_POLL_LOADED || !report->event.kind)
-		report->event.kind = record->kind;
-	if (!report->event.reason)
-		report->event.reason = record->reason;
-	report->event.bytes += record->bytes;
-	if (record->took_ns > report->event.took_ns)
-		slowest_take(&report->event, record);
-	report_settle(engine, report);
+	event->ranks |= UINT64_C(1) << rank;
+	if (record->kind != KVPULL_POLL_LOADED)
+		event->kind = record->kind;
+	if (!event->reason)
+		event->reason = record->reason;
+	event->bytes += record->bytes;
+	if (record->took_ns > event->took_ns)
+		slowest_take(event, record);
+	event_settle(engine, event);
 }
 
 int engine_rank_turn(struct engine *engine, uint32_t rank, const void *bytes,
@@ -484,18 +464,13 @@ int engine_rank_turn(struct engine *engine, uint32_t rank, const void *bytes,
 	struct kvpull_worker *worker = engine->workers[rank];
 	int code = 0;
 
-	if (engine->carrier)
-		return engine->carrier->turn(engine->carrier->context, rank,
-					     bytes, byte_count, records,
-					     capacity);
 	if (byte_count && engine->gpu && engine->gpu->marks &&
 	    ops->engine_mark(worker, engine->gpu->stream) < 0)
 		return KVPULL_EDEVICE;
-	if (byte_count) {
+	if (byte_count)
 		code = ops->step(worker, bytes, byte_count);
-		if (!code)
-			code = ops->start_loads(worker, NULL);
-	}
+	if (byte_count && !code)
+		code = ops->start_loads(worker, NULL);
 	return code ? code :
 		      ops->poll(worker, records, capacity, sizeof(*records));
 }
@@ -508,25 +483,15 @@ static int rank_step(struct engine *engine, uint32_t rank, size_t step_bytes)
 	int index;
 
 	for (index = 0; index < count; index++)
-		report_take(engine, rank, &records[index]);
+		record_take(engine, rank, &records[index]);
 	return count < 0 ? count : 0;
-}
-
-int engine_rank_result(struct engine *engine, uint32_t rank, void *bytes,
-		       size_t capacity, size_t *byte_count)
-{
-	if (engine->carrier)
-		return engine->carrier->result(engine->carrier->context, rank,
-					       bytes, capacity, byte_count);
-	return engine->ops->worker->result_build(engine->workers[rank], bytes,
-						 capacity, byte_count);
 }
 
 static int rank_result(struct engine *engine, uint32_t rank)
 {
 	size_t byte_count = 0;
-	int code = engine_rank_result(engine, rank, engine->bytes,
-				      engine->bytes_capacity, &byte_count);
+	int code = engine->ops->worker->result_build(
+		engine->workers[rank], engine->bytes, STEP_BYTES, &byte_count);
 
 	if (!code && byte_count)
 		code = engine->ops->scheduler->result_take(
@@ -598,8 +563,7 @@ int engine_step(struct engine *engine)
 	int code;
 
 	code = engine->ops->scheduler->step_build(
-		engine->scheduler, engine->bytes, engine->bytes_capacity,
-		&step_bytes);
+		engine->scheduler, engine->bytes, STEP_BYTES, &step_bytes);
 	for (rank = 0; !code && rank < engine->rank_count; rank++)
 		code = rank_step(engine, rank, step_bytes);
 	for (rank = 0; !code && rank < engine->rank_count; rank++)

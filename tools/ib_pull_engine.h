@@ -32,45 +32,18 @@ struct engine_shape {
 	uint32_t has_states; /* 1: the last group is KVPULL_GROUP_STATE */
 };
 
-/*
- * Carries calls to ranks in processes of their own, as an engine with many
- * workers does. A dead rank gives no answer.
- */
-struct engine_carrier {
-	void *context;
-	int (*info)(void *context, uint32_t rank, void *bytes, size_t capacity,
-		    size_t *byte_count);
-	/* step() and start_loads() if there are bytes, and poll() */
-	int (*turn)(void *context, uint32_t rank, const void *bytes,
-		    size_t byte_count, struct kvpull_poll_record *records,
-		    uint32_t capacity);
-	int (*result)(void *context, uint32_t rank, void *bytes,
-		      size_t capacity, size_t *byte_count);
-	void (*fill)(void *context, uint32_t rank, uint32_t group, uint32_t id,
-		     uint64_t seed);
-	uint64_t (*wrong)(void *context, uint32_t rank, uint32_t group,
-			  uint32_t id, uint64_t seed);
-};
-
 /* A GPU as the engine itself uses it: work on a stream of its own. */
 struct engine_gpu {
 	uint32_t kind; /* KVPULL_DEVICE_* */
 	int32_t index;
 	uint64_t stream; /* the driver's handle */
 	uint32_t marks; /* 0: its steps have no mark, as of a careless engine */
-	uint32_t reserved;
 	/* Queue a store of these bytes, which may be reused at once. */
 	void (*put)(uint64_t address, const void *bytes, uint64_t byte_count);
 	/* Load them, behind all that was queued. */
 	void (*get)(uint64_t address, void *bytes, uint64_t byte_count);
 	/* Wait for all that was queued. */
 	void (*wait)(void);
-};
-
-enum engine_part {
-	ENGINE_WHOLE = 0,
-	ENGINE_SCHEDULER, /* without ranks: the carrier has them */
-	ENGINE_RANK       /* one rank, without the scheduler half */
 };
 
 struct engine_params {
@@ -91,10 +64,12 @@ struct engine_params {
 	const char *dtype; /* NULL: "bytes" */
 	const char *revision;
 	const char *layout; /* NULL: "LBHNC" */
-	enum engine_part part;
-	uint32_t quiet; /* 1: why it did not open is in .detail alone */
-	uint32_t rank;  /* of ENGINE_RANK */
-	const struct engine_carrier *carrier; /* of ENGINE_SCHEDULER */
+	uint32_t quiet;     /* 1: why it did not open is in .detail alone */
+	/*
+	 * Not 0: only this rank + 1 is opened, without the scheduler half, which
+	 * is in another process.
+	 */
+	uint32_t only_rank;
 };
 
 /* Phases of a pull's time. */
@@ -113,14 +88,7 @@ struct engine_event {
 	uint64_t bytes;   /* of all ranks */
 	uint64_t took_ns; /* the longest */
 	uint64_t phase_ns[ENGINE_PHASES]; /* of that one; LOADED */
-};
-
-struct engine_report {
-	uint64_t key;
-	uint32_t kind;
-	uint32_t reserved;
-	uint64_t ranks; /* that reported */
-	struct engine_event event;
+	uint64_t ranks;                   /* that reported, a bit each */
 };
 
 struct engine {
@@ -132,22 +100,17 @@ struct engine {
 	struct kvpull_worker *workers[ENGINE_RANKS_MAX];
 	uint8_t *memory[ENGINE_RANKS_MAX];
 	uint64_t memory_bytes; /* a rank */
-	uint64_t huge_bytes;
-	uint64_t provider_ns;
 	const struct engine_gpu *gpu;
+	uint64_t *words; /* room for a rank's part of a block */
 	uint32_t foreign;
-	uint32_t device;
 	uint32_t *free_blocks;
 	uint32_t free_count;
 	uint8_t *bytes; /* step and result bytes */
-	size_t bytes_capacity;
-	struct engine_report *reports; /* open: not all ranks yet */
-	uint32_t report_count;
-	struct engine_event *events; /* circular */
-	uint32_t event_first, event_count;
+	/* Those that every rank reported, then those that await other ranks. */
+	struct engine_event *events;
+	uint32_t event_count, open_count;
 	uint64_t double_reports; /* must stay 0 */
 	uint64_t next_key;
-	const struct engine_carrier *carrier;
 	struct kvpull_error_detail detail; /* why it did not open */
 	/* A rank that was started again knows no pull below. */
 	uint64_t first_key[ENGINE_RANKS_MAX];
@@ -166,12 +129,12 @@ static inline uint32_t engine_tp_rank(const struct engine *engine,
 	return rank % (engine->rank_count / engine->pp_size);
 }
 
-/* The first layer of a stage; of the one behind the last: how many there are. */
-static inline uint32_t engine_stage_first(const struct engine *engine,
-					  uint32_t pp_rank)
-{
-	return engine->shape.layer_count * pp_rank / engine->pp_size;
-}
+/* Layers of a group that are in a rank's stage: first to end - 1. */
+struct engine_layers {
+	uint32_t first, end;
+};
+struct engine_layers engine_layers(const struct engine *engine, uint32_t rank,
+				   uint32_t group);
 
 /* Bytes of a block of one layer, and of a layer, in a rank's memory. */
 static inline uint64_t engine_rank_block_bytes(const struct engine *engine)
@@ -196,17 +159,13 @@ void *engine_library_symbol(const char *name);
 int engine_open(struct engine *engine, const struct engine_params *params);
 void engine_close(struct engine *engine);
 
-/* The calls of a carrier, on a rank of this process. */
-int engine_rank_info(struct engine *engine, uint32_t rank, void *bytes,
-		     size_t capacity, size_t *byte_count);
+/* One rank's part of a step, if there are bytes of one, and its poll. */
 int engine_rank_turn(struct engine *engine, uint32_t rank, const void *bytes,
 		     size_t byte_count, struct kvpull_poll_record *records,
 		     uint32_t capacity);
-int engine_rank_result(struct engine *engine, uint32_t rank, void *bytes,
-		       size_t capacity, size_t *byte_count);
 /*
- * The carrier's rank is another process now: the scheduler half is told, and
- * pulls that waited for the old one's reports have failed.
+ * A rank's worker was replaced: the scheduler half is told, and pulls that
+ * waited for the old one's reports have failed.
  */
 int engine_rank_restarted(struct engine *engine, uint32_t rank);
 
@@ -236,13 +195,6 @@ void engine_blocks_give(struct engine *engine, const uint32_t *ids,
 /* Write, or compare, a block's pattern on all ranks and layers of a group. */
 void engine_block_fill(struct engine *engine, uint32_t group, uint32_t id,
 		       uint64_t seed);
-/* Wait until what was filled is there: before a hold that needs no ready. */
-static inline void engine_blocks_written(const struct engine *engine)
-{
-	if (engine->gpu)
-		engine->gpu->wait();
-}
-
 /* Bytes of it that are wrong. */
 uint64_t engine_block_wrong(const struct engine *engine, uint32_t group,
 			    uint32_t id, uint64_t seed);

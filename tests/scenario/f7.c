@@ -300,7 +300,7 @@ static int hold_make(struct producer *producer, uint64_t seed)
 		engine_block_fill(engine, 0, ids[index], seed + index * 4096u);
 	if (engine->shape.has_states)
 		engine_block_fill(engine, 1, ids[BLOCKS], state_seed(seed));
-	engine_blocks_written(engine);
+	gpu_blocks_written(engine);
 	request_fill(&request, seed);
 	request.key = key;
 	request.flags = KVPULL_REQUEST_WANTS_HOLD;
@@ -362,7 +362,7 @@ static void producer_main(const struct scenario *scenario, struct arena *arena,
 		scenario_fail("P: double reports");
 	if (setup->mode == F7_THREAD)
 		(void)pthread_join(thread, NULL);
-	engine_blocks_written(&producer.engine);
+	gpu_blocks_written(&producer.engine);
 	engine_close(&producer.engine);
 	if (has_gpu(setup, F7_GPU_PRODUCER))
 		gpu_close();
@@ -604,7 +604,7 @@ static void consumer_main(const struct scenario *scenario, struct arena *arena,
 	}
 	if (consumer.engine.double_reports)
 		scenario_fail("D: double reports");
-	engine_blocks_written(&consumer.engine);
+	gpu_blocks_written(&consumer.engine);
 	engine_close(&consumer.engine);
 	if (has_gpu(setup, F7_GPU_CONSUMER))
 		gpu_close();

@@ -106,9 +106,9 @@ static void prefill(struct server *server, struct node_message *message)
 	if (!ids)
 		return;
 	for (index = 0; index < message->blocks * groups; index++)
-		engine_block_fill(engine, index / message->blocks, ids[index],
-				  message->seed + index * 4096u);
-	engine_blocks_written(engine);
+		node_block_fill(server, index / message->blocks, ids[index],
+				message->seed + index * 4096u);
+	gpu_blocks_written(engine);
 	node_groups_fill(server, ids, message->blocks, blocks);
 	message->code = 0;
 	for (index = 0; index < message->siblings; index++) {
@@ -263,7 +263,7 @@ static void ask(struct server *server)
 	}
 }
 
-static uint64_t wrong_bytes(const struct server *server,
+static uint64_t wrong_bytes(struct server *server,
 			    const struct request *request)
 {
 	const uint32_t groups = server->engine.shape.group_count;
@@ -273,9 +273,9 @@ static uint64_t wrong_bytes(const struct server *server,
 	if (request->flags & NODE_FLAG_UNCHECKED)
 		return 0;
 	for (index = 0; index < request->blocks * groups; index++)
-		wrong += engine_block_wrong(
-			&server->engine, index / request->blocks,
-			request->ids[index], request->seed + index * 4096u);
+		wrong += node_block_wrong(server, index / request->blocks,
+					  request->ids[index],
+					  request->seed + index * 4096u);
 	return wrong;
 }
 
@@ -611,8 +611,7 @@ static int server_open(struct server *server, struct kvpull_host *host)
 				  has_gpu(params));
 		if (code)
 			return code;
-		open.part = ENGINE_SCHEDULER;
-		open.carrier = &server->ranks.carrier;
+		open.ops = &server->ranks.ops;
 	}
 	return engine_open(&server->engine, &open);
 }

@@ -25,6 +25,23 @@ struct request *node_request_add(struct server *server, uint64_t key)
 	return request;
 }
 
+void node_block_fill(struct server *server, uint32_t group, uint32_t id,
+		     uint64_t seed)
+{
+	if (server->params->split)
+		ranks_fill(&server->ranks, group, id, seed);
+	else
+		engine_block_fill(&server->engine, group, id, seed);
+}
+
+uint64_t node_block_wrong(struct server *server, uint32_t group, uint32_t id,
+			  uint64_t seed)
+{
+	return server->params->split ?
+		       ranks_wrong(&server->ranks, group, id, seed) :
+		       engine_block_wrong(&server->engine, group, id, seed);
+}
+
 void node_request_remove(struct server *server, struct request *request)
 {
 	const uint32_t groups = server->engine.shape.group_count;
@@ -34,9 +51,8 @@ void node_request_remove(struct server *server, struct request *request)
 		for (index = 0; server->params->scribble &&
 				index < request->blocks * groups;
 		     index++)
-			engine_block_fill(&server->engine,
-					  index / request->blocks,
-					  request->ids[index], SCRIBBLE);
+			node_block_fill(server, index / request->blocks,
+					request->ids[index], SCRIBBLE);
 		engine_blocks_give(&server->engine, request->ids,
 				   request->blocks * groups);
 	}

@@ -54,6 +54,11 @@ void node_groups_fill(const struct server *server, const uint32_t *ids,
 void node_request_fill(const struct server *server,
 		       const struct node_message *message,
 		       struct kvpull_request *request);
+/* engine_block_fill() and _wrong(), in the ranks' processes if it has any. */
+void node_block_fill(struct server *server, uint32_t group, uint32_t id,
+		     uint64_t seed);
+uint64_t node_block_wrong(struct server *server, uint32_t group, uint32_t id,
+			  uint64_t seed);
 /* Blocks of a request, or NULL if the pool has not enough. */
 uint32_t *node_ids_take(struct server *server, uint32_t blocks);
 void node_held_add(struct server *server, const struct node_message *message,

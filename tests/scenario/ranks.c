@@ -54,8 +54,9 @@ static void serve_one(struct engine *engine, uint32_t rank,
 
 	switch ((enum rank_op)message->op) {
 	case RANK_INFO:
-		message->code = engine_rank_info(engine, rank, message->bytes,
-						 BYTES_MAX, &byte_count);
+		message->code = engine->ops->worker->rank_info(
+			engine->workers[rank], message->bytes, BYTES_MAX,
+			&byte_count);
 		break;
 	case RANK_TURN:
 		message->code = engine_rank_turn(engine, rank, message->bytes,
@@ -66,13 +67,14 @@ static void serve_one(struct engine *engine, uint32_t rank,
 		memcpy(message->bytes, records, byte_count);
 		break;
 	case RANK_RESULT:
-		message->code = engine_rank_result(engine, rank, message->bytes,
-						   BYTES_MAX, &byte_count);
+		message->code = engine->ops->worker->result_build(
+			engine->workers[rank], message->bytes, BYTES_MAX,
+			&byte_count);
 		break;
 	case RANK_FILL:
 		engine_block_fill(engine, message->group, message->id,
 				  message->seed);
-		engine_blocks_written(engine);
+		gpu_blocks_written(engine);
 		break;
 	case RANK_WRONG:
 		message->seed = engine_block_wrong(engine, message->group,
@@ -97,9 +99,7 @@ static void rank_main(const struct ranks *ranks, uint32_t rank, int socket)
 	static struct engine engine;
 	struct engine_params params = ranks->params;
 
-	params.part = ENGINE_RANK;
-	params.rank = rank;
-	params.carrier = NULL;
+	params.only_rank = rank + 1;
 	params.gpu = ranks->has_gpu ? gpu_open() : NULL;
 	message.code = engine_open(&engine, &params);
 	/* The word that it serves, or not. */
@@ -131,37 +131,107 @@ static int call(struct ranks *ranks, uint32_t rank,
 	return 0;
 }
 
-static int carry_info(void *context, uint32_t rank, void *bytes,
+/* ---- the workers of its engine: each stands for a rank's process ---- */
+
+static struct ranks *carried;
+
+static uint32_t ranks_of(const struct engine_params *params)
+{
+	return params->tp_size * (params->pp_size ? params->pp_size : 1);
+}
+
+static uint32_t rank_of(struct kvpull_worker *worker)
+{
+	return (uint32_t)((int *)(void *)worker - carried->sockets);
+}
+
+static int carry_open(const struct kvpull_open_params *params,
+		      struct kvpull_worker **worker,
+		      struct kvpull_error_detail *detail)
+{
+	(void)detail;
+	*worker = (void *)&carried->sockets[params->pp_rank * params->tp_size +
+					    params->tp_rank];
+	return 0;
+}
+
+/* ranks_close() ends the process. */
+static void carry_close(struct kvpull_worker *worker)
+{
+	(void)worker;
+}
+
+/* The process has its memory already. */
+static int carry_memory(struct kvpull_worker *worker, uint64_t bytes,
+			uint32_t flags, struct kvpull_memory *memory)
+{
+	(void)worker;
+	(void)bytes;
+	(void)flags;
+	(void)memory;
+	return 0;
+}
+
+static int carry_regions(struct kvpull_worker *worker,
+			 const struct kvpull_regions *regions,
+			 struct kvpull_error_detail *detail)
+{
+	(void)worker;
+	(void)regions;
+	(void)detail;
+	return 0;
+}
+
+static int carry_info(struct kvpull_worker *worker, void *bytes,
 		      size_t capacity, size_t *byte_count)
 {
 	static struct rank_message message;
 
 	message = (struct rank_message){ .op = RANK_INFO };
-	if (call(context, rank, &message) || message.byte_count > capacity)
+	if (call(carried, rank_of(worker), &message) ||
+	    message.byte_count > capacity)
 		return KVPULL_EPEER;
 	memcpy(bytes, message.bytes, message.byte_count);
 	*byte_count = message.byte_count;
 	return message.code;
 }
 
-static int carry_turn(void *context, uint32_t rank, const void *bytes,
-		      size_t byte_count, struct kvpull_poll_record *records,
-		      uint32_t capacity)
-{
-	static struct rank_message message;
+/* A step and the poll behind it are one message, RANK_TURN. */
+static struct rank_message turn = { .op = RANK_TURN };
 
-	message.op = RANK_TURN;
-	message.byte_count = byte_count;
-	if (byte_count > BYTES_MAX || capacity < RECORDS_MAX)
+static int carry_step(struct kvpull_worker *worker, const void *bytes,
+		      size_t byte_count)
+{
+	(void)worker;
+	if (byte_count > BYTES_MAX)
 		abort();
-	memcpy(message.bytes, bytes, byte_count);
-	if (call(context, rank, &message))
-		return 0;
-	memcpy(records, message.bytes, message.byte_count);
-	return message.code;
+	turn.byte_count = byte_count;
+	memcpy(turn.bytes, bytes, byte_count);
+	return 0;
 }
 
-static int carry_result(void *context, uint32_t rank, void *bytes,
+static int carry_loads(struct kvpull_worker *worker, void *stream)
+{
+	(void)worker;
+	(void)stream;
+	return 0;
+}
+
+static int carry_poll(struct kvpull_worker *worker,
+		      struct kvpull_poll_record *records, uint32_t capacity,
+		      size_t record_bytes)
+{
+	const int is_dead = call(carried, rank_of(worker), &turn);
+	const uint64_t byte_count = is_dead ? 0 : turn.byte_count;
+
+	turn.byte_count = 0;
+	if (byte_count > capacity * record_bytes)
+		abort();
+	memcpy(records, turn.bytes, byte_count);
+	return is_dead ? 0 : turn.code;
+}
+
+static int carry_result(struct kvpull_worker *worker, void *bytes,
 			size_t capacity, size_t *byte_count)
 {
 	static struct rank_message message;
@@ -169,7 +239,7 @@ static int carry_result(void *context, uint32_t rank, void *bytes,
 	message.op = RANK_RESULT;
 	message.byte_count = 0;
 	*byte_count = 0;
-	if (call(context, rank, &message))
+	if (call(carried, rank_of(worker), &message))
 		return 0;
 	if (message.byte_count > capacity)
 		abort();
@@ -178,38 +248,49 @@ static int carry_result(void *context, uint32_t rank, void *bytes,
 	return message.code;
 }
 
-static uint64_t carry_block(struct ranks *ranks, uint32_t rank,
-			    const struct rank_message *what)
+static const struct kvpull_worker_ops carry_ops = {
+	.struct_size = sizeof(carry_ops),
+	.open = carry_open,
+	.close = carry_close,
+	.memory_alloc = carry_memory,
+	.regions_register = carry_regions,
+	.rank_info = carry_info,
+	.step = carry_step,
+	.start_loads = carry_loads,
+	.poll = carry_poll,
+	.result_build = carry_result,
+};
+
+/* ---- its other words with the ranks ---- */
+
+/* The sum of the answers of all that live. */
+static uint64_t blocks_call(struct ranks *ranks, enum rank_op op,
+			    uint32_t group, uint32_t id, uint64_t seed)
 {
 	static struct rank_message message;
+	uint64_t sum = 0;
+	uint32_t rank;
 
-	memcpy(&message, what, offsetof(struct rank_message, bytes));
-	message.byte_count = 0;
-	return call(ranks, rank, &message) ? 0 : message.seed;
+	for (rank = 0; rank < ranks_of(&ranks->params); rank++) {
+		message.op = op;
+		message.group = group;
+		message.id = id;
+		message.seed = seed;
+		message.byte_count = 0;
+		sum += call(ranks, rank, &message) ? 0 : message.seed;
+	}
+	return sum;
 }
 
-static void carry_fill(void *context, uint32_t rank, uint32_t group,
-		       uint32_t id, uint64_t seed)
+void ranks_fill(struct ranks *ranks, uint32_t group, uint32_t id, uint64_t seed)
 {
-	static struct rank_message message;
-
-	message.op = RANK_FILL;
-	message.group = group;
-	message.id = id;
-	message.seed = seed;
-	(void)carry_block(context, rank, &message);
+	(void)blocks_call(ranks, RANK_FILL, group, id, seed);
 }
 
-static uint64_t carry_wrong(void *context, uint32_t rank, uint32_t group,
-			    uint32_t id, uint64_t seed)
+uint64_t ranks_wrong(struct ranks *ranks, uint32_t group, uint32_t id,
+		     uint64_t seed)
 {
-	static struct rank_message message;
-
-	message.op = RANK_WRONG;
-	message.group = group;
-	message.id = id;
-	message.seed = seed;
-	return carry_block(context, rank, &message);
+	return blocks_call(ranks, RANK_WRONG, group, id, seed);
 }
 
 void ranks_stats(struct ranks *ranks, uint32_t rank,
@@ -254,11 +335,6 @@ void ranks_kill(struct ranks *ranks, uint32_t rank)
 	ranks->sockets[rank] = -1;
 }
 
-static uint32_t ranks_of(const struct engine_params *params)
-{
-	return params->tp_size * (params->pp_size ? params->pp_size : 1);
-}
-
 int ranks_open(struct ranks *ranks, const struct engine_params *params,
 	       int inherited, int has_gpu)
 {
@@ -267,15 +343,12 @@ int ranks_open(struct ranks *ranks, const struct engine_params *params,
 
 	*ranks = (struct ranks){
 		.params = *params,
-		.carrier = { .context = ranks,
-			     .info = carry_info,
-			     .turn = carry_turn,
-			     .result = carry_result,
-			     .fill = carry_fill,
-			     .wrong = carry_wrong },
+		.ops = *params->ops,
 		.inherited = inherited,
 		.has_gpu = has_gpu,
 	};
+	ranks->ops.worker = &carry_ops;
+	carried = ranks;
 	for (rank = 0; !code && rank < ranks_of(params); rank++)
 		code = ranks_start(ranks, rank);
 	return code;

@@ -14,19 +14,28 @@
 
 struct ranks {
 	struct engine_params params; /* of each; the texts are the caller's */
-	struct engine_carrier carrier;
+	struct kvpull_connector_ops ops; /* its workers are the processes */
 	pid_t pids[ENGINE_RANKS_MAX];
 	int sockets[ENGINE_RANKS_MAX]; /* -1: dead */
 	int inherited; /* a descriptor that a rank must not keep */
 	int has_gpu;   /* each opens one of its own */
 };
 
-/* Start all; the carrier is then for engine_open(). 0 or an error. */
+/*
+ * Start all; .ops is then for engine_open(). One struct ranks a process. 0 or an
+ * error.
+ */
 int ranks_open(struct ranks *ranks, const struct engine_params *params,
 	       int inherited, int has_gpu);
 void ranks_close(struct ranks *ranks);
 void ranks_kill(struct ranks *ranks, uint32_t rank);
 int ranks_start(struct ranks *ranks, uint32_t rank);
+/* As engine_block_fill(), in each rank's memory. */
+void ranks_fill(struct ranks *ranks, uint32_t group, uint32_t id,
+		uint64_t seed);
+/* As engine_block_wrong(); a dead rank has none. */
+uint64_t ranks_wrong(struct ranks *ranks, uint32_t group, uint32_t id,
+		     uint64_t seed);
 /* Stats of a live rank; all 0 for a dead one. */
 void ranks_stats(struct ranks *ranks, uint32_t rank,
 		 union kvpull_worker_counts *counts);
