@@ -24,12 +24,6 @@
 #define PROGRESS_COLUMNS 70
 #define SETTLE_NS UINT64_C(10000000000) /* beside the lease */
 
-struct demo {
-	const struct ib_options *options;
-	const struct ib_result
-		*results; /* [consumers + 1], shown while they pull; or NULL */
-};
-
 pid_t ib_child_start(int serves)
 {
 	const struct sigaction passed = { .sa_handler = SIG_IGN };
@@ -45,16 +39,57 @@ pid_t ib_child_start(int serves)
 	return 0;
 }
 
-static pid_t producer_start(const struct ib_options *options)
+/* A killed one's socket is left, and where it is in memory status files. */
+static void folder_remove(const char *path)
+{
+	DIR *folder = opendir(path);
+	const struct dirent *entry;
+
+	while (folder && (entry = readdir(folder)) != NULL)
+		(void)unlinkat(dirfd(folder), entry->d_name, 0);
+	if (folder)
+		(void)closedir(folder);
+	(void)rmdir(path);
+}
+
+int ib_together(const struct ib_options *options, const char *name,
+		size_t shared_bytes,
+		int (*play)(struct ib_options *own, void *shared))
 {
 	struct ib_options own = *options;
-	const pid_t pid = ib_child_start(1);
+	char dir[64];
+	void *shared = mmap(NULL, shared_bytes, PROT_READ | PROT_WRITE,
+			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int failed;
+
+	(void)snprintf(dir, sizeof(dir), "/tmp/kvpull-%s-%u-XXXXXX", name,
+		       (unsigned int)getpid());
+	if (!own.dir)
+		own.dir = dir;
+	if (shared == MAP_FAILED || (!options->dir && !mkdtemp(dir))) {
+		fprintf(stderr, "%s: %s\n", own.dir, strerror(errno));
+		return 1;
+	}
+	(void)fflush(stdout);
+	failed = play(&own, shared);
+	(void)munmap(shared, shared_bytes);
+	if (!options->dir)
+		folder_remove(dir);
+	return failed;
+}
+
+/* result: of a consumer; NULL: the producer. */
+static pid_t process_start(const struct ib_options *options, const char *name,
+			   struct ib_result *result)
+{
+	struct ib_options own = *options;
+	const pid_t pid = ib_child_start(!result);
 
 	if (pid)
 		return pid;
-	own.name = "producer";
+	own.name = name;
 	own.quiet = 1;
-	_exit(ib_serve(&own));
+	_exit(result ? ib_pull(&own, result) : ib_serve(&own));
 }
 
 static pid_t consumer_start(const struct ib_options *options, uint32_t index,
@@ -63,12 +98,7 @@ static pid_t consumer_start(const struct ib_options *options, uint32_t index,
 	static const char *const names[] = { "consumer-0", "consumer-1",
 					     "consumer-2", "consumer-x" };
 	struct ib_options own = *options;
-	const pid_t pid = ib_child_start(0);
 
-	if (pid)
-		return pid;
-	own.name = names[index < 3 ? index : 3];
-	own.quiet = 1;
 	own.seed += 77 * (index + 1);
 	if (index == options->consumers) {
 		/* The one that dies, with tickets claimed and a pull running. */
@@ -76,50 +106,68 @@ static pid_t consumer_start(const struct ib_options *options, uint32_t index,
 		own.reject_percent = own.abort_percent = 0;
 		own.siblings = 1;
 	}
-	_exit(ib_pull(&own, &results[index]));
+	return process_start(&own, names[index < 3 ? index : 3],
+			     &results[index]);
+}
+
+/* Sums over all consumers, as far as the demo asks for them. */
+static struct ib_result sum_up(const struct ib_options *options,
+			       const struct ib_result *results)
+{
+	struct ib_result sum = { 0 };
+	uint32_t index;
+
+	for (index = 0; index <= options->consumers; index++) {
+		sum.loaded += results[index].loaded;
+		sum.failed += results[index].failed;
+		sum.bytes_checked += results[index].bytes_checked;
+		sum.bytes_wrong += results[index].bytes_wrong;
+		sum.double_reports += results[index].double_reports;
+	}
+	return sum;
 }
 
 /* A line of what all consumers did so far, over the one before. */
 static void progress_show(const struct ib_options *options,
 			  const struct ib_result *results)
 {
-	unsigned long long pulls = 0;
-	unsigned long long failed = 0;
-	uint32_t index;
+	const struct ib_result sum = sum_up(options, results);
 
-	for (index = 0; index <= options->consumers; index++) {
-		pulls += results[index].loaded;
-		failed += results[index].failed;
-	}
 	fprintf(stderr, "\rdemo: %u consumers, %llu pulls, %llu failed ",
-		options->consumers + 1, pulls, failed);
+		options->consumers + 1, (unsigned long long)sum.loaded,
+		(unsigned long long)sum.failed);
 }
 
-/*
- * The last of these processes. A signal that was for us alone goes to all of
- * them: they end, and say what they did. On a terminal their progress is shown.
- */
-static pid_t last_wait(const struct demo *demo, const pid_t *pids,
-		       uint32_t count, int *status)
+/* A child that could not be started has -1, which kill() takes for everybody. */
+static void child_end(pid_t pid)
 {
-	const int is_shown = demo->results && isatty(STDERR_FILENO);
+	if (pid > 0)
+		(void)kill(pid, SIGTERM);
+}
+
+int ib_child_wait(const struct ib_options *options, const pid_t *pids,
+		  uint32_t count, const struct ib_result *results)
+{
+	const int is_shown = results && isatty(STDERR_FILENO);
+	int status = -1;
 	pid_t got;
 	uint32_t index;
 
-	while ((got = waitpid(pids[count - 1], status,
+	while (pids[count - 1] > 0 &&
+	       (got = waitpid(pids[count - 1], &status,
 			      is_shown ? WNOHANG : 0)) <= 0) {
 		if (got < 0 && errno != EINTR)
 			break;
-		for (index = 0; *demo->options->stop && index < count; index++)
-			(void)kill(pids[index], SIGTERM);
+		for (index = 0; *options->stop && index < count; index++)
+			child_end(pids[index]);
 		if (is_shown) {
-			progress_show(demo->options, demo->results);
+			progress_show(options, results);
 			ib_nap(PROGRESS_NS);
 		}
 	}
 	if (is_shown)
 		fprintf(stderr, "\r%*s\r", PROGRESS_COLUMNS, "");
-	return got;
+	return status;
 }
 
 /* How a process ended that should have ended otherwise. */
@@ -131,24 +179,6 @@ static void end_say(const char *who, uint32_t index, int status)
 	else
 		fprintf(stderr, "%s %u ended with exit status %d\n", who, index,
 			WEXITSTATUS(status));
-}
-
-static int wait_all(const struct demo *demo, const pid_t *pids, uint32_t count,
-		    const char *who)
-{
-	int failed = 0;
-
-	for (; count; count--) {
-		int status = 0;
-
-		if (last_wait(demo, pids, count, &status) > 0 &&
-		    WIFEXITED(status) && !WEXITSTATUS(status))
-			continue;
-		failed = 1;
-		if (!*demo->options->stop)
-			end_say(who, count - 1, status);
-	}
-	return failed;
 }
 
 /* Until every hold ended; then it is what a pool without a leak looks like. */
@@ -168,43 +198,22 @@ static int settle(const struct ib_options *options, struct ib_answer *answer)
 	return 1;
 }
 
-/* Sums of a demo over all of its consumers. */
-struct outcome {
-	const struct ib_options *options;
-	const struct ib_result
-		*results;        /* [consumers + 1], the last was killed */
-	struct ib_answer answer; /* of the producer, at the end */
-	uint64_t loaded, checked, wrong, doubles;
-	uint32_t is_right;
-};
-
-static void judge(struct outcome *outcome)
+static int is_right(const struct ib_options *options,
+		    const struct ib_result *sum, const struct ib_answer *answer)
 {
-	const struct ib_options *options = outcome->options;
-	const struct ib_answer *answer = &outcome->answer;
-	uint32_t index;
-
-	outcome->doubles = answer->double_reports;
-	for (index = 0; index <= options->consumers; index++) {
-		const struct ib_result *result = &outcome->results[index];
-
-		outcome->loaded += result->loaded;
-		outcome->checked += result->bytes_checked;
-		outcome->wrong += result->bytes_wrong;
-		outcome->doubles += result->double_reports;
-	}
-	outcome->is_right = !outcome->wrong && !answer->holds_live &&
-			    outcome->checked && outcome->loaded &&
-			    !outcome->doubles &&
-			    answer->blocks_free == answer->blocks_all &&
-			    answer->holds_expired <= options->depth;
+	return !sum->bytes_wrong && sum->bytes_checked && sum->loaded &&
+	       !sum->double_reports && !answer->double_reports &&
+	       !answer->holds_live &&
+	       answer->blocks_free == answer->blocks_all &&
+	       answer->holds_expired <= options->depth;
 }
 
-static void say_text(const struct outcome *outcome)
+static void say_text(const struct ib_options *options,
+		     const struct ib_result *results,
+		     const struct ib_result *sum,
+		     const struct ib_answer *answer)
 {
-	const struct ib_result *results = outcome->results;
-	const struct ib_answer *answer = &outcome->answer;
-	const uint32_t consumers = outcome->options->consumers;
+	const uint32_t consumers = options->consumers;
 	uint32_t index;
 
 	for (index = 0; index < consumers; index++)
@@ -223,126 +232,104 @@ static void say_text(const struct outcome *outcome)
 	       (unsigned long long)answer->blocks_all,
 	       (unsigned long long)answer->double_reports);
 	printf("%llu bytes checked, %llu bytes wrong, %llu holds left\n",
-	       (unsigned long long)outcome->checked,
-	       (unsigned long long)outcome->wrong,
+	       (unsigned long long)sum->bytes_checked,
+	       (unsigned long long)sum->bytes_wrong,
 	       (unsigned long long)answer->holds_live);
-	printf("demo: %s\n", outcome->is_right ? "ok" : "FAILED");
 }
 
-static json_t *consumer_json(const struct ib_result *result)
+static void say_json(const struct ib_options *options,
+		     const struct ib_result *results,
+		     const struct ib_result *sum,
+		     const struct ib_answer *answer, int is_ok)
 {
-	return json_pack("{s:I, s:I, s:I, s:I, s:I}", "pulls",
-			 (json_int_t)result->loaded, "served_by_sibling",
-			 (json_int_t)result->served, "rejected",
-			 (json_int_t)result->rejected, "aborted",
-			 (json_int_t)result->aborted, "failed",
-			 (json_int_t)result->failed);
-}
-
-static void say_json(const struct outcome *outcome)
-{
-	const struct ib_answer *answer = &outcome->answer;
-	const uint32_t consumers = outcome->options->consumers;
+	json_t *object = json_object();
 	json_t *each = json_array();
-	json_t *object;
 	uint32_t index;
 
-	for (index = 0; index < consumers; index++)
-		(void)json_array_append_new(
-			each, consumer_json(&outcome->results[index]));
-	object = json_pack(
-		"{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}",
-		"consumers", each, "killed_after_pulls",
-		(json_int_t)outcome->results[consumers].pulls, "bytes_checked",
-		(json_int_t)outcome->checked, "bytes_wrong",
-		(json_int_t)outcome->wrong, "holds_released",
-		(json_int_t)answer->holds_released, "holds_expired",
-		(json_int_t)answer->holds_expired, "holds_left",
-		(json_int_t)answer->holds_live, "blocks_free",
-		(json_int_t)answer->blocks_free, "blocks",
-		(json_int_t)answer->blocks_all, "double_reports",
-		(json_int_t)outcome->doubles, "ok", (int)outcome->is_right);
+	set_value(object, "consumers", each);
+	for (index = 0; index < options->consumers; index++) {
+		json_t *one = json_object();
+
+		set(one, "pulls", results[index].loaded);
+		set(one, "served_by_sibling", results[index].served);
+		set(one, "rejected", results[index].rejected);
+		set(one, "aborted", results[index].aborted);
+		set(one, "failed", results[index].failed);
+		(void)json_array_append_new(each, one);
+	}
+	set(object, "killed_after_pulls", results[index].pulls);
+	set(object, "bytes_checked", sum->bytes_checked);
+	set(object, "bytes_wrong", sum->bytes_wrong);
+	set(object, "holds_released", answer->holds_released);
+	set(object, "holds_expired", answer->holds_expired);
+	set(object, "holds_left", answer->holds_live);
+	set(object, "blocks_free", answer->blocks_free);
+	set(object, "blocks", answer->blocks_all);
+	set(object, "double_reports",
+	    sum->double_reports + answer->double_reports);
+	set_value(object, "ok", json_boolean(is_ok));
 	(void)json_show(object, 2);
 }
 
-/* A killed one's socket is left, and where it is in memory status files. */
-void ib_folder_remove(const char *path)
+/* Until the one that is to be killed was, and the others are done; 0 or 1. */
+static int consumers_wait(const struct ib_options *options, const pid_t *pids,
+			  const struct ib_result *results)
 {
-	DIR *folder = opendir(path);
-	const struct dirent *entry;
+	const uint32_t killed = options->consumers;
+	int failed = 0;
+	uint32_t index = killed + 1;
 
-	while (folder && (entry = readdir(folder)) != NULL)
-		(void)unlinkat(dirfd(folder), entry->d_name, 0);
-	if (folder)
-		(void)closedir(folder);
-	(void)rmdir(path);
-}
+	while (index--) {
+		const int status =
+			ib_child_wait(options, pids, index + 1, results);
 
-/* Until the one that is to be killed was, and the others are done. */
-static int consumers_wait(const struct demo *demo, const pid_t *pids)
-{
-	const uint32_t killed = demo->options->consumers;
-	int status = 0;
-
-	if (last_wait(demo, pids, killed + 1, &status) > 0 &&
-	    WIFSIGNALED(status))
-		return wait_all(demo, pids, killed, "consumer");
-	if (!*demo->options->stop)
-		end_say("consumer to be killed,", killed, status);
-	(void)wait_all(demo, pids, killed, "consumer");
-	return 1;
+		if (index == killed ? WIFSIGNALED(status) : !status)
+			continue;
+		failed = 1;
+		if (!*options->stop)
+			end_say(index == killed ? "consumer to be killed," :
+						  "consumer",
+				index, status);
+	}
+	return failed;
 }
 
 /* In own's folder. 0, or 1 if something was wrong. */
-static int play(const struct ib_options *own, struct ib_result *results)
+static int play(struct ib_options *own, void *shared)
 {
-	struct outcome outcome = { .options = own, .results = results };
-	struct demo demo = { .options = own, .results = results };
+	struct ib_result *results = shared; /* [consumers + 1] */
+	struct ib_result sum;
+	struct ib_answer answer = { 0 };
 	pid_t consumers[CONSUMERS_MAX + 1];
 	pid_t producer;
 	uint32_t index;
+	int status;
 	int failed;
 
-	(void)fflush(stdout);
-	producer = producer_start(own);
+	own->verify = 1;
+	producer = process_start(own, "producer", NULL);
 	for (index = 0; index <= own->consumers; index++)
 		consumers[index] = consumer_start(own, index, results);
-	failed = consumers_wait(&demo, consumers);
-	failed |= settle(own, &outcome.answer);
-	(void)kill(producer, SIGTERM);
-	demo.results = NULL;
-	failed |= wait_all(&demo, &producer, 1, "producer");
-	judge(&outcome);
-	outcome.is_right &= !failed;
-	if (own->json)
-		say_json(&outcome);
-	else
-		say_text(&outcome);
-	return !outcome.is_right;
+	failed = consumers_wait(own, consumers, results);
+	failed |= settle(own, &answer);
+	child_end(producer);
+	status = ib_child_wait(own, &producer, 1, NULL);
+	if (status && !*own->stop)
+		end_say("producer", 0, status);
+	sum = sum_up(own, results);
+	failed = failed || status || !is_right(own, &sum, &answer);
+	if (own->json) {
+		say_json(own, results, &sum, &answer, !failed);
+	} else {
+		say_text(own, results, &sum, &answer);
+		printf("demo: %s\n", failed ? "FAILED" : "ok");
+	}
+	return failed;
 }
 
 int ib_demo(const struct ib_options *options)
 {
-	struct ib_options own = *options;
-	char dir[64];
-	struct ib_result *results;
-	int failed;
-
-	own.verify = 1;
-	results =
-		mmap(NULL, (own.consumers + 1) * sizeof(*results),
-		     PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	(void)snprintf(dir, sizeof(dir), "/tmp/kvpull-demo-%u-XXXXXX",
-		       (unsigned int)getpid());
-	if (results == MAP_FAILED || (!options->dir && !mkdtemp(dir))) {
-		fprintf(stderr, "%s: %s\n", dir, strerror(errno));
-		return 1;
-	}
-	if (!options->dir)
-		own.dir = dir;
-	failed = play(&own, results);
-	(void)munmap(results, (own.consumers + 1) * sizeof(*results));
-	if (!options->dir)
-		ib_folder_remove(dir);
-	return failed;
+	return ib_together(options, "demo",
+			   (options->consumers + 1) * sizeof(struct ib_result),
+			   play);
 }

@@ -148,6 +148,21 @@ int ib_demo(const struct ib_options *options);
  * those that it serves.
  */
 pid_t ib_child_start(int serves);
+/*
+ * Wait for the last of these children: its status as of waitpid(). A signal that
+ * was for us alone goes to all of them: they end, and say what they did. On a
+ * terminal the progress of a demo's results is shown, if there are any.
+ */
+int ib_child_wait(const struct ib_options *options, const pid_t *pids,
+		  uint32_t count, const struct ib_result *results);
+/*
+ * Play with several processes: in a folder of their own where --dir names none,
+ * and with memory that they share, 0 at first. Returns what play() returns, or 1:
+ * why not was said.
+ */
+int ib_together(const struct ib_options *options, const char *name,
+		size_t shared_bytes,
+		int (*play)(struct ib_options *own, void *shared));
 /* A pause that a signal may end. */
 static inline void ib_nap(uint64_t ns)
 {
@@ -156,8 +171,6 @@ static inline void ib_nap(uint64_t ns)
 	(void)nanosleep(&nap, NULL);
 }
 
-/* Ours, and all of its processes ended. */
-void ib_folder_remove(const char *path);
 /* A worker's configuration, or a pool's, to be freed; NULL: said. */
 char *ib_config_make(const struct ib_options *options);
 /* ib_pull_release.c: a ticket, as a router has it; 0 or 1. */

@@ -28,13 +28,12 @@
 #define LIMIT_NS UINT64_C(30000000000)
 #define NAP_MS 100
 #define SOON 8u /* arrivals at an owner that a reader may be ahead */
-#define KEY_NONE UINT64_MAX
 
 struct seen {
 	_Atomic uint32_t is_up; /* of an owner: filled once, and its address */
 	_Atomic uint64_t arrived;      /* requests at an owner */
 	uint64_t counts[COUNTERS_MAX]; /* the handle's own */
-	uint64_t elapsed_ns, check_ns, probe_ns;
+	uint64_t took_ns, probe_ns;    /* without checks of bytes */
 	uint64_t bytes_checked, bytes_wrong;
 	char address[512];
 };
@@ -126,18 +125,20 @@ static void handle_close(const struct pool *pool, struct kvpull_reader *handle,
 
 struct owner {
 	const struct pool *pool;
+	struct seen *seen;
 	struct kvpull_reader *handle;
+	uint64_t random;
 	uint64_t *words;              /* of the chunks */
-	uint64_t *key_of;             /* [chunks]; KEY_NONE: none */
+	uint64_t *key_of;             /* [chunks]; key + 1; 0: none */
 	struct kvpull_map chunk_of;   /* key + 1 */
 	struct kvpull_index_list lru; /* chunks, unused for longest first */
 	struct kvpull_arena arena;
-	uint32_t filled; /* chunks that were written once */
 };
 
-static int owner_open(struct owner *owner, struct seen *seen)
+static int owner_open(struct owner *owner)
 {
 	const struct ib_options *options = owner->pool->options;
+	const struct kvpull_reader_ops *ops = owner->pool->ops;
 	const uint32_t count = options->shape.block_count;
 	const struct kvpull_reader_share share = {
 		.struct_size = sizeof(share),
@@ -158,17 +159,15 @@ static int owner_open(struct owner *owner, struct seen *seen)
 	owner->handle = handle_open(owner->pool, "owner");
 	if (!owner->handle || !kvpull_arena_ok(&owner->arena))
 		return 1;
-	if (owner->pool->ops->share(owner->handle, &share, &memory, &detail) ||
-	    owner->pool->ops->address(owner->handle, seen->address,
-				      sizeof(seen->address), &byte_count)) {
+	if (ops->share(owner->handle, &share, &memory, &detail) ||
+	    ops->address(owner->handle, owner->seen->address,
+			 sizeof(owner->seen->address), &byte_count)) {
 		fprintf(stderr, "share: %s\n", detail.message);
 		return 1;
 	}
 	owner->words = memory.base;
-	for (at = 0; at < count; at++) {
-		owner->key_of[at] = KEY_NONE;
+	for (at = 0; at < count; at++)
 		kvpull_index_list_push(&owner->lru, at);
-	}
 	return 0;
 }
 
@@ -208,12 +207,8 @@ static int key_use(struct owner *owner, uint64_t key)
 
 	if (chunk == KVPULL_NONE) {
 		chunk = owner->lru.first;
-		if (owner->key_of[chunk] == KEY_NONE)
-			owner->filled++;
-		else
-			kvpull_map_remove(&owner->chunk_of,
-					  owner->key_of[chunk] + 1);
-		owner->key_of[chunk] = key;
+		kvpull_map_remove(&owner->chunk_of, owner->key_of[chunk]);
+		owner->key_of[chunk] = key + 1;
 		code = kvpull_map_set(&owner->chunk_of, key + 1, chunk);
 		if (!code)
 			code = chunk_write(owner, chunk, key);
@@ -225,15 +220,14 @@ static int key_use(struct owner *owner, uint64_t key)
 	return code != 0;
 }
 
-static int request_compute(struct owner *owner, struct seen *seen,
-			   uint64_t *random)
+static int request_compute(struct owner *owner)
 {
 	/* Pairs with nothing: readers take it for a number alone. */
-	const uint64_t number = atomic_fetch_add_explicit(&seen->arrived, 1,
-							  memory_order_relaxed);
+	const uint64_t number = atomic_fetch_add_explicit(
+		&owner->seen->arrived, 1, memory_order_relaxed);
 	uint64_t keys[ITEMS_MAX];
 	const uint32_t count =
-		ib_keys_of(&owner->pool->keys, number, random, keys);
+		ib_keys_of(&owner->pool->keys, number, &owner->random, keys);
 	int failed = 0;
 	uint32_t at;
 
@@ -243,45 +237,42 @@ static int request_compute(struct owner *owner, struct seen *seen,
 }
 
 /* Before anybody reads: till all is full, or as often as that takes at least. */
-static int owner_fill(struct owner *owner, struct seen *seen, uint64_t *random)
+static int owner_fill(struct owner *owner)
 {
-	const struct ib_options *options = owner->pool->options;
-	uint32_t left = options->shape.block_count;
+	uint32_t left = owner->pool->options->shape.block_count;
 	int failed = 0;
 
-	while (!failed && left-- && owner->filled < options->shape.block_count)
-		failed = request_compute(owner, seen, random);
+	/* Chunks without a key are the first ones of the list. */
+	while (!failed && left-- && !owner->key_of[owner->lru.first])
+		failed = request_compute(owner);
 	return failed;
 }
 
 static int owner_run(const struct pool *pool, uint32_t index)
 {
-	struct seen *seen = &pool->shared->owners[index];
-	struct owner owner = { .pool = pool };
+	struct owner owner = { .pool = pool,
+			       .seen = &pool->shared->owners[index],
+			       .random = (pool->options->seed + index) << 40 };
 	const uint32_t rate = pool->options->rate;
-	uint64_t random = (pool->options->seed + index) << 40;
 	struct kvpull_reader_record record;
 	uint64_t begun_ns;
 	uint64_t done = 0;
-	int failed =
-		owner_open(&owner, seen) || owner_fill(&owner, seen, &random);
+	int failed = owner_open(&owner) || owner_fill(&owner);
 
 	/* Pairs with the acquire in owners_await(). */
-	atomic_store_explicit(&seen->is_up, 1, memory_order_release);
+	atomic_store_explicit(&owner.seen->is_up, 1, memory_order_release);
 	begun_ns = engine_now_ns();
 	while (!failed && !atomic_load_explicit(&pool->shared->stop,
 						memory_order_relaxed)) {
 		const uint64_t due =
 			(engine_now_ns() - begun_ns) * rate / 1000000000;
 
-		while (!failed && done < due) {
-			failed = request_compute(&owner, seen, &random);
-			done++;
-		}
+		for (; !failed && done < due; done++)
+			failed = request_compute(&owner);
 		(void)pool->ops->poll(owner.handle, &record, 0, sizeof(record));
 		handle_sleep(pool, owner.handle, rate ? 1 : NAP_MS);
 	}
-	handle_close(pool, owner.handle, seen);
+	handle_close(pool, owner.handle, owner.seen);
 	kvpull_arena_fini(&owner.arena);
 	return failed;
 }
@@ -296,6 +287,7 @@ struct reader {
 	uint32_t local;
 	uint32_t peers[PROCESSES_MAX];
 	uint64_t random;
+	uint64_t check_ns;
 	uint64_t incarnation;     /* that places are of */
 	uint64_t keys[ITEMS_MAX]; /* of a request, then of its pieces */
 	struct kvpull_reader_place places[ITEMS_MAX];
@@ -446,7 +438,7 @@ static void pieces_check(struct reader *reader, uint32_t count)
 			if (words[at] != word_of(reader->keys[piece], at))
 				reader->seen->bytes_wrong += sizeof(*words);
 	}
-	reader->seen->check_ns += engine_now_ns() - begun_ns;
+	reader->check_ns += engine_now_ns() - begun_ns;
 }
 
 /* Makes the request here soon after it arrived at its owner; 0 or 1. */
@@ -486,7 +478,7 @@ static int reader_run(const struct pool *pool, uint32_t index)
 		      number < options->request_count);
 	     number++)
 		failed = request_run(&reader, number);
-	reader.seen->elapsed_ns = engine_now_ns() - begun_ns;
+	reader.seen->took_ns = engine_now_ns() - begun_ns - reader.check_ns;
 	handle_close(pool, reader.handle, reader.seen);
 	free(reader.blocks);
 	return failed;
@@ -499,7 +491,7 @@ struct outcome {
 	struct kvpull_counter counters[COUNTERS_MAX];
 	uint32_t count;
 	uint64_t bytes_checked, bytes_wrong;
-	double probes_s, probe_us, gb_s;
+	uint64_t took_ns, probe_ns;
 };
 
 static double counted(const struct outcome *outcome, const char *name)
@@ -512,19 +504,13 @@ static double counted(const struct outcome *outcome, const char *name)
 	return at < outcome->count ? (double)outcome->counters[at].value : 0;
 }
 
-static double share_of(const struct outcome *outcome, const char *name,
-		       const char *others)
+static double ratio(double part, double all)
 {
-	const double part = counted(outcome, name);
-	const double all = part + counted(outcome, others);
-
 	return all > 0 ? part / all : 0;
 }
 
 static void add_up(const struct pool *pool, struct outcome *outcome)
 {
-	uint64_t probe_ns = 0;
-	uint64_t took_ns = 0;
 	uint32_t at;
 	uint32_t row;
 
@@ -541,25 +527,27 @@ static void add_up(const struct pool *pool, struct outcome *outcome)
 				pool->shared->owners[at].counts[row];
 		outcome->bytes_checked += reader->bytes_checked;
 		outcome->bytes_wrong += reader->bytes_wrong;
-		probe_ns += reader->probe_ns;
-		/* Checking is no part of a reader's work. */
-		took_ns += reader->elapsed_ns - reader->check_ns;
+		outcome->probe_ns += reader->probe_ns;
+		outcome->took_ns += reader->took_ns;
 	}
-	if (!took_ns || !probe_ns)
-		return;
-	outcome->probe_us = (double)probe_ns / 1e3 / counted(outcome, "probes");
-	outcome->probes_s = counted(outcome, "probes") * 1e9 *
-			    pool->options->consumers / (double)took_ns;
-	outcome->gb_s = counted(outcome, "bytes_read") *
-			pool->options->consumers / (double)took_ns;
 }
 
 static void print(const struct pool *pool, const struct outcome *outcome,
 		  int is_ok)
 {
 	const struct ib_options *options = pool->options;
-	const double hits = share_of(outcome, "keys_found", "keys_missed");
-	const double stale = share_of(outcome, "pieces_stale", "pieces_good");
+	const double probes = counted(outcome, "probes");
+	const double found = counted(outcome, "keys_found");
+	const double stale = counted(outcome, "pieces_stale");
+	const double hit_ratio =
+		ratio(found, found + counted(outcome, "keys_missed"));
+	const double stale_ratio =
+		ratio(stale, stale + counted(outcome, "pieces_good"));
+	const double probe_us = ratio((double)outcome->probe_ns / 1e3, probes);
+	/* A reader's, on average. */
+	const double took_ns = (double)outcome->took_ns / options->consumers;
+	const double probes_s = ratio(probes * 1e9, took_ns);
+	const double gb_s = ratio(counted(outcome, "bytes_read"), took_ns);
 	json_t *object;
 	uint32_t row;
 
@@ -568,9 +556,9 @@ static void print(const struct pool *pool, const struct outcome *outcome,
 		       "%7u %8.0f %9.0f %8.1f %7.2f %8.4f %8.3f\n"
 		       "chunks put %.0f, bytes checked %llu, bytes wrong %llu\n"
 		       "pool: %s\n",
-		       options->consumers, counted(outcome, "probes"),
-		       outcome->probes_s, outcome->probe_us, 100 * hits,
-		       100 * stale, outcome->gb_s, counted(outcome, "puts"),
+		       options->consumers, probes, probes_s, probe_us,
+		       100 * hit_ratio, 100 * stale_ratio, gb_s,
+		       counted(outcome, "puts"),
 		       (unsigned long long)outcome->bytes_checked,
 		       (unsigned long long)outcome->bytes_wrong,
 		       is_ok ? "ok" : "FAILED");
@@ -579,11 +567,10 @@ static void print(const struct pool *pool, const struct outcome *outcome,
 	object = json_pack("{s:b, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:I, s:I}",
 			   "ok", is_ok, "owners", (int)options->owners,
 			   "readers", (int)options->consumers, "probes_per_s",
-			   outcome->probes_s, "probe_us", outcome->probe_us,
-			   "hit_ratio", hits, "stale_ratio", stale, "gb_s",
-			   outcome->gb_s, "bytes_checked",
-			   (json_int_t)outcome->bytes_checked, "bytes_wrong",
-			   (json_int_t)outcome->bytes_wrong);
+			   probes_s, "probe_us", probe_us, "hit_ratio",
+			   hit_ratio, "stale_ratio", stale_ratio, "gb_s", gb_s,
+			   "bytes_checked", (json_int_t)outcome->bytes_checked,
+			   "bytes_wrong", (json_int_t)outcome->bytes_wrong);
 	for (row = 0; row < outcome->count; row++)
 		set(object, outcome->counters[row].name,
 		    outcome->counters[row].value);
@@ -605,17 +592,9 @@ static int children_wait(const struct pool *pool, const pid_t *pids,
 			 uint32_t count)
 {
 	int failed = 0;
-	uint32_t at;
 
-	for (at = 0; at < count; at++) {
-		int status = 1;
-
-		while (pids[at] > 0 && waitpid(pids[at], &status, 0) < 0 &&
-		       errno == EINTR)
-			if (*pool->options->stop)
-				(void)kill(pids[at], SIGTERM);
-		failed += status != 0;
-	}
+	for (; count; count--)
+		failed += ib_child_wait(pool->options, pids, count, NULL) != 0;
 	return failed;
 }
 
@@ -634,7 +613,7 @@ static int owners_await(const struct pool *pool)
 	return 0;
 }
 
-static int pool_run(const struct pool *pool)
+static int processes_run(const struct pool *pool)
 {
 	const struct ib_options *options = pool->options;
 	pid_t owners[PROCESSES_MAX];
@@ -658,32 +637,23 @@ static int pool_run(const struct pool *pool)
 	return failed != 0;
 }
 
-int ib_pool(const struct ib_options *options)
+static int play(struct ib_options *own, void *shared)
 {
-	struct ib_options mine = *options;
-	struct pool pool = { .options = &mine };
+	struct pool pool = { .options = own, .shared = shared };
 	void *symbol = engine_library_symbol("kvpull_reader_v1");
 	kvpull_reader_v1_fn table;
-	char own[64];
 	int failed;
 
 	if (!symbol)
 		return 1;
 	memcpy(&table, &symbol, sizeof(table));
 	pool.ops = table();
-	(void)snprintf(own, sizeof(own), "/tmp/kvpull-pool-%d-XXXXXX",
-		       (int)getpid());
-	mine.dir = options->dir ? options->dir : own;
-	pool.shared = mmap(NULL, sizeof(*pool.shared), PROT_READ | PROT_WRITE,
-			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (pool.shared == MAP_FAILED || (!options->dir && !mkdtemp(own))) {
-		fprintf(stderr, "%s: %s\n", mine.dir, strerror(errno));
-		return 1;
-	}
-	failed = ib_keys_open(&pool.keys, options) ? 1 : pool_run(&pool);
-	if (!options->dir)
-		ib_folder_remove(own);
+	failed = ib_keys_open(&pool.keys, own) || processes_run(&pool);
 	ib_keys_close(&pool.keys);
-	(void)munmap(pool.shared, sizeof(*pool.shared));
 	return failed;
+}
+
+int ib_pool(const struct ib_options *options)
+{
+	return ib_together(options, "pool", sizeof(struct shared), play);
 }
