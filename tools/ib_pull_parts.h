@@ -257,11 +257,12 @@ int ib_control_answer_take(int control, void *message, struct ib_answer *answer,
 struct ib_call {
 	const struct ib_options *options;
 	int control;          /* -1: nobody is called */
-	uint8_t *message;     /* the last answer, and its ticket's text */
 	uint64_t pool_blocks; /* of the producer */
 	uint64_t lost_ns; /* since then the producer is gone; 0: it is not */
 	uint64_t full_ns; /* since then it has no room; 0: it has */
 	uint32_t full_is_said;
+	/* The last answer, and its ticket's text. */
+	uint8_t message[sizeof(struct ib_answer) + IB_TICKET_BYTES_MAX];
 };
 /* 0, or why not was said. Closed either way. */
 int ib_call_open(struct ib_call *call, const struct ib_options *options);
