@@ -15,19 +15,18 @@
 
 struct ib_chunk {
 	uint64_t hash;
-	uint32_t *ids;      /* [group_count][chunk_blocks] */
 	uint32_t pin_count; /* requests that use it; 0: it may be evicted */
-	uint32_t reserved;
 };
 
 struct ib_prefix {
 	struct engine *engine;
 	uint32_t chunk_blocks;         /* a group */
 	struct ib_chunk *chunks;       /* as many as the pool holds */
+	uint32_t *ids;                 /* [chunks][group_count][chunk_blocks] */
 	struct kvpull_index_pool free; /* of chunks */
 	struct kvpull_index_list idle; /* not pinned, unused for longest first */
 	struct kvpull_map chunk_of;    /* hash + 1: its place in chunks */
-	struct kvpull_arena arena;     /* of these four */
+	struct kvpull_arena arena;     /* of these five */
 };
 
 /* 0, or KVPULL_ENOMEM. Closed either way. */
