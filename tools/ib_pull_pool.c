@@ -29,19 +29,24 @@
 #define NAP_MS 100
 #define SOON 8u /* arrivals at an owner that a reader may be ahead */
 
-struct seen {
-	_Atomic uint32_t is_up; /* of an owner: filled once, and its address */
-	_Atomic uint64_t arrived;      /* requests at an owner */
-	uint64_t counts[COUNTERS_MAX]; /* the handle's own */
-	uint64_t took_ns, probe_ns;    /* without checks of bytes */
+/* What a process did, and the sum over all of them. */
+struct tally {
+	struct kvpull_counter counters[COUNTERS_MAX]; /* the handle's own */
+	uint32_t counter_count;
+	uint64_t took_ns, probe_ns; /* of readers, without checks of bytes */
 	uint64_t bytes_checked, bytes_wrong;
+};
+
+struct place {
+	_Atomic uint32_t is_up;   /* filled once, and the address */
+	_Atomic uint64_t arrived; /* requests at the owner */
 	char address[512];
 };
 
 struct shared {
 	_Atomic uint32_t stop; /* the readers are done */
-	struct seen owners[PROCESSES_MAX];
-	struct seen readers[PROCESSES_MAX];
+	struct place owners[PROCESSES_MAX];
+	struct tally tallies[2 * PROCESSES_MAX]; /* of each process */
 };
 
 struct pool {
@@ -49,6 +54,8 @@ struct pool {
 	const struct kvpull_reader_ops *ops;
 	struct shared *shared;
 	struct ib_keys keys;
+	struct kvpull_reader *handle; /* of this process, and what it did: */
+	struct tally *tally;
 };
 
 static uint64_t word_of(uint64_t key, uint64_t at)
@@ -65,8 +72,8 @@ static void log_line(void *context, uint32_t level, const char *message)
 		fprintf(stderr, "%s\n", message);
 }
 
-static struct kvpull_reader *handle_open(const struct pool *pool,
-					 const char *engine_id)
+/* 0, or 1: why not was said. */
+static int handle_open(struct pool *pool, const char *engine_id)
 {
 	static const struct kvpull_host host = { .struct_size = sizeof(host),
 						 .log = log_line };
@@ -91,42 +98,33 @@ static struct kvpull_reader *handle_open(const struct pool *pool,
 		.engine_id = engine_id,
 	};
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
-	struct kvpull_reader *handle = NULL;
 
-	if (config && pool->ops->open(&params, &handle, &detail))
+	if (config && pool->ops->open(&params, &pool->handle, &detail))
 		fprintf(stderr, "%s: %s\n", engine_id, detail.message);
 	free(config);
-	return handle;
+	return !pool->handle;
 }
 
-static void handle_sleep(const struct pool *pool, struct kvpull_reader *handle,
-			 int ms)
+static void handle_sleep(const struct pool *pool, int ms)
 {
-	struct pollfd wait = { .fd = pool->ops->event_fd(handle),
+	struct pollfd wait = { .fd = pool->ops->event_fd(pool->handle),
 			       .events = POLLIN };
 
 	(void)poll(&wait, 1, ms);
 }
 
-/* Adds up the handle's counters and closes it. */
-static void handle_close(const struct pool *pool, struct kvpull_reader *handle,
-			 struct seen *seen)
+static void handle_close(const struct pool *pool)
 {
-	struct kvpull_counter all[COUNTERS_MAX];
-	int count =
-		pool->ops->counters(handle, all, COUNTERS_MAX, sizeof(all[0]));
-
-	for (; count > 0; count--)
-		seen->counts[count - 1] = all[count - 1].value;
-	pool->ops->close(handle);
+	(void)pool->ops->counters(pool->handle, pool->tally->counters,
+				  COUNTERS_MAX, sizeof(struct kvpull_counter));
+	pool->ops->close(pool->handle);
 }
 
 /* ---- an owner ---- */
 
 struct owner {
-	const struct pool *pool;
-	struct seen *seen;
-	struct kvpull_reader *handle;
+	struct pool *pool;
+	struct place *place;
 	uint64_t random;
 	uint64_t *words;              /* of the chunks */
 	uint64_t *key_of;             /* [chunks]; key + 1; 0: none */
@@ -137,8 +135,8 @@ struct owner {
 
 static int owner_open(struct owner *owner)
 {
-	const struct ib_options *options = owner->pool->options;
-	const struct kvpull_reader_ops *ops = owner->pool->ops;
+	struct pool *pool = owner->pool;
+	const struct ib_options *options = pool->options;
 	const uint32_t count = options->shape.block_count;
 	const struct kvpull_reader_share share = {
 		.struct_size = sizeof(share),
@@ -156,12 +154,11 @@ static int owner_open(struct owner *owner)
 	kvpull_index_list_init(&owner->lru, count, &owner->arena);
 	owner->key_of = kvpull_arena_take_table(&owner->arena, count,
 						sizeof(*owner->key_of));
-	owner->handle = handle_open(owner->pool, "owner");
-	if (!owner->handle || !kvpull_arena_ok(&owner->arena))
+	if (handle_open(pool, "owner") || !kvpull_arena_ok(&owner->arena))
 		return 1;
-	if (ops->share(owner->handle, &share, &memory, &detail) ||
-	    ops->address(owner->handle, owner->seen->address,
-			 sizeof(owner->seen->address), &byte_count)) {
+	if (pool->ops->share(pool->handle, &share, &memory, &detail) ||
+	    pool->ops->address(pool->handle, owner->place->address,
+			       sizeof(owner->place->address), &byte_count)) {
 		fprintf(stderr, "share: %s\n", detail.message);
 		return 1;
 	}
@@ -175,6 +172,7 @@ static int owner_open(struct owner *owner)
 static int chunk_write(struct owner *owner, uint32_t chunk, uint64_t key)
 {
 	const struct kvpull_reader_ops *ops = owner->pool->ops;
+	struct kvpull_reader *handle = owner->pool->handle;
 	const size_t count =
 		owner->pool->options->shape.block_bytes / sizeof(uint64_t);
 	uint64_t *words = owner->words + chunk * count;
@@ -184,18 +182,18 @@ static int chunk_write(struct owner *owner, uint32_t chunk, uint64_t key)
 	size_t at;
 	int code;
 
-	code = ops->guard_bump(owner->handle, &chunk, 1, &put.generation);
+	code = ops->guard_bump(handle, &chunk, 1, &put.generation);
 	if (!code)
-		code = ops->write_begin(owner->handle, chunk);
+		code = ops->write_begin(handle, chunk);
 	if (code)
 		return code;
 	for (at = 0; at < count; at++)
 		words[at] = word_of(key, at);
-	code = ops->write_end(owner->handle, chunk);
+	code = ops->write_end(handle, chunk);
 	if (!code)
-		code = ops->epoch(owner->handle, &put.epoch);
+		code = ops->epoch(handle, &put.epoch);
 	if (!code)
-		code = ops->put(owner->handle, &put);
+		code = ops->put(handle, &put);
 	return code == KVPULL_EFULL ? 0 : code; /* that one is missed */
 }
 
@@ -224,7 +222,7 @@ static int request_compute(struct owner *owner)
 {
 	/* Pairs with nothing: readers take it for a number alone. */
 	const uint64_t number = atomic_fetch_add_explicit(
-		&owner->seen->arrived, 1, memory_order_relaxed);
+		&owner->place->arrived, 1, memory_order_relaxed);
 	uint64_t keys[ITEMS_MAX];
 	const uint32_t count =
 		ib_keys_of(&owner->pool->keys, number, &owner->random, keys);
@@ -248,10 +246,10 @@ static int owner_fill(struct owner *owner)
 	return failed;
 }
 
-static int owner_run(const struct pool *pool, uint32_t index)
+static int owner_run(struct pool *pool, uint32_t index)
 {
 	struct owner owner = { .pool = pool,
-			       .seen = &pool->shared->owners[index],
+			       .place = &pool->shared->owners[index],
 			       .random = (pool->options->seed + index) << 40 };
 	const uint32_t rate = pool->options->rate;
 	struct kvpull_reader_record record;
@@ -260,7 +258,7 @@ static int owner_run(const struct pool *pool, uint32_t index)
 	int failed = owner_open(&owner) || owner_fill(&owner);
 
 	/* Pairs with the acquire in owners_await(). */
-	atomic_store_explicit(&owner.seen->is_up, 1, memory_order_release);
+	atomic_store_explicit(&owner.place->is_up, 1, memory_order_release);
 	begun_ns = engine_now_ns();
 	while (!failed && !atomic_load_explicit(&pool->shared->stop,
 						memory_order_relaxed)) {
@@ -269,10 +267,10 @@ static int owner_run(const struct pool *pool, uint32_t index)
 
 		for (; !failed && done < due; done++)
 			failed = request_compute(&owner);
-		(void)pool->ops->poll(owner.handle, &record, 0, sizeof(record));
-		handle_sleep(pool, owner.handle, rate ? 1 : NAP_MS);
+		(void)pool->ops->poll(pool->handle, &record, 0, sizeof(record));
+		handle_sleep(pool, rate ? 1 : NAP_MS);
 	}
-	handle_close(pool, owner.handle, owner.seen);
+	handle_close(pool);
 	kvpull_arena_fini(&owner.arena);
 	return failed;
 }
@@ -280,9 +278,7 @@ static int owner_run(const struct pool *pool, uint32_t index)
 /* ---- a reader ---- */
 
 struct reader {
-	const struct pool *pool;
-	struct seen *seen;
-	struct kvpull_reader *handle;
+	struct pool *pool;
 	uint8_t *blocks; /* [request_blocks], as long as chunks */
 	uint32_t local;
 	uint32_t peers[PROCESSES_MAX];
@@ -302,38 +298,36 @@ static int reader_connect(struct reader *reader)
 	const uint64_t until_ns = engine_now_ns() + LIMIT_NS;
 	struct kvpull_reader_peer peers[PROCESSES_MAX];
 	struct kvpull_reader_record record;
-	uint32_t up = 0;
+	uint32_t up;
 	uint32_t at;
 
 	for (at = 0; at < count; at++)
-		if (pool->ops->peer_add(reader->handle,
+		if (pool->ops->peer_add(pool->handle,
 					pool->shared->owners[at].address,
 					&reader->peers[at]))
 			return 1;
-	while (up < count && engine_now_ns() < until_ns &&
-	       !*pool->options->stop) {
-		(void)pool->ops->poll(reader->handle, &record, 0,
-				      sizeof(record));
-		(void)pool->ops->peers(reader->handle, peers, count,
+	while (engine_now_ns() < until_ns && !*pool->options->stop) {
+		(void)pool->ops->poll(pool->handle, &record, 0, sizeof(record));
+		(void)pool->ops->peers(pool->handle, peers, count,
 				       sizeof(peers[0]));
 		for (up = at = 0; at < count; at++)
 			up += !peers[at].code;
-		if (up < count)
-			handle_sleep(pool, reader->handle, NAP_MS);
+		if (up == count)
+			return 0;
+		handle_sleep(pool, NAP_MS);
 	}
-	return up < count;
+	return 1;
 }
 
 static int reader_open(struct reader *reader)
 {
-	const struct pool *pool = reader->pool;
+	struct pool *pool = reader->pool;
 	const struct ib_options *options = pool->options;
 
 	reader->blocks =
 		calloc(options->request_blocks, options->shape.block_bytes);
-	reader->handle = handle_open(pool, "reader");
-	return !reader->blocks || !reader->handle ||
-	       pool->ops->local_add(reader->handle, reader->blocks,
+	return !reader->blocks || handle_open(pool, "reader") ||
+	       pool->ops->local_add(pool->handle, reader->blocks,
 				    options->shape.block_bytes,
 				    options->request_blocks, &reader->local) ||
 	       reader_connect(reader);
@@ -346,9 +340,9 @@ static int await(struct reader *reader, const char *what, int code)
 	struct kvpull_reader_record record;
 
 	while (!code &&
-	       !pool->ops->poll(reader->handle, &record, 1, sizeof(record)))
+	       !pool->ops->poll(pool->handle, &record, 1, sizeof(record)))
 		if (pool->options->thread)
-			handle_sleep(pool, reader->handle, NAP_MS);
+			handle_sleep(pool, NAP_MS);
 	if (!code) {
 		reader->incarnation = record.incarnation;
 		code = record.code == KVPULL_ESTALE ? 0 : record.code;
@@ -379,9 +373,10 @@ static int keys_probe(struct reader *reader, uint32_t peer, uint32_t count)
 		keys[at] =
 			(struct kvpull_reader_key){ &reader->keys[at],
 						    sizeof(reader->keys[at]) };
-	failed = await(reader, "probe",
-		       reader->pool->ops->probe(reader->handle, &probe, &id));
-	reader->seen->probe_ns += engine_now_ns() - begun_ns;
+	failed = await(
+		reader, "probe",
+		reader->pool->ops->probe(reader->pool->handle, &probe, &id));
+	reader->pool->tally->probe_ns += engine_now_ns() - begun_ns;
 	return failed;
 }
 
@@ -416,7 +411,7 @@ static int places_read(struct reader *reader, uint32_t peer, uint32_t *count)
 	*count = read.piece_count;
 	return read.piece_count &&
 	       await(reader, "read",
-		     reader->pool->ops->read(reader->handle, &read, &id));
+		     reader->pool->ops->read(reader->pool->handle, &read, &id));
 }
 
 /* Each piece that is believed has the bytes of its key. */
@@ -433,10 +428,11 @@ static void pieces_check(struct reader *reader, uint32_t count)
 
 		if (reader->codes[piece])
 			continue;
-		reader->seen->bytes_checked += bytes;
+		reader->pool->tally->bytes_checked += bytes;
 		for (at = 0; at < bytes / sizeof(*words); at++)
 			if (words[at] != word_of(reader->keys[piece], at))
-				reader->seen->bytes_wrong += sizeof(*words);
+				reader->pool->tally->bytes_wrong +=
+					sizeof(*words);
 	}
 	reader->check_ns += engine_now_ns() - begun_ns;
 }
@@ -460,11 +456,10 @@ static int request_run(struct reader *reader, uint64_t number)
 	return 0;
 }
 
-static int reader_run(const struct pool *pool, uint32_t index)
+static int reader_run(struct pool *pool, uint32_t index)
 {
 	const struct ib_options *options = pool->options;
 	struct reader reader = { .pool = pool,
-				 .seen = &pool->shared->readers[index],
 				 .random = (options->seed + 64 + index) << 40 };
 	int failed = reader_open(&reader);
 	const uint64_t begun_ns = engine_now_ns();
@@ -478,30 +473,22 @@ static int reader_run(const struct pool *pool, uint32_t index)
 		      number < options->request_count);
 	     number++)
 		failed = request_run(&reader, number);
-	reader.seen->took_ns = engine_now_ns() - begun_ns - reader.check_ns;
-	handle_close(pool, reader.handle, reader.seen);
+	pool->tally->took_ns = engine_now_ns() - begun_ns - reader.check_ns;
+	handle_close(pool);
 	free(reader.blocks);
 	return failed;
 }
 
 /* ---- all of them ---- */
 
-/* Sums over all processes; rows of counters as kvpull_reader_v1() has them. */
-struct outcome {
-	struct kvpull_counter counters[COUNTERS_MAX];
-	uint32_t count;
-	uint64_t bytes_checked, bytes_wrong;
-	uint64_t took_ns, probe_ns;
-};
-
-static double counted(const struct outcome *outcome, const char *name)
+static double counted(const struct tally *sum, const char *name)
 {
 	uint32_t at = 0;
 
-	while (at < outcome->count &&
-	       strcmp(outcome->counters[at].name, name) != 0)
+	while (at < sum->counter_count &&
+	       strcmp(sum->counters[at].name, name) != 0)
 		at++;
-	return at < outcome->count ? (double)outcome->counters[at].value : 0;
+	return at < sum->counter_count ? (double)sum->counters[at].value : 0;
 }
 
 static double ratio(double part, double all)
@@ -509,45 +496,41 @@ static double ratio(double part, double all)
 	return all > 0 ? part / all : 0;
 }
 
-static void add_up(const struct pool *pool, struct outcome *outcome)
+static void add_up(const struct pool *pool, struct tally *sum)
 {
 	uint32_t at;
 	uint32_t row;
 
-	memset(outcome, 0, sizeof(*outcome));
-	outcome->count = (uint32_t)pool->ops->counters(
-		NULL, outcome->counters, COUNTERS_MAX,
-		sizeof(outcome->counters[0]));
-	for (at = 0; at < PROCESSES_MAX; at++) {
-		const struct seen *reader = &pool->shared->readers[at];
+	memset(sum, 0, sizeof(*sum));
+	sum->counter_count = (uint32_t)pool->ops->counters(
+		NULL, sum->counters, COUNTERS_MAX, sizeof(sum->counters[0]));
+	for (at = 0; at < 2 * PROCESSES_MAX; at++) {
+		const struct tally *one = &pool->shared->tallies[at];
 
-		for (row = 0; row < outcome->count; row++)
-			outcome->counters[row].value +=
-				reader->counts[row] +
-				pool->shared->owners[at].counts[row];
-		outcome->bytes_checked += reader->bytes_checked;
-		outcome->bytes_wrong += reader->bytes_wrong;
-		outcome->probe_ns += reader->probe_ns;
-		outcome->took_ns += reader->took_ns;
+		for (row = 0; row < sum->counter_count; row++)
+			sum->counters[row].value += one->counters[row].value;
+		sum->took_ns += one->took_ns;
+		sum->probe_ns += one->probe_ns;
+		sum->bytes_checked += one->bytes_checked;
+		sum->bytes_wrong += one->bytes_wrong;
 	}
 }
 
-static void print(const struct pool *pool, const struct outcome *outcome,
-		  int is_ok)
+static void print(const struct pool *pool, const struct tally *sum, int is_ok)
 {
 	const struct ib_options *options = pool->options;
-	const double probes = counted(outcome, "probes");
-	const double found = counted(outcome, "keys_found");
-	const double stale = counted(outcome, "pieces_stale");
+	const double probes = counted(sum, "probes");
+	const double found = counted(sum, "keys_found");
+	const double stale = counted(sum, "pieces_stale");
 	const double hit_ratio =
-		ratio(found, found + counted(outcome, "keys_missed"));
+		ratio(found, found + counted(sum, "keys_missed"));
 	const double stale_ratio =
-		ratio(stale, stale + counted(outcome, "pieces_good"));
-	const double probe_us = ratio((double)outcome->probe_ns / 1e3, probes);
+		ratio(stale, stale + counted(sum, "pieces_good"));
+	const double probe_us = ratio((double)sum->probe_ns / 1e3, probes);
 	/* A reader's, on average. */
-	const double took_ns = (double)outcome->took_ns / options->consumers;
+	const double took_ns = (double)sum->took_ns / options->consumers;
 	const double probes_s = ratio(probes * 1e9, took_ns);
-	const double gb_s = ratio(counted(outcome, "bytes_read"), took_ns);
+	const double gb_s = ratio(counted(sum, "bytes_read"), took_ns);
 	json_t *object;
 	uint32_t row;
 
@@ -558,9 +541,9 @@ static void print(const struct pool *pool, const struct outcome *outcome,
 		       "pool: %s\n",
 		       options->consumers, probes, probes_s, probe_us,
 		       100 * hit_ratio, 100 * stale_ratio, gb_s,
-		       counted(outcome, "puts"),
-		       (unsigned long long)outcome->bytes_checked,
-		       (unsigned long long)outcome->bytes_wrong,
+		       counted(sum, "puts"),
+		       (unsigned long long)sum->bytes_checked,
+		       (unsigned long long)sum->bytes_wrong,
 		       is_ok ? "ok" : "FAILED");
 		return;
 	}
@@ -569,22 +552,11 @@ static void print(const struct pool *pool, const struct outcome *outcome,
 			   "readers", (int)options->consumers, "probes_per_s",
 			   probes_s, "probe_us", probe_us, "hit_ratio",
 			   hit_ratio, "stale_ratio", stale_ratio, "gb_s", gb_s,
-			   "bytes_checked", (json_int_t)outcome->bytes_checked,
-			   "bytes_wrong", (json_int_t)outcome->bytes_wrong);
-	for (row = 0; row < outcome->count; row++)
-		set(object, outcome->counters[row].name,
-		    outcome->counters[row].value);
+			   "bytes_checked", (json_int_t)sum->bytes_checked,
+			   "bytes_wrong", (json_int_t)sum->bytes_wrong);
+	for (row = 0; row < sum->counter_count; row++)
+		set(object, sum->counters[row].name, sum->counters[row].value);
 	(void)json_show(object, 0);
-}
-
-static pid_t child_start(const struct pool *pool, uint32_t index, int is_owner)
-{
-	const pid_t pid = ib_child_start(is_owner);
-
-	if (!pid)
-		_exit(is_owner ? owner_run(pool, index) :
-				 reader_run(pool, index));
-	return pid;
 }
 
 /* Return: how many did not end with 0. A signal goes on to who is waited for. */
@@ -613,33 +585,41 @@ static int owners_await(const struct pool *pool)
 	return 0;
 }
 
-static int processes_run(const struct pool *pool)
+static int processes_run(struct pool *pool)
 {
 	const struct ib_options *options = pool->options;
 	pid_t owners[PROCESSES_MAX];
 	pid_t readers[PROCESSES_MAX];
-	struct outcome outcome;
+	struct tally sum;
 	int failed;
 	uint32_t at;
 
-	for (at = 0; at < options->owners; at++)
-		owners[at] = child_start(pool, at, 1);
+	for (at = 0; at < options->owners; at++, pool->tally++) {
+		owners[at] = ib_child_start(1);
+		if (!owners[at])
+			_exit(owner_run(pool, at));
+	}
 	failed = owners_await(pool);
-	for (at = 0; !failed && at < options->consumers; at++)
-		readers[at] = child_start(pool, at, 0);
+	for (at = 0; !failed && at < options->consumers; at++, pool->tally++) {
+		readers[at] = ib_child_start(0);
+		if (!readers[at])
+			_exit(reader_run(pool, at));
+	}
 	if (!failed)
 		failed = children_wait(pool, readers, options->consumers);
 	atomic_store_explicit(&pool->shared->stop, 1, memory_order_relaxed);
 	failed += children_wait(pool, owners, options->owners);
-	add_up(pool, &outcome);
-	failed |= outcome.bytes_wrong || counted(&outcome, "pieces_failed") > 0;
-	print(pool, &outcome, !failed);
+	add_up(pool, &sum);
+	failed |= sum.bytes_wrong || counted(&sum, "pieces_failed") > 0;
+	print(pool, &sum, !failed);
 	return failed != 0;
 }
 
 static int play(struct ib_options *own, void *shared)
 {
-	struct pool pool = { .options = own, .shared = shared };
+	struct pool pool = { .options = own,
+			     .shared = shared,
+			     .tally = ((struct shared *)shared)->tallies };
 	void *symbol = engine_library_symbol("kvpull_reader_v1");
 	kvpull_reader_v1_fn table;
 	int failed;
