@@ -300,8 +300,8 @@ static int peer_take(const char *peer, struct ib_options *options)
 	if (cli_host_parse(peer, &host))
 		return wrong(CLI_HOST_WRONG, peer);
 	options->host = host.name;
-	if (host.number)
-		options->port = host.number;
+	if (host.number || !options->port)
+		options->port = host.number ? host.number : IB_PORT;
 	return CLI_GO;
 }
 

@@ -6,26 +6,24 @@
 #include "base/fd.h"
 #include "tools/ib_pull_parts.h"
 
-#define NS_PER_S UINT64_C(1000000000)
 #define AGAIN_NS 5000000 /* between two calls of one that is gone */
 /* Between two asks of one that has no room; longer, once that lasts. */
 #define FULL_NS 200000
 #define FULL_LONG_NS 10000000
 
 /* 0, or -1: the producer is gone. */
-static int answer_take(struct ib_call *call, const struct ib_ask *what,
-		       struct ib_answer *answer)
+static int ask_quietly(struct ib_call *call, const struct ib_ask *what)
 {
-	if (ib_control_send(call->control, what, sizeof(*what)))
+	if (call->control < 0 ||
+	    ib_control_send(call->control, what, sizeof(*what)))
 		return -1;
-	return ib_control_answer_take(call->control, call->message, answer,
+	return ib_control_answer_take(call->control, &call->message,
 				      call->options->stop);
 }
 
-int ib_call_ask(struct ib_call *call, const struct ib_ask *what,
-		struct ib_answer *answer)
+int ib_call_ask(struct ib_call *call, const struct ib_ask *what)
 {
-	if (!answer_take(call, what, answer))
+	if (!ask_quietly(call, what))
 		return 0;
 	if (!*call->options->stop)
 		fprintf(stderr, "the producer is gone\n");
@@ -35,11 +33,9 @@ int ib_call_ask(struct ib_call *call, const struct ib_ask *what,
 void ib_call_give(struct ib_call *call)
 {
 	const struct ib_ask what = { .kind = IB_ASK_GIVE };
-	struct ib_answer answer;
 
 	/* A producer that is gone is said by the next ask. */
-	if (call->control >= 0)
-		(void)answer_take(call, &what, &answer);
+	(void)ask_quietly(call, &what);
 }
 
 /*
@@ -50,18 +46,18 @@ static int producer_look(struct ib_call *call)
 {
 	const struct engine_shape *shape = &call->options->shape;
 	const struct ib_ask what = { .kind = IB_ASK_STATS };
-	struct ib_answer answer;
+	const struct ib_answer *answer = &call->message.answer;
 
-	if (ib_call_ask(call, &what, &answer))
+	if (ib_call_ask(call, &what))
 		return -1;
-	call->pool_blocks = answer.blocks_all;
-	if (answer.block_bytes == shape->block_bytes &&
-	    answer.layer_count == shape->layer_count &&
-	    answer.group_count == shape->group_count)
+	call->pool_blocks = answer->blocks_all;
+	if (answer->block_bytes == shape->block_bytes &&
+	    answer->layer_count == shape->layer_count &&
+	    answer->group_count == shape->group_count)
 		return 0;
 	fprintf(stderr,
 		"the producer has --size %u --layers %u --groups %u: give the same here\n",
-		answer.block_bytes, answer.layer_count, answer.group_count);
+		answer->block_bytes, answer->layer_count, answer->group_count);
 	return 1;
 }
 
@@ -71,7 +67,7 @@ int ib_call_open(struct ib_call *call, const struct ib_options *options)
 
 	call->options = options;
 	call->pool_blocks = UINT64_MAX;
-	call->control = ib_control_connect(options);
+	call->control = ib_control_connect(options, IB_CALL_FIRST);
 	if (call->control < 0)
 		return 1;
 	code = producer_look(call);
@@ -90,10 +86,10 @@ int ib_call_again(struct ib_call *call)
 
 	if (!call->lost_ns)
 		call->lost_ns = now_ns;
-	if (now_ns - call->lost_ns >= call->options->retry_s * NS_PER_S)
+	if (now_ns - call->lost_ns >= call->options->retry_s * KVPULL_NS_PER_S)
 		return 1;
 	kvpull_fd_close(&call->control);
-	call->control = ib_control_try(call->options);
+	call->control = ib_control_connect(call->options, IB_CALL_AGAIN);
 	if (call->control >= 0)
 		code = producer_look(call);
 	if (!code) {
@@ -112,7 +108,7 @@ void ib_call_full(struct ib_call *call)
 
 	if (!call->full_ns)
 		call->full_ns = now_ns;
-	is_long = now_ns - call->full_ns >= NS_PER_S;
+	is_long = now_ns - call->full_ns >= KVPULL_NS_PER_S;
 	if (is_long && !call->full_is_said) {
 		call->full_is_said = 1;
 		fprintf(stderr,
@@ -125,10 +121,12 @@ int ib_ask_stats(const struct ib_options *options, struct ib_answer *answer)
 {
 	const struct ib_ask what = { .kind = IB_ASK_STATS };
 	struct ib_call call = { .options = options,
-				.control = ib_control_connect(options) };
-	const int failed =
-		call.control < 0 || ib_call_ask(&call, &what, answer);
+				.control = ib_control_connect(options,
+							      IB_CALL_FIRST) };
+	const int failed = call.control < 0 || ib_call_ask(&call, &what);
 
+	if (!failed)
+		*answer = call.message.answer;
 	ib_call_close(&call);
 	return failed;
 }

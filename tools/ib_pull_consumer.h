@@ -44,6 +44,7 @@ struct consumer {
 	uint32_t leaving;      /* of those that load, at the last step */
 	uint64_t load_took_ns; /* the last one */
 	uint32_t asked;
+	uint32_t ask_count; /* as many as this run asks for; UINT32_MAX: no end */
 	uint64_t random;
 	struct ib_call call;
 	uint32_t is_warm;
@@ -54,19 +55,25 @@ struct consumer {
 	uint64_t begun_ns;
 	struct ib_interval printed;
 	struct ib_answer before; /* the producer's counters at the begin */
-	uint8_t *copy_from, *copy_to;
-	uint64_t copy_bytes;
+	uint8_t *copy;           /* from its first half to the second */
 	uint32_t loading;
 	uint64_t aside_ns; /* in checks and copies, not in pulls */
 	struct ib_times times;
 };
 
+/* Blocks of a group that a prompt has. */
+static inline uint32_t ib_blocks_of(const struct ib_options *options,
+				    uint32_t tokens)
+{
+	return (tokens - 1) / options->shape.block_tokens + 1;
+}
+
 /*
- * Asks for a ticket, then admits all of its siblings, or rejects it. arrival:
- * from a trace, or NULL. Returns 0, or 1: the run is over.
+ * Asks for a ticket, then admits all of its siblings, or rejects it. Returns 0,
+ * or 1: the run is over.
  */
-int ib_request_admit(struct consumer *consumer, uint32_t blocks,
-		     uint32_t siblings, const struct ib_arrival *arrival);
+int ib_request_admit(struct consumer *consumer,
+		     const struct ib_arrival *arrival);
 /* Does everything that is due for requests in flight. */
 void ib_requests_run(struct consumer *consumer);
 /* The engine's outcome of a pull. */

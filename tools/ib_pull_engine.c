@@ -520,8 +520,8 @@ int engine_has_step(const struct engine *engine)
 	return bits > 0 && (uint32_t)bits & KVPULL_PENDING_STEP;
 }
 
-uint64_t engine_count(const struct engine *engine, uint32_t rank,
-		      const char *name)
+static uint64_t rank_count(const struct engine *engine, uint32_t rank,
+			   const char *name)
 {
 	struct kvpull_counter all[COUNTERS_MAX];
 	int count = engine->ops->worker->counters(engine->workers[rank], all,
@@ -533,6 +533,16 @@ uint64_t engine_count(const struct engine *engine, uint32_t rank,
 		if (!strcmp(all[count - 1].name, name))
 			return all[count - 1].value;
 	return 0;
+}
+
+uint64_t engine_count(const struct engine *engine, const char *name)
+{
+	uint64_t count = 0;
+	uint32_t rank;
+
+	for (rank = 0; rank < engine->rank_count; rank++)
+		count += rank_count(engine, rank, name);
+	return count;
 }
 
 uint32_t engine_peers(const struct engine *engine, uint32_t rank,

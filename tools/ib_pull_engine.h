@@ -175,9 +175,8 @@ int engine_step(struct engine *engine);
 int engine_poll(struct engine *engine);
 /* 1: the next step has something to say: do not sleep before it. */
 int engine_has_step(const struct engine *engine);
-/* The value of a rank's counter; 0: this library counts nothing of that name. */
-uint64_t engine_count(const struct engine *engine, uint32_t rank,
-		      const char *name);
+/* A counter of all ranks; 0: this library counts nothing of that name. */
+uint64_t engine_count(const struct engine *engine, const char *name);
 /* Descriptors that the engine sleeps on, one a rank. Returns how many. */
 uint32_t engine_waits(const struct engine *engine,
 		      struct pollfd waits[ENGINE_RANKS_MAX]);

@@ -57,10 +57,10 @@ struct ib_options {
 	uint32_t interval_s; /* a line each time; 0: none */
 	uint32_t kill_after; /* raise SIGKILL when so many pulls are claimed */
 	uint64_t seed;
-	uint32_t port;    /* 0: no network when serving, IB_PORT when pulling */
-	uint32_t retry_s; /* a producer that is gone is called so long */
-	uint32_t stats;   /* ask for the producer's counters, no pull */
-	uint32_t ticket;  /* ask for one prefill, print its ticket */
+	uint32_t port;       /* 0: no network, when serving */
+	uint32_t retry_s;    /* a producer that is gone is called so long */
+	uint32_t stats;      /* ask for the producer's counters, no pull */
+	uint32_t ticket;     /* ask for one prefill, print its ticket */
 	uint32_t duration_s; /* 0: request_count requests */
 	uint32_t contiguous; /* blocks of a request lie side by side */
 	uint32_t lead_ms;    /* from a request's admission to its pull */
@@ -103,6 +103,12 @@ struct ib_answer {
 		reserved;  /* its shape */
 	uint64_t host;     /* of the producer: whose clock it is */
 	uint64_t ended_ns; /* when a hold was reported ended last */
+};
+
+/* An answer as it is sent; no byte follows its ticket. */
+struct ib_message {
+	struct ib_answer answer;
+	char ticket[IB_TICKET_BYTES_MAX];
 };
 
 /* Results of a consumer; --demo keeps them in shared memory. */
@@ -231,12 +237,19 @@ void ib_times_routes(const struct engine *engine, struct ib_result *result);
 void ib_times_answer(struct ib_times *times, const struct ib_answer *answer,
 		     struct ib_result *result, uint32_t count_max);
 
-/* ib_pull_control.c; descriptors, or -1 and why was said. */
-int ib_control_listen(const struct ib_options *options);
-int ib_control_listen_port(const struct ib_options *options);
-int ib_control_connect(const struct ib_options *options);
-/* The same, but one try, and nothing is said. */
-int ib_control_try(const struct ib_options *options);
+/* ib_pull_control.c */
+#define IB_LISTENERS 2 /* in the socket folder, and at --port if there is one */
+
+enum ib_call_kind {
+	IB_CALL_FIRST, /* its producer may begin later: ten seconds */
+	IB_CALL_AGAIN  /* one try, and nothing is said */
+};
+/* 0, or why not was said. What is not -1 is open either way. */
+int ib_control_listen(const struct ib_options *options,
+		      int listeners[IB_LISTENERS]);
+/* A descriptor, or -1 and why was said. */
+int ib_control_connect(const struct ib_options *options,
+		       enum ib_call_kind kind);
 /* A client that does not read must not hold its producer. */
 void ib_control_limit(int control);
 /* 0 or -1. */
@@ -247,10 +260,9 @@ int ib_control_send(int control, const void *bytes, size_t byte_count);
  */
 int ib_control_ask_take(int control, struct ib_ask *ask, uint32_t *ask_bytes);
 /*
- * The ticket's text lies behind the answer in message; 0 or -1. Signals do not
- * end it, but the one that ends this process: *stop.
+ * 0 or -1. Signals do not end it, but the one that ends this process: *stop.
  */
-int ib_control_answer_take(int control, void *message, struct ib_answer *answer,
+int ib_control_answer_take(int control, struct ib_message *message,
 			   const int *stop);
 
 /* ib_pull_call.c: a consumer's call to its producer. */
@@ -262,14 +274,13 @@ struct ib_call {
 	uint64_t full_ns; /* since then it has no room; 0: it has */
 	uint32_t full_is_said;
 	/* The last answer, and its ticket's text. */
-	uint8_t message[sizeof(struct ib_answer) + IB_TICKET_BYTES_MAX];
+	struct ib_message message;
 };
 /* 0, or why not was said. Closed either way. */
 int ib_call_open(struct ib_call *call, const struct ib_options *options);
 void ib_call_close(struct ib_call *call);
-/* 0, or 1 if the producer is gone, which was said. */
-int ib_call_ask(struct ib_call *call, const struct ib_ask *what,
-		struct ib_answer *answer);
+/* 0: its message is the answer; or 1: the producer is gone, which was said. */
+int ib_call_ask(struct ib_call *call, const struct ib_ask *what);
 /*
  * Gives the last ticket back: its pull failed, and may have reached nobody who
  * ends its hold.
@@ -299,7 +310,6 @@ struct ib_trace {
 	struct ib_arrival *arrivals; /* in the order of their time */
 	uint64_t *hashes;            /* a chunk and all before it, each */
 	uint32_t count;
-	uint32_t next; /* arrival */
 	uint64_t hash_count;
 	uint32_t prompt_tokens_max; /* and its line */
 	uint32_t prompt_line;

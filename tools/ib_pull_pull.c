@@ -49,76 +49,43 @@ static int step(struct consumer *consumer)
 static int is_asked(const struct consumer *consumer)
 {
 	const uint64_t duration_ns =
-		consumer->options->duration_s * UINT64_C(1000000000);
+		consumer->options->duration_s * KVPULL_NS_PER_S;
 
-	if (duration_ns && engine_now_ns() - consumer->begun_ns >= duration_ns)
-		return 1;
-	if (consumer->options->trace)
-		return consumer->trace.next == consumer->trace.count;
-	if (duration_ns)
-		return 0;
-	return consumer->asked >= consumer->options->request_count;
-}
-
-/*
- * Rounds of --depth requests: admitted first, and claimed by their producer's
- * time, then pulled one after another, as ib_read_lat reads.
- */
-static int round_is_full(struct consumer *consumer)
-{
-	const struct ib_options *options = consumer->options;
-
-	if (!options->one_by_one)
-		return 0;
-	if (!consumer->live)
-		consumer->in_turn = 0;
-	else if (consumer->live + options->siblings > options->depth)
-		consumer->in_turn = 1;
-	return (int)consumer->in_turn;
-}
-
-static uint32_t blocks_of(const struct ib_options *options, uint32_t tokens)
-{
-	return (tokens - 1) / options->shape.block_tokens + 1;
+	return consumer->asked >= consumer->ask_count ||
+	       (duration_ns &&
+		engine_now_ns() - consumer->begun_ns >= duration_ns);
 }
 
 /* When the trace's next request is to be sent. */
 static uint64_t arrival_ns(const struct consumer *consumer)
 {
-	const struct ib_trace *trace = &consumer->trace;
-	const double after_ns = trace->arrivals[trace->next].at_s /
-				consumer->options->speed * 1e9;
+	const double at_s = consumer->trace.arrivals[consumer->asked].at_s;
+	const double after_ns = at_s / consumer->options->speed * 1e9;
 
 	/* 73 years: as good as never, and more is no number of nanoseconds. */
 	return consumer->begun_ns +
 	       (uint64_t)(after_ns < 0x1p61 ? after_ns : 0x1p61);
 }
 
-static void late_add(struct consumer *consumer, uint64_t late_ns)
-{
-	struct ib_result *result = consumer->result;
-
-	result->late[result->late_count++ % consumer->options->request_count] =
-		late_ns;
-}
-
-/* Is another request to be sent now? With a trace, when it arrives. */
+/*
+ * Is another request to be sent now? With a trace, when it arrives. With
+ * --one-by-one in rounds of --depth requests: admitted first, and claimed by
+ * their producer's time, then pulled one after another, as ib_read_lat reads. A
+ * round that is not full begins when no further request is to come.
+ */
 static int wants_more(struct consumer *consumer)
 {
 	const struct ib_options *options = consumer->options;
-
-	if (round_is_full(consumer))
-		return 0;
-	/* The producer has no further asker: begin a round that is not full. */
-	if (is_asked(consumer))
-		consumer->in_turn = 1;
 	/* Each request counts towards the depth, and one family fits into any depth. */
-	if (consumer->live &&
-	    consumer->live + options->siblings > options->depth)
-		return 0;
-	if (consumer->live + IB_SIBLINGS_MAX > consumer->request_max)
-		return 0;
-	if (is_asked(consumer))
+	const int is_full = consumer->live &&
+			    consumer->live + options->siblings > options->depth;
+	const int is_over = is_full || is_asked(consumer);
+
+	if (!consumer->live)
+		consumer->in_turn = 0;
+	if (is_over)
+		consumer->in_turn = 1;
+	if (is_over || (options->one_by_one && consumer->in_turn))
 		return 0;
 	return !options->trace || engine_now_ns() >= arrival_ns(consumer);
 }
@@ -126,23 +93,23 @@ static int wants_more(struct consumer *consumer)
 static int send_next(struct consumer *consumer)
 {
 	const struct ib_options *options = consumer->options;
-	const struct ib_arrival *arrival =
-		options->trace ?
-			consumer->trace.arrivals + consumer->trace.next :
-			NULL;
+	struct ib_result *result = consumer->result;
+	const struct ib_arrival plain = {
+		.prompt_tokens =
+			options->request_blocks * options->shape.block_tokens,
+		.siblings = options->siblings,
+	};
 	const uint32_t asked = consumer->asked;
 	uint64_t late_ns;
 	int failed;
 
-	if (!arrival)
-		return ib_request_admit(consumer, options->request_blocks,
-					options->siblings, NULL);
+	if (!options->trace)
+		return ib_request_admit(consumer, &plain);
 	late_ns = engine_now_ns() - arrival_ns(consumer);
-	failed = ib_request_admit(consumer,
-				  blocks_of(options, arrival->prompt_tokens),
-				  arrival->siblings, arrival);
+	failed = ib_request_admit(consumer, &consumer->trace.arrivals[asked]);
 	if (consumer->asked > asked)
-		late_add(consumer, late_ns);
+		result->late[result->late_count++ % options->request_count] =
+			late_ns;
 	return failed;
 }
 
@@ -159,13 +126,8 @@ static void progress_show(struct consumer *consumer, uint64_t *shown_ns)
 		return;
 	*shown_ns = now_ns;
 	consumer->is_shown = 1;
-	/* How many some seconds bring is not known. */
-	if (options->trace)
-		(void)snprintf(all, sizeof(all), " of %u",
-			       consumer->trace.count);
-	else if (!options->duration_s)
-		(void)snprintf(all, sizeof(all), " of %u",
-			       options->request_count);
+	if (consumer->ask_count != UINT32_MAX)
+		(void)snprintf(all, sizeof(all), " of %u", consumer->ask_count);
 	fprintf(stderr, "\r%s: %u%s requests, %llu pulls, %llu failed ",
 		options->name, consumer->asked, all,
 		(unsigned long long)consumer->result->loaded,
@@ -209,21 +171,9 @@ static void idle(struct consumer *consumer)
 		   idle_ms(consumer));
 }
 
-/* The first pull connects: its time is told apart. */
-static void warm_up(struct consumer *consumer)
-{
-	const struct ib_options *options = consumer->options;
-	struct ib_result *result = consumer->result;
-
-	if (consumer->is_warm || options->depth > 1 ||
-	    options->request_count == 1)
-		return;
-	consumer->is_warm = 1;
-	result->bytes_timed = result->took_ns = result->elapsed_ns = 0;
-}
-
 static int timed_step(struct consumer *consumer, uint64_t begun_ns)
 {
+	struct ib_result *result = consumer->result;
 	const uint64_t aside_ns = consumer->aside_ns;
 	const int worked = step(consumer);
 
@@ -231,19 +181,20 @@ static int timed_step(struct consumer *consumer, uint64_t begun_ns)
 			consumer->options->trace || consumer->options->lead_ms))
 		idle(consumer);
 	if (consumer->loading || worked)
-		consumer->result->elapsed_ns += engine_now_ns() - begun_ns -
-						(consumer->aside_ns - aside_ns);
-	if (worked)
-		warm_up(consumer);
+		result->elapsed_ns += engine_now_ns() - begun_ns -
+				      (consumer->aside_ns - aside_ns);
+	/* The first pull connects: its time is told apart. */
+	if (worked && !consumer->is_warm) {
+		consumer->is_warm = 1;
+		result->bytes_timed = result->took_ns = result->elapsed_ns = 0;
+	}
 	return worked;
 }
 
-static uint64_t left_of(const struct consumer *consumer, uint32_t rank)
+static uint64_t left_of(const struct engine *engine)
 {
-	const struct engine *engine = &consumer->engine;
-
-	return engine_count(engine, rank, "pulls_live") +
-	       engine_count(engine, rank, "releases_queued");
+	return engine_count(engine, "pulls_live") +
+	       engine_count(engine, "releases_queued");
 }
 
 /*
@@ -254,7 +205,7 @@ static void settle(struct consumer *consumer)
 {
 	const uint64_t until_ns = engine_now_ns() + SETTLE_NS;
 
-	while (consumer->times.ended_ns && left_of(consumer, 0) &&
+	while (consumer->times.ended_ns && left_of(&consumer->engine) &&
 	       engine_now_ns() < until_ns) {
 		(void)step(consumer);
 		ib_nap(100000);
@@ -317,17 +268,11 @@ static void drain(struct consumer *consumer)
 	struct engine *engine = &consumer->engine;
 	const uint64_t until_ns = engine_now_ns() + DRAIN_NS;
 	struct ib_result *result = consumer->result;
-	uint32_t rank;
 
 	do {
 		(void)step(consumer);
-		result->tables_left = 0;
-		for (rank = 0; rank < engine->rank_count; rank++)
-			result->tables_left += left_of(consumer, rank);
-		if ((uint32_t)engine->ops->scheduler->has_pending(
-			    engine->scheduler) &
-		    KVPULL_PENDING_STEP)
-			result->tables_left++;
+		result->tables_left =
+			left_of(engine) + (uint64_t)engine_has_step(engine);
 	} while (result->tables_left && engine_now_ns() < until_ns &&
 		 !*consumer->options->stop);
 	ib_prefix_close(&consumer->prefix);
@@ -349,33 +294,35 @@ static int room_check(const struct consumer *consumer)
 {
 	const struct ib_options *options = consumer->options;
 	const struct ib_trace *trace = &consumer->trace;
-	const uint32_t groups = options->shape.group_count;
+	const struct {
+		uint64_t blocks;
+		const char *before, *behind;
+	} rooms[] = {
+		{ IB_BLOCKS_MAX, "at most", " can be asked for" },
+		{ options->shape.block_count, "the pool has",
+		  ": raise --blocks" },
+		{ consumer->call.pool_blocks, "the producer's pool has",
+		  ": raise --blocks there" },
+	};
 	char where[48] = "";
 	uint64_t blocks = options->request_blocks;
+	size_t at;
 
-	if (options->trace && trace->count) {
-		blocks = blocks_of(options, trace->prompt_tokens_max);
+	if (trace->count) {
+		blocks = ib_blocks_of(options, trace->prompt_tokens_max);
 		(void)snprintf(where, sizeof(where),
 			       "trace: line %u: ", trace->prompt_line);
 	}
-	blocks *= groups;
-	if (blocks > IB_BLOCKS_MAX)
-		fprintf(stderr,
-			"%sa request needs %llu blocks, at most %u can be asked for\n",
-			where, (unsigned long long)blocks, IB_BLOCKS_MAX);
-	else if (blocks > options->shape.block_count)
-		fprintf(stderr,
-			"%sa request needs %llu blocks, the pool has %u: raise --blocks\n",
-			where, (unsigned long long)blocks,
-			options->shape.block_count);
-	else if (blocks > consumer->call.pool_blocks)
-		fprintf(stderr,
-			"%sa request needs %llu blocks, the producer's pool has %llu: raise --blocks there\n",
-			where, (unsigned long long)blocks,
-			(unsigned long long)consumer->call.pool_blocks);
-	else
-		return 0;
-	return 1;
+	blocks *= options->shape.group_count;
+	for (at = 0; at < sizeof(rooms) / sizeof(rooms[0]); at++) {
+		if (blocks <= rooms[at].blocks)
+			continue;
+		fprintf(stderr, "%sa request needs %llu blocks, %s %llu%s\n",
+			where, (unsigned long long)blocks, rooms[at].before,
+			(unsigned long long)rooms[at].blocks, rooms[at].behind);
+		return 1;
+	}
+	return 0;
 }
 
 static int consumer_open(struct consumer *consumer)
@@ -383,6 +330,7 @@ static int consumer_open(struct consumer *consumer)
 	const struct ib_options *options = consumer->options;
 	struct ib_result *result = consumer->result;
 	const uint32_t count = options->request_count;
+	uint64_t copy_bytes;
 
 	consumer->is_watched = !options->quiet && isatty(STDERR_FILENO);
 	consumer->request_max = options->depth + IB_SIBLINGS_MAX;
@@ -402,37 +350,33 @@ static int consumer_open(struct consumer *consumer)
 		return 1;
 	if (options->trace)
 		(void)ib_ask_stats(options, &consumer->before);
-	consumer->copy_bytes = consumer->engine.memory_bytes;
-	consumer->copy_from = malloc(consumer->copy_bytes);
-	consumer->copy_to = malloc(consumer->copy_bytes);
-	if (!consumer->copy_from || !consumer->copy_to)
+	copy_bytes = 2 * consumer->engine.memory_bytes;
+	consumer->copy = malloc(copy_bytes);
+	if (!consumer->copy)
 		return no_memory_say(consumer);
-	memset(consumer->copy_from, 1, consumer->copy_bytes);
-	memset(consumer->copy_to, 2, consumer->copy_bytes);
+	memset(consumer->copy, 1, copy_bytes);
 	consumer->begun_ns = engine_now_ns();
 	return 0;
 }
 
-/* A run that moved nothing proves nothing. */
-static int moved_nothing(const struct consumer *consumer)
+/* 1, and why: a run that moved nothing proves nothing. */
+static int nothing_say(const struct consumer *consumer)
 {
 	const struct ib_options *options = consumer->options;
-
-	if (options->trace)
-		return !consumer->trace.count;
-	return !consumer->result->loaded &&
-	       options->reject_percent + options->abort_percent < 100;
-}
-
-static void nothing_say(const struct consumer *consumer)
-{
 	const char *why = "";
 
-	if (consumer->options->trace)
+	if (options->trace ?
+		    consumer->trace.count :
+		    consumer->result->loaded ||
+			    options->reject_percent + options->abort_percent >=
+				    100)
+		return 0;
+	if (options->trace)
 		why = ": the trace has no request";
-	else if (consumer->options->host && !consumer->result->routes[0])
+	else if (options->host && !consumer->result->routes[0])
 		why = ": no route to the producer; on one machine give both the same --dir, between two see `kvpull_doctor --route verbs` on both";
 	fprintf(stderr, "nothing was pulled%s\n", why);
+	return 1;
 }
 
 int ib_pull(const struct ib_options *options, struct ib_result *result)
@@ -440,6 +384,9 @@ int ib_pull(const struct ib_options *options, struct ib_result *result)
 	struct consumer consumer = {
 		.options = options,
 		.result = result,
+		.ask_count = options->duration_s ? UINT32_MAX :
+						   options->request_count,
+		.is_warm = options->depth > 1 || options->request_count == 1,
 		.random = options->seed * 2 + 88172645463325253u,
 		.call = { .control = -1 },
 		.times = { .wanted = 1, .host = ib_times_host() },
@@ -449,6 +396,8 @@ int ib_pull(const struct ib_options *options, struct ib_result *result)
 
 	if (options->trace && ib_trace_read(options->trace, &consumer.trace))
 		return 1;
+	if (options->trace)
+		consumer.ask_count = consumer.trace.count;
 	is_open = !consumer_open(&consumer);
 	failed = !is_open || run(&consumer);
 	if (!failed)
@@ -460,17 +409,13 @@ int ib_pull(const struct ib_options *options, struct ib_result *result)
 	if (*options->stop)
 		fprintf(stderr, "ended by a signal: what was done so far\n");
 	result->done = !failed;
-	if (!failed && moved_nothing(&consumer)) {
-		nothing_say(&consumer);
-		failed = 1;
-	}
+	failed = failed || nothing_say(&consumer);
 	ib_prefix_close(&consumer.prefix);
 	if (consumer.engine.ops)
 		engine_close(&consumer.engine);
 	ib_call_close(&consumer.call);
 	ib_trace_free(&consumer.trace);
-	free(consumer.copy_from);
-	free(consumer.copy_to);
+	free(consumer.copy);
 	free(consumer.requests);
 	return failed || result->bytes_wrong || result->tables_left ||
 	       result->double_reports;

@@ -33,20 +33,19 @@ int ib_ticket(const struct ib_options *options)
 		.siblings = options->siblings,
 	};
 	struct ib_call call = { .control = -1 };
-	struct ib_answer answer = { 0 };
-	int failed = ib_call_open(&call, options) ||
-		     ib_call_ask(&call, &what, &answer);
+	int failed = ib_call_open(&call, options) || ib_call_ask(&call, &what);
+	const struct ib_message *message = &call.message;
 
-	if (!failed && answer.code) {
+	if (!failed && message->answer.code) {
 		fprintf(stderr, "no prefill: %s\n",
-			answer.code == KVPULL_EFULL ?
+			message->answer.code == KVPULL_EFULL ?
 				"the producer has no room now" :
 				"the producer has no such blocks");
 		failed = 1;
 	}
 	if (!failed)
-		printf("%.*s\n", (int)answer.ticket_bytes,
-		       (const char *)call.message + sizeof(answer));
+		printf("%.*s\n", (int)message->answer.ticket_bytes,
+		       message->ticket);
 	ib_call_close(&call);
 	return failed;
 }
@@ -81,15 +80,10 @@ static int text_take(struct release *release)
 }
 
 /* Is there a rank that was not told yet? */
-static int is_owed(struct release *release)
+static int is_owed(const struct release *release)
 {
-	struct engine *engine = &release->engine;
-	uint64_t owed = 0;
-	uint32_t rank;
-
-	for (rank = 0; rank < engine->rank_count; rank++)
-		owed += engine_count(engine, rank, "releases_queued");
-	return owed || engine_has_step(engine);
+	return engine_count(&release->engine, "releases_queued") ||
+	       engine_has_step(&release->engine);
 }
 
 /* How many ranks are connected; why others are not, if that is to be said. */

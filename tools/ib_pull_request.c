@@ -10,110 +10,97 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/least.h"
 #include "tools/ib_pull_consumer.h"
 
-/*
- * Chunks of whole blocks may be shared; the one with the prompt's last token is
- * not: an engine computes that.
- */
-static void request_trace(struct consumer *consumer, struct request *request,
-			  const struct ib_arrival *arrival)
-{
-	const uint32_t chunks = (arrival->prompt_tokens - 1) / IB_CHUNK_TOKENS;
-
-	request->output_tokens = arrival->output_tokens;
-	request->is_left = arrival->abort;
-	request->hashes = consumer->trace.hashes + arrival->hash_first;
-	request->chunk_count =
-		arrival->hash_count < chunks ? arrival->hash_count : chunks;
-}
-
-static void admit_one(struct consumer *consumer, const struct ib_ask *what,
-		      const struct ib_answer *answer,
-		      const struct ib_arrival *arrival)
+static void admit_one(struct consumer *consumer,
+		      const struct ib_arrival *arrival, uint32_t blocks)
 {
 	struct engine *engine = &consumer->engine;
+	const struct ib_message *message = &consumer->call.message;
+	const uint64_t lead_ns = consumer->options->lead_ms * KVPULL_NS_PER_MS;
 	struct request *request = consumer->requests;
 	struct kvpull_request params = {
 		.struct_size = sizeof(params),
 		.key = engine->next_key++,
-		.ticket = consumer->call.message + sizeof(*answer),
-		.ticket_bytes = answer->ticket_bytes,
-		.prompt_tokens = what->blocks * engine->shape.block_tokens,
+		.ticket = message->ticket,
+		.ticket_bytes = message->answer.ticket_bytes,
+		.prompt_tokens = blocks * engine->shape.block_tokens,
 		.flags = KVPULL_REQUEST_PULL,
 	};
 
 	while (request->state != REQUEST_FREE)
 		request++;
-	memcpy(params.prompt_digest, &answer->seed, sizeof(answer->seed));
+	memcpy(params.prompt_digest, &message->answer.seed,
+	       sizeof(message->answer.seed));
 	if (engine->ops->scheduler->request_new(engine->scheduler, &params)) {
 		consumer->result->failed++;
 		return;
 	}
 	*request = (struct request){
 		.key = params.key,
-		.seed = answer->seed,
-		.blocks = what->blocks,
+		.seed = message->answer.seed,
+		.until_ns = engine_now_ns() + lead_ns,
+		.output_tokens = arrival->output_tokens,
+		.is_left = arrival->abort,
+		.state = REQUEST_WAITING,
+		.blocks = blocks,
+		.hashes = consumer->trace.hashes + arrival->hash_first,
+		/*
+		 * Chunks of whole blocks may be shared; the one with the
+		 * prompt's last token is not: an engine computes that.
+		 */
+		.chunk_count = kvpull_least_u32(arrival->hash_count,
+						(arrival->prompt_tokens - 1) /
+							IB_CHUNK_TOKENS),
 	};
-	if (arrival)
-		request_trace(consumer, request, arrival);
-	request->until_ns =
-		consumer->options->lead_ms ?
-			engine_now_ns() +
-				consumer->options->lead_ms * UINT64_C(1000000) :
-			0;
-	request->state = REQUEST_WAITING;
 	consumer->live++;
 }
 
-int ib_request_admit(struct consumer *consumer, uint32_t blocks,
-		     uint32_t siblings, const struct ib_arrival *arrival)
+int ib_request_admit(struct consumer *consumer,
+		     const struct ib_arrival *arrival)
 {
 	struct engine *engine = &consumer->engine;
 	struct ib_call *call = &consumer->call;
 	const struct ib_ask what = {
 		.kind = IB_ASK_PREFILL,
-		.blocks = blocks,
-		.siblings = siblings,
+		.blocks =
+			ib_blocks_of(consumer->options, arrival->prompt_tokens),
+		.siblings = arrival->siblings,
 	};
-	struct ib_answer answer;
+	const struct ib_answer *answer = &call->message.answer;
 	uint32_t index;
 
-	if (call->control < 0 || ib_call_ask(call, &what, &answer)) {
+	if (call->control < 0 || ib_call_ask(call, &what)) {
 		consumer->times.wanted = 1;
 		return ib_call_again(call);
 	}
-	if (answer.code == KVPULL_EFULL) {
-		/*
-		 * The producer has no room: ask again after its holds were
-		 * pulled.
-		 */
+	if (answer->code == KVPULL_EFULL) {
+		/* Ask again after its holds were pulled. */
 		consumer->in_turn = consumer->live != 0;
 		if (!consumer->live)
 			ib_call_full(call);
 		return 0;
 	}
 	call->full_ns = 0;
-	if (answer.code) {
+	if (answer->code) {
 		fprintf(stderr, "prefill: %s\n",
-			engine->ops->error_text(answer.code));
+			engine->ops->error_text(answer->code));
 		return 1;
 	}
 	consumer->asked++;
-	consumer->trace.next += arrival != NULL;
-	ib_times_answer(&consumer->times, &answer, consumer->result,
+	ib_times_answer(&consumer->times, answer, consumer->result,
 			consumer->options->request_count);
 	if (engine_random(&consumer->random) % 100 <
 	    consumer->options->reject_percent) {
 		consumer->result->rejected++;
 		return engine->ops->scheduler->request_rejected(
-			       engine->scheduler,
-			       call->message + sizeof(answer),
-			       answer.ticket_bytes) != 0;
+			       engine->scheduler, call->message.ticket,
+			       answer->ticket_bytes) != 0;
 	}
 	ib_times_ticket(&consumer->times);
-	for (index = 0; index < siblings; index++)
-		admit_one(consumer, &what, &answer, arrival);
+	for (index = 0; index < arrival->siblings; index++)
+		admit_one(consumer, arrival, what.blocks);
 	return 0;
 }
 
@@ -163,8 +150,12 @@ static void request_free(struct consumer *consumer, struct request *request,
 	consumer->live--;
 }
 
-static void leave(struct consumer *consumer, struct request *request)
+static void leave_due(struct consumer *consumer, struct request *request)
 {
+	if (engine_now_ns() < request->until_ns) {
+		consumer->leaving++;
+		return;
+	}
 	request_end(consumer, request, KVPULL_FINISH_ABORT);
 	request->state = REQUEST_ABORTED;
 }
@@ -178,22 +169,11 @@ static void leave_some(struct consumer *consumer, struct request *request)
 	if (!request->is_left &&
 	    engine_random(&consumer->random) % 100 >= percent)
 		return;
-	if (request->is_left || engine_random(&consumer->random) % 2) {
-		leave(consumer, request);
-		return;
-	}
+	request->until_ns = consumer->times.load_ns;
+	if (!request->is_left && engine_random(&consumer->random) % 2 == 0)
+		request->until_ns += engine_random(&consumer->random) % wait_ns;
 	request->is_left = 1;
-	request->until_ns = consumer->times.load_ns +
-			    engine_random(&consumer->random) % wait_ns;
-	consumer->leaving++;
-}
-
-static void leave_due(struct consumer *consumer, struct request *request)
-{
-	if (engine_now_ns() >= request->until_ns)
-		leave(consumer, request);
-	else
-		consumer->leaving++;
+	leave_due(consumer, request);
 }
 
 static void load_begin(struct consumer *consumer, struct request *request)
@@ -254,7 +234,7 @@ static void match(struct consumer *consumer, struct request *request)
 	uint32_t chunks;
 	int answer;
 
-	if ((request->until_ns && engine_now_ns() < request->until_ns) ||
+	if (engine_now_ns() < request->until_ns ||
 	    (consumer->options->one_by_one &&
 	     (consumer->loading || !consumer->in_turn)))
 		return;
@@ -280,15 +260,6 @@ static void match(struct consumer *consumer, struct request *request)
 		failed_count(consumer);
 	request_end(consumer, request, KVPULL_FINISH_STOP);
 	request_free(consumer, request, 0);
-}
-
-static void decode(struct consumer *consumer, struct request *request)
-{
-	const uint64_t token_ns = consumer->options->token_us * UINT64_C(1000);
-
-	request->state = REQUEST_DECODING;
-	consumer->decoding++;
-	request->until_ns = engine_now_ns() + request->output_tokens * token_ns;
 }
 
 static void decoded(struct consumer *consumer, struct request *request)
@@ -323,12 +294,12 @@ static void check(struct consumer *consumer, const struct request *request)
 /* The yardstick: as many bytes, from cold memory to cold memory. */
 static void copy_same(struct consumer *consumer, uint64_t bytes)
 {
-	const uint64_t room = consumer->copy_bytes;
+	const uint64_t room = consumer->engine.memory_bytes;
 	const uint64_t piece = consumer->engine.shape.block_bytes;
 	uint64_t done;
 	uint64_t begun_ns;
 
-	if (!room || bytes > room)
+	if (bytes > room)
 		return;
 	begun_ns = engine_now_ns();
 	for (done = 0; done + piece <= bytes; done += piece) {
@@ -337,7 +308,7 @@ static void copy_same(struct consumer *consumer, uint64_t bytes)
 		const uint64_t to = engine_random(&consumer->random) %
 				    (room / piece) * piece;
 
-		memcpy(consumer->copy_to + to, consumer->copy_from + from,
+		memcpy(consumer->copy + room + to, consumer->copy + from,
 		       piece);
 	}
 	consumer->result->copy_ns += engine_now_ns() - begun_ns;
@@ -396,7 +367,11 @@ void ib_request_ended(struct consumer *consumer,
 		failed_count(consumer);
 		result->expired += event->reason == KVPULL_EEXPIRED;
 	}
-	decode(consumer, request);
+	request->state = REQUEST_DECODING;
+	consumer->decoding++;
+	request->until_ns =
+		engine_now_ns() + UINT64_C(1000) * consumer->options->token_us *
+					  request->output_tokens;
 	decoded(consumer, request);
 }
 

@@ -33,12 +33,12 @@ struct held {
 };
 
 struct client {
-	int control;
+	int control;        /* -1: nobody */
 	uint32_t ask_bytes; /* so much of the next ask is there */
 	struct ib_ask ask;
-	uint64_t heard_ns; /* when that, the last ask or the client came */
-	char *ticket;      /* the last one, which it may give back */
-	size_t ticket_bytes;
+	uint64_t heard_ns;   /* when that, the last ask or the client came */
+	size_t ticket_bytes; /* of the message's, while it may give it back */
+	struct ib_message message;
 };
 
 struct producer {
@@ -51,24 +51,9 @@ struct producer {
 	uint64_t seed;
 	uint64_t ended_ns; /* a hold's end was reported last */
 	uint64_t held_block_us;
-	int listener;
-	int port_listener;
+	int listeners[IB_LISTENERS];
 	struct client clients[CLIENTS_MAX];
-	uint32_t client_count;
-	char *ticket;
-	uint8_t *message;
 };
-
-static int control_open(struct producer *producer)
-{
-	producer->listener = ib_control_listen(producer->options);
-	if (producer->listener < 0)
-		return 1;
-	if (!producer->options->port)
-		return 0;
-	producer->port_listener = ib_control_listen_port(producer->options);
-	return producer->port_listener < 0;
-}
 
 static int held_open(struct producer *producer)
 {
@@ -134,7 +119,7 @@ static void held_end(struct producer *producer, uint64_t key)
 
 static int sibling_finish(struct producer *producer, uint64_t parent,
 			  const struct kvpull_blocks *blocks,
-			  struct ib_answer *answer)
+			  struct ib_message *message)
 {
 	struct engine *engine = &producer->engine;
 	const uint32_t tokens =
@@ -153,17 +138,18 @@ static int sibling_finish(struct producer *producer, uint64_t parent,
 		.group_count = engine->shape.group_count,
 		.groups = blocks,
 		.group_bytes = sizeof(*blocks),
-		.ticket = producer->ticket,
+		.ticket = message->ticket,
 		.ticket_capacity = IB_TICKET_BYTES_MAX,
 	};
 	int code;
 
-	memcpy(request.prompt_digest, &answer->seed, sizeof(answer->seed));
+	memcpy(request.prompt_digest, &message->answer.seed,
+	       sizeof(message->answer.seed));
 	code = engine->ops->scheduler->request_new(engine->scheduler, &request);
 	if (!code)
 		code = engine->ops->scheduler->request_finished(
 			engine->scheduler, &finish);
-	answer->ticket_bytes = (uint32_t)finish.ticket_bytes;
+	message->answer.ticket_bytes = (uint32_t)finish.ticket_bytes;
 	if (code == KVPULL_FINISH_HELD)
 		held_begin(producer, request.key, blocks[0].block_ids,
 			   blocks[0].block_count * engine->shape.group_count);
@@ -171,9 +157,10 @@ static int sibling_finish(struct producer *producer, uint64_t parent,
 }
 
 /* Makes one prefill with n siblings; the first that finishes is held. */
-static void prefill(struct producer *producer, const struct ib_ask *ask,
-		    struct ib_answer *answer)
+static void prefill(struct producer *producer, struct client *client)
 {
+	const struct ib_ask *ask = &client->ask;
+	struct ib_answer *answer = &client->message.answer;
 	struct engine *engine = &producer->engine;
 	const uint32_t groups = engine->shape.group_count;
 	static uint32_t ids[IB_BLOCKS_MAX];
@@ -203,32 +190,24 @@ static void prefill(struct producer *producer, const struct ib_ask *ask,
 			.block_ids = ids + index * ask->blocks,
 		};
 	for (index = 0; index < ask->siblings; index++)
-		holds += sibling_finish(producer, parent, blocks, answer) ==
-			 KVPULL_FINISH_HELD;
+		holds += sibling_finish(producer, parent, blocks,
+					&client->message) == KVPULL_FINISH_HELD;
+	client->ticket_bytes = answer->ticket_bytes;
 	if (!holds)
 		engine_blocks_give(engine, ids, ask->blocks * groups);
 	answer->code = holds == 1 ? 0 : KVPULL_EFULL;
 }
 
-static uint64_t count_all(const struct engine *engine, const char *name)
-{
-	uint64_t count = 0;
-	uint32_t rank;
-
-	for (rank = 0; rank < engine->rank_count; rank++)
-		count += engine_count(engine, rank, name);
-	return count;
-}
-
-static void stats_answer(struct producer *producer, struct ib_answer *answer)
+static void stats_answer(const struct producer *producer,
+			 struct ib_answer *answer)
 {
 	const struct engine *engine = &producer->engine;
 
-	answer->holds_live += count_all(engine, "holds_live");
-	answer->holds_released += count_all(engine, "holds_released");
-	answer->holds_expired += count_all(engine, "holds_expired");
-	answer->holds_revoked += count_all(engine, "holds_revoked");
-	answer->consumers_died += count_all(engine, "consumers_died");
+	answer->holds_live = engine_count(engine, "holds_live");
+	answer->holds_released = engine_count(engine, "holds_released");
+	answer->holds_expired = engine_count(engine, "holds_expired");
+	answer->holds_revoked = engine_count(engine, "holds_revoked");
+	answer->consumers_died = engine_count(engine, "consumers_died");
 	answer->blocks_free = engine->free_count;
 	answer->blocks_all = engine->shape.block_count;
 	answer->block_bytes = engine->shape.block_bytes;
@@ -255,18 +234,8 @@ static int producer_step(struct producer *producer)
 	return code;
 }
 
-static void ticket_keep(const struct producer *producer, struct client *client,
-			const struct ib_answer *answer)
-{
-	free(client->ticket);
-	client->ticket = malloc(answer->ticket_bytes + 1);
-	client->ticket_bytes = client->ticket ? answer->ticket_bytes : 0;
-	if (client->ticket)
-		memcpy(client->ticket, producer->ticket, client->ticket_bytes);
-}
-
 /* A consumer may reach no route on which to give its ticket back. */
-static int ticket_give(struct producer *producer, struct client *client)
+static int ticket_give(const struct producer *producer, struct client *client)
 {
 	const struct engine *engine = &producer->engine;
 	const size_t ticket_bytes = client->ticket_bytes;
@@ -275,129 +244,106 @@ static int ticket_give(struct producer *producer, struct client *client)
 	if (!ticket_bytes)
 		return KVPULL_EINVAL;
 	return engine->ops->scheduler->request_rejected(
-		engine->scheduler, client->ticket, ticket_bytes);
+		engine->scheduler, client->message.ticket, ticket_bytes);
 }
 
 static int ask_answer(struct producer *producer, struct client *client)
 {
-	struct ib_answer answer = { 0 };
+	struct ib_answer *answer = &client->message.answer;
 
 	/* Blocks that came back are overwritten now, not in the next pull. */
 	if (producer_step(producer))
 		return 1;
+	*answer = (struct ib_answer){ .host = ib_times_host(),
+				      .ended_ns = producer->ended_ns };
 	if (client->ask.kind == IB_ASK_PREFILL)
-		prefill(producer, &client->ask, &answer);
+		prefill(producer, client);
 	else if (client->ask.kind == IB_ASK_GIVE)
-		answer.code = ticket_give(producer, client);
+		answer->code = ticket_give(producer, client);
 	else
-		stats_answer(producer, &answer);
-	if (answer.ticket_bytes)
-		ticket_keep(producer, client, &answer);
-	answer.host = ib_times_host();
-	answer.ended_ns = producer->ended_ns;
-	memcpy(producer->message, &answer, sizeof(answer));
-	memcpy(producer->message + sizeof(answer), producer->ticket,
-	       answer.ticket_bytes);
-	return ib_control_send(client->control, producer->message,
-			       sizeof(answer) + answer.ticket_bytes);
+		stats_answer(producer, answer);
+	return ib_control_send(client->control, &client->message,
+			       sizeof(*answer) + answer->ticket_bytes);
 }
 
-/* Return: 1 if the client is gone. */
-static int client_serve(struct producer *producer, struct client *client)
+static void client_close(struct client *client)
+{
+	kvpull_fd_close(&client->control);
+	client->ask_bytes = 0;
+	client->ticket_bytes = 0;
+	client->heard_ns = 0;
+}
+
+/* Closes a client that is gone, or that began an ask and does not end it. */
+static void client_serve(struct producer *producer, struct client *client,
+			 short events)
 {
 	const uint32_t ask_bytes = client->ask_bytes;
-	const int got = ib_control_ask_take(client->control, &client->ask,
-					    &client->ask_bytes);
+	int got = 0;
 
-	if (got < 0)
-		return 1;
-	if (got || (client->ask_bytes && !ask_bytes))
+	if (events)
+		got = ib_control_ask_take(client->control, &client->ask,
+					  &client->ask_bytes);
+	if (got > 0 || (client->ask_bytes && !ask_bytes))
 		client->heard_ns = engine_now_ns();
-	return got ? ask_answer(producer, client) : 0;
+	if (got < 0 || (got && ask_answer(producer, client)) ||
+	    (client->ask_bytes && engine_now_ns() - client->heard_ns >= ASK_NS))
+		client_close(client);
 }
 
-static void client_close(struct producer *producer, struct client *client)
+/*
+ * A place that nobody has, or of the one that asked nothing for the longest
+ * time, if that is long; NULL: there is none.
+ */
+static struct client *place_find(struct producer *producer)
 {
-	(void)close(client->control);
-	free(client->ticket);
-	*client = producer->clients[--producer->client_count];
-}
-
-/* The one that asked nothing for the longest time, if that is long. */
-static struct client *client_idle(struct producer *producer)
-{
-	struct client *idle = producer->clients;
+	struct client *place = producer->clients;
 	uint32_t index;
 
-	for (index = 1; index < producer->client_count; index++)
-		if (producer->clients[index].heard_ns < idle->heard_ns)
-			idle = &producer->clients[index];
-	return engine_now_ns() - idle->heard_ns >= IDLE_NS ? idle : NULL;
-}
-
-static int has_room(struct producer *producer)
-{
-	return producer->client_count < CLIENTS_MAX || client_idle(producer);
+	for (index = 1; index < CLIENTS_MAX; index++)
+		if (producer->clients[index].heard_ns < place->heard_ns)
+			place = &producer->clients[index];
+	return engine_now_ns() - place->heard_ns >= IDLE_NS ? place : NULL;
 }
 
 static void client_accept(struct producer *producer, int listener)
 {
-	const int is_full = producer->client_count == CLIENTS_MAX;
-	struct client *idle = is_full ? client_idle(producer) : NULL;
-	struct client client = { .heard_ns = engine_now_ns() };
+	struct client *client = place_find(producer);
+	const int control = client ? accept(listener, NULL, NULL) : -1;
 
-	if (is_full && !idle)
+	if (control < 0)
 		return;
-	client.control = accept(listener, NULL, NULL);
-	if (client.control < 0)
-		return;
-	ib_control_limit(client.control);
-	if (idle)
-		client_close(producer, idle);
-	producer->clients[producer->client_count++] = client;
-}
-
-static void clients_look(struct producer *producer, const struct pollfd *fds)
-{
-	uint32_t index;
-
-	for (index = producer->client_count; index > 0; index--) {
-		struct client *client = &producer->clients[index - 1];
-		int gone = 0;
-
-		if (fds[index - 1].revents)
-			gone = client_serve(producer, client);
-		if (gone || (client->ask_bytes &&
-			     engine_now_ns() - client->heard_ns >= ASK_NS))
-			client_close(producer, client);
-	}
+	client_close(client);
+	ib_control_limit(control);
+	client->control = control;
+	client->heard_ns = engine_now_ns();
 }
 
 static int clients_serve(struct producer *producer, int timeout_ms)
 {
-	struct pollfd fds[CLIENTS_MAX + 2 + ENGINE_RANKS_MAX] = { 0 };
-	const uint32_t listener = producer->client_count;
-	const int is_open = has_room(producer);
+	struct pollfd fds[CLIENTS_MAX + IB_LISTENERS + ENGINE_RANKS_MAX] = { 0 };
+	struct pollfd *listeners = fds + CLIENTS_MAX;
+	const int has_room = place_find(producer) != NULL;
 	uint32_t index;
 
-	for (index = 0; index < producer->client_count; index++)
-		fds[index] =
-			(struct pollfd){ .fd = producer->clients[index].control,
-					 .events = POLLIN };
+	for (index = 0; index < CLIENTS_MAX + IB_LISTENERS; index++)
+		fds[index].events = POLLIN;
+	for (index = 0; index < CLIENTS_MAX; index++)
+		fds[index].fd = producer->clients[index].control;
 	/* A negative one is passed over: who waits must not keep us awake. */
-	fds[index++] = (struct pollfd){ .fd = is_open ? producer->listener : -1,
-					.events = POLLIN };
-	fds[index++] =
-		(struct pollfd){ .fd = is_open ? producer->port_listener : -1,
-				 .events = POLLIN };
-	index += engine_waits(&producer->engine, fds + index);
+	for (index = 0; index < IB_LISTENERS; index++)
+		listeners[index].fd =
+			has_room ? producer->listeners[index] : -1;
+	index += CLIENTS_MAX +
+		 engine_waits(&producer->engine, listeners + IB_LISTENERS);
 	if (poll(fds, index, timeout_ms) < 0)
 		return errno != EINTR;
-	clients_look(producer, fds);
-	if (fds[listener].revents)
-		client_accept(producer, producer->listener);
-	if (fds[listener + 1].revents)
-		client_accept(producer, producer->port_listener);
+	for (index = 0; index < CLIENTS_MAX; index++)
+		client_serve(producer, &producer->clients[index],
+			     fds[index].revents);
+	for (index = 0; index < IB_LISTENERS; index++)
+		if (listeners[index].revents)
+			client_accept(producer, producer->listeners[index]);
 	return 0;
 }
 
@@ -424,20 +370,20 @@ static int spin(struct producer *producer)
 int ib_serve(const struct ib_options *options)
 {
 	struct producer *producer = calloc(1, sizeof(*producer));
-	int failed = 0;
+	uint32_t index;
+	int failed;
 
 	if (!producer)
 		return 1;
 	producer->options = options;
 	producer->seed = options->seed;
-	producer->ticket = malloc(IB_TICKET_BYTES_MAX);
-	producer->message =
-		malloc(IB_TICKET_BYTES_MAX + sizeof(struct ib_answer));
-	producer->listener = producer->port_listener = -1;
-	failed = held_open(producer) || !producer->ticket ||
-		 !producer->message ||
+	for (index = 0; index < CLIENTS_MAX; index++)
+		producer->clients[index].control = -1;
+	for (index = 0; index < IB_LISTENERS; index++)
+		producer->listeners[index] = -1;
+	failed = held_open(producer) ||
 		 ib_engine_open(options, &producer->engine) ||
-		 control_open(producer);
+		 ib_control_listen(options, producer->listeners);
 	if (!failed && !options->quiet)
 		fprintf(stderr, "serving in %s: pull with `ib_pull %s`\n",
 			options->dir, options->dir);
@@ -447,13 +393,11 @@ int ib_serve(const struct ib_options *options)
 			 (options->spin && spin(producer));
 	if (producer->engine.ops)
 		engine_close(&producer->engine);
-	while (producer->client_count)
-		client_close(producer, producer->clients);
-	kvpull_fd_close(&producer->listener);
-	kvpull_fd_close(&producer->port_listener);
+	for (index = 0; index < CLIENTS_MAX; index++)
+		kvpull_fd_close(&producer->clients[index].control);
+	for (index = 0; index < IB_LISTENERS; index++)
+		kvpull_fd_close(&producer->listeners[index]);
 	held_close(producer);
-	free(producer->ticket);
-	free(producer->message);
 	free(producer);
 	return failed;
 }
