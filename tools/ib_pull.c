@@ -52,11 +52,31 @@ static void signals_take(void)
 		(void)sigaction(SIGHUP, &action, NULL);
 }
 
-static int model_take(const struct cli *cli, const struct cli_option *option,
-		      void *to, const char *text);
-
 static const char *const model_names[] = { "llama-3-70b", "qwen3-8b",
 					   "deepseek-v3", NULL };
+
+/*
+ * A layer's bytes of 16 tokens, from the models' configurations: key and value
+ * of 8 heads x 128 x bfloat16; MLA's 512 + 64 values of one head.
+ */
+static int model_take(const struct cli *of, const struct cli_option *option,
+		      void *to, const char *text)
+{
+	static const struct {
+		uint32_t block_bytes, layer_count;
+	} models[] = {
+		{ 16 * 2 * 8 * 128 * 2, 80 },
+		{ 16 * 2 * 8 * 128 * 2, 36 },
+		{ 16 * (512 + 64) * 2, 61 },
+	};
+	struct ib_options *options = to;
+	const int at = cli_word(option->words, text);
+
+	(void)of;
+	options->shape.block_bytes = models[at].block_bytes;
+	options->shape.layer_count = models[at].layer_count;
+	return 0;
+}
 
 #define AT(member) CLI_MEMBER(struct ib_options, member)
 #define OF(type, word, letter_of, member, value, text)                         \
@@ -154,31 +174,6 @@ static const struct cli cli = {
 	.exits = exits,
 };
 
-static int shape_check(const struct ib_options *options)
-{
-	const struct engine_shape *shape = &options->shape;
-	const char *why = NULL;
-
-	if (shape->block_bytes % (64 * ENGINE_HEADS))
-		why = "--size must be a multiple of 512";
-	else if (options->pool)
-		why = options->request_blocks > IB_PROBE_MAX ?
-			      "--count is at most 256 with --pool" :
-			      NULL;
-	else if (shape->layer_count % shape->group_count)
-		why = "--layers must be a multiple of --groups";
-	else if (ENGINE_HEADS % options->tp_size)
-		why = "--tp must be 1, 2, 4 or 8";
-	else if (options->request_blocks > IB_BLOCKS_MAX / shape->group_count)
-		why = "--count times --groups is at most 16384";
-	else if (!options->trace && (uint64_t)options->request_blocks *
-						    shape->group_count *
-						    (options->depth + 1) >
-					    shape->block_count)
-		why = "--blocks must hold --count times --groups times (--depth + 1) blocks";
-	return why ? wrong("%s", why) : CLI_GO;
-}
-
 static int pull_once(const struct ib_options *options)
 {
 	struct ib_result result = { 0 };
@@ -211,7 +206,7 @@ static int pull_sweep(const struct ib_options *options)
 	return failed;
 }
 
-static int run(struct ib_options *options, const char *peer)
+static int run(struct ib_options *options)
 {
 	static char dir[64];
 	int failed;
@@ -221,14 +216,15 @@ static int run(struct ib_options *options, const char *peer)
 			       (unsigned int)geteuid());
 		options->dir = dir;
 	}
-	options->name = peer || options->release ? "consumer" : "producer";
+	options->name =
+		options->peer || options->release ? "consumer" : "producer";
 	if (options->stats)
 		return ib_print_stats(options);
 	if (options->release)
 		return ib_release(options);
 	if (options->ticket)
 		return ib_ticket(options);
-	if (!peer) {
+	if (!options->peer) {
 		failed = ib_serve(options);
 		stop = 0; /* so it ends */
 		return failed;
@@ -242,29 +238,6 @@ static int run(struct ib_options *options, const char *peer)
 	(void)fflush(stdout);
 	failed = options->sweep ? pull_sweep(options) : pull_once(options);
 	return ib_html_write(options) || failed;
-}
-
-/*
- * A layer's bytes of 16 tokens, from the models' configurations: key and value
- * of 8 heads x 128 x bfloat16; MLA's 512 + 64 values of one head.
- */
-static int model_take(const struct cli *of, const struct cli_option *option,
-		      void *to, const char *text)
-{
-	static const struct {
-		uint32_t block_bytes, layer_count;
-	} models[] = {
-		{ 16 * 2 * 8 * 128 * 2, 80 },
-		{ 16 * 2 * 8 * 128 * 2, 36 },
-		{ 16 * (512 + 64) * 2, 61 },
-	};
-	struct ib_options *options = to;
-	const int at = cli_word(option->words, text);
-
-	(void)of;
-	options->shape.block_bytes = models[at].block_bytes;
-	options->shape.layer_count = models[at].layer_count;
-	return 0;
 }
 
 static void default_take(uint32_t *value, uint32_t otherwise)
@@ -289,68 +262,85 @@ static void defaults_take(struct ib_options *options)
 }
 
 /* CLI_GO, or the exit status. Only a folder has a slash. */
-static int peer_take(const char *peer, struct ib_options *options)
+static int peer_take(struct ib_options *options)
 {
 	static struct cli_host host;
 
-	if (strchr(peer, '/')) {
-		options->dir = peer;
+	if (strchr(options->peer, '/')) {
+		options->dir = options->peer;
 		return CLI_GO;
 	}
-	if (cli_host_parse(peer, &host))
-		return wrong(CLI_HOST_WRONG, peer);
+	if (cli_host_parse(options->peer, &host))
+		return wrong(CLI_HOST_WRONG, options->peer);
 	options->host = host.name;
 	if (host.number || !options->port)
 		options->port = host.number ? host.number : IB_PORT;
 	return CLI_GO;
 }
 
+/* Says the first rule that is broken; the later ones build on it. */
+static int rules_check(const struct ib_options *options)
+{
+	const struct engine_shape *shape = &options->shape;
+	const uint32_t count = options->request_blocks;
+	const uint64_t blocks = (uint64_t)count * shape->group_count;
+	const int is_plain = !options->demo && !options->pool;
+	const int is_paged = !options->pool;
+	const int asks = options->stats || options->ticket || options->release;
+	const int is_alone = !options->peer;
+	const struct {
+		int is_broken;
+		const char *text;
+	} rules[] = {
+		{ options->demo && (asks || !is_alone),
+		  "--demo pulls from a producer of its own: it takes no --stats, --ticket, --release or operand" },
+		{ options->sweep && (options->trace || options->histogram ||
+				     options->interval_s || is_alone),
+		  "--sweep pulls from a FOLDER or HOST; it takes no --trace, --histogram or --interval" },
+		{ options->pool && (options->demo || asks || !is_alone),
+		  "--pool has owners and readers of its own: it takes no --demo, --sweep, --stats, --ticket, --release or operand" },
+		{ options->report && is_alone,
+		  "--report pulls from a FOLDER or HOST" },
+		{ options->trace && is_plain && is_alone,
+		  "--trace pulls: name the FOLDER or HOST of who serves" },
+		{ shape->block_bytes % (64 * ENGINE_HEADS) != 0,
+		  "--size must be a multiple of 512" },
+		{ options->pool && count > IB_PROBE_MAX,
+		  "--count is at most 256 with --pool" },
+		{ is_paged && shape->layer_count % shape->group_count != 0,
+		  "--layers must be a multiple of --groups" },
+		{ is_paged && ENGINE_HEADS % options->tp_size != 0,
+		  "--tp must be 1, 2, 4 or 8" },
+		{ is_paged && blocks > IB_BLOCKS_MAX,
+		  "--count times --groups is at most 16384" },
+		{ is_paged && !options->trace &&
+			  blocks * (options->depth + 1) > shape->block_count,
+		  "--blocks must hold --count times --groups times (--depth + 1) blocks" },
+	};
+	size_t at;
+
+	for (at = 0; at < sizeof(rules) / sizeof(rules[0]); at++)
+		if (rules[at].is_broken)
+			return wrong("%s", rules[at].text);
+	return CLI_GO;
+}
+
 /* CLI_GO, or the exit status. */
 static int parse(int count, char **words, struct ib_options *options)
 {
-	const int code = cli_parse(&cli, count, words, options);
+	int code = cli_parse(&cli, count, words, options);
 
 	if (code != CLI_GO)
 		return code;
+	options->peer = words[optind];
 	defaults_take(options);
-	if (options->demo && (options->stats || options->ticket ||
-			      options->release || count > optind))
-		return wrong(
-			"--demo pulls from a producer of its own: it takes no --stats, --ticket, --release or operand");
-	if (options->sweep &&
-	    (options->trace || options->histogram || options->interval_s ||
-	     options->demo || count == optind))
-		return wrong(
-			"--sweep pulls from a FOLDER or HOST; it takes no --trace, --histogram or --interval");
-	if (options->pool &&
-	    (options->demo || options->sweep || options->stats ||
-	     options->ticket || options->release || count > optind))
-		return wrong(
-			"--pool has owners and readers of its own: it takes no --demo, --sweep, --stats, --ticket, --release or operand");
-	if (options->report &&
-	    (options->demo || options->pool || count == optind))
-		return wrong("--report pulls from a FOLDER or HOST");
-	if (options->trace && !options->demo && !options->pool &&
-	    count == optind)
-		return wrong(
-			"--trace pulls: name the FOLDER or HOST of who serves");
-	if (count - optind > 1)
+	code = rules_check(options);
+	if (code != CLI_GO || !options->peer)
+		return code;
+	if (words[optind + 1])
 		return wrong("%s: one FOLDER or HOST is enough",
 			     words[optind + 1]);
-	if (count > optind && peer_take(words[optind], options) != CLI_GO)
-		return 2;
-	return shape_check(options);
-}
-
-static int work(struct ib_options *options, const char *peer)
-{
-	int failed;
-
-	signals_take();
-	failed = output_end(options->demo ? ib_demo(options) :
-			    options->pool ? ib_pool(options) :
-					    run(options, peer));
-	return stop ? SIGNAL_STATUS + stop : failed;
+	return peer_take(options);
 }
 
 int main(int count, char **words)
@@ -386,5 +376,9 @@ int main(int count, char **words)
 	code = parse(count, words, &options);
 	if (code != CLI_GO)
 		return code;
-	return work(&options, optind < count ? words[optind] : NULL);
+	signals_take();
+	code = output_end(options.demo ? ib_demo(&options) :
+			  options.pool ? ib_pool(&options) :
+					 run(&options));
+	return stop ? SIGNAL_STATUS + stop : code;
 }

@@ -9,67 +9,49 @@
 
 #define HOLD_MAX_MS 480000u /* the library's own */
 
-/* The device, its port, GID, link and MTU: part of what was measured. */
-static int is_device(const char *message)
-{
-	return !strncmp(message, "verbs: ", 7) && strstr(message, ", MTU ");
-}
-
 /* Log lines to show, and whether one of them named a device. */
-struct lines {
+static struct {
 	uint32_t level;
 	uint32_t has_device;
-};
+} lines;
 
 static void log_line(void *context, uint32_t level, const char *message)
 {
-	struct lines *lines = context;
-	const int device = is_device(message);
+	/* The device, its port, GID, link and MTU: part of what was measured. */
+	const int is_device =
+		!strncmp(message, "verbs: ", 7) && strstr(message, ", MTU ");
 
-	lines->has_device |= (uint32_t)device;
-	if (level <= lines->level || device)
+	(void)context;
+	lines.has_device |= (uint32_t)is_device;
+	if (level <= lines.level || is_device)
 		fprintf(stderr, "%s\n", message);
 }
 
 char *ib_config_make(const struct ib_options *options)
 {
 	json_t *config = json_pack(
-		"{s:s, s:s, s:i, s:i}", "socket_dir", options->dir, "progress",
-		options->thread ? "thread" : "caller", "copy_threads",
-		(int)options->copy_threads, "lease_ms", (int)options->lease_ms);
-	char *text = NULL;
+		"{s:s, s:s, s:i, s:i, s:s*}", "socket_dir", options->dir,
+		"progress", options->thread ? "thread" : "caller",
+		"copy_threads", (int)options->copy_threads, "lease_ms",
+		(int)options->lease_ms, "verbs_device", options->device);
+	char *text;
 
 	/* Keep the library's own ratio of hold_max to the lease. */
 	if (options->lease_ms > HOLD_MAX_MS)
 		set(config, "hold_max_ms", 16 * options->lease_ms);
 	if (options->gid_index)
 		set(config, "verbs_gid_index", options->gid_index - 1);
-	if (!options->device ||
-	    !json_object_set_new(config, "verbs_device",
-				 json_string(options->device)))
-		text = json_dumps(config, 0);
+	text = json_dumps(config, 0);
 	json_decref(config);
 	if (!text)
 		fprintf(stderr, "--dir and --device must be text in UTF-8\n");
 	return text;
 }
 
-/* The library goes without RDMA in silence, unless a device is named. */
-static void device_say(const struct ib_options *options)
-{
-	if (!options->device &&
-	    (options->gid_index || (options->port && !options->host)))
-		fprintf(stderr,
-			"%s: no RDMA device can be used here: pulls stay on this machine; kvpull_doctor says more\n",
-			options->name);
-}
-
 int ib_engine_open(const struct ib_options *options, struct engine *engine)
 {
-	static struct lines lines;
 	static const struct kvpull_host host = {
 		.struct_size = sizeof(host),
-		.context = &lines,
 		.log = log_line,
 		.log_level = KVPULL_LOG_INFO,
 	};
@@ -95,7 +77,11 @@ int ib_engine_open(const struct ib_options *options, struct engine *engine)
 	params.config_json = config;
 	code = engine_open(engine, &params);
 	free(config);
-	if (!code && !is_asked && !lines.has_device)
-		device_say(options);
+	/* The library goes without RDMA in silence, unless a device is named. */
+	if (!code && !is_asked && !lines.has_device && !options->device &&
+	    (options->gid_index || (options->port && !options->host)))
+		fprintf(stderr,
+			"%s: no RDMA device can be used here: pulls stay on this machine; kvpull_doctor says more\n",
+			options->name);
 	return code;
 }

@@ -67,6 +67,7 @@ struct ib_options {
 	uint32_t gid_index;  /* + 1; 0: chosen */
 	const char *device;  /* NULL: chosen */
 	const char *dir;
+	const char *peer; /* the operand; NULL: there is none */
 	const char *host; /* NULL: the producer is on this machine */
 	const char *trace;
 	const char *report;  /* HTML page to write; NULL: none */

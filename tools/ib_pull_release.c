@@ -7,7 +7,6 @@
  */
 #include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tools/ib_pull_parts.h"
@@ -21,8 +20,8 @@ struct release {
 	const struct ib_options *options;
 	struct engine engine;
 	struct kvpull_ticket_info info;
-	char *text; /* [KVPULL_TICKET_BYTES_MAX + 2] */
 	size_t text_bytes;
+	char text[KVPULL_TICKET_BYTES_MAX + 1]; /* one more is too many */
 };
 
 int ib_ticket(const struct ib_options *options)
@@ -54,12 +53,9 @@ int ib_ticket(const struct ib_options *options)
 static int text_take(struct release *release)
 {
 	const char *named = release->options->release;
-	const size_t room = KVPULL_TICKET_BYTES_MAX + 1;
+	const size_t room = sizeof(release->text);
 	FILE *file;
 
-	release->text = malloc(room + 1);
-	if (!release->text)
-		return 1;
 	if (strcmp(named, "-") != 0 && *named != '@') {
 		release->text_bytes = strnlen(named, room);
 		memcpy(release->text, named, release->text_bytes);
@@ -180,9 +176,10 @@ static int ticket_look(struct release *release)
 int ib_release(const struct ib_options *options)
 {
 	struct ib_options own = *options;
-	struct release release = { .options = &own };
+	static struct release release;
 	int failed;
 
+	release.options = &own;
 	/* Nothing is read: one block is enough to be of the same model. */
 	own.shape.block_count = 1;
 	own.tp_size = 1;
@@ -191,6 +188,5 @@ int ib_release(const struct ib_options *options)
 		 ib_engine_open(&own, &release.engine) || release_run(&release);
 	if (release.engine.ops)
 		engine_close(&release.engine);
-	free(release.text);
 	return failed;
 }
