@@ -6,50 +6,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PORT_DIGITS_MAX 5u
 #define PORT_MAX 65535
 
 /* The zone behind % is a network device's name, which getaddrinfo() judges. */
-static int is_ipv6(const char *name)
+static int is_ipv6(struct cli_host host)
 {
-	char address[INET6_ADDRSTRLEN];
-	const size_t bytes = strcspn(name, "%");
 	struct in6_addr parsed;
 
-	if (bytes >= sizeof(address))
-		return 0;
-	memcpy(address, name, bytes);
-	address[bytes] = '\0';
-	return inet_pton(AF_INET6, address, &parsed) == 1;
-}
-
-/* text is what follows the closing bracket. */
-static int port_parse(const char *text, struct cli_host *host)
-{
-	const size_t digits = text[0] ? strspn(text + 1, "0123456789") : 0;
-
-	if (!text[0])
-		return 0;
-	if (text[0] != ':' || !digits || digits > PORT_DIGITS_MAX ||
-	    text[1 + digits])
-		return -1;
-	host->number = (uint32_t)strtoul(text + 1, NULL, 10);
-	(void)snprintf(host->port, sizeof(host->port), "%u", host->number);
-	return host->number && host->number <= PORT_MAX ? 0 : -1;
+	host.name[strcspn(host.name, "%")] = '\0';
+	return inet_pton(AF_INET6, host.name, &parsed) == 1;
 }
 
 int cli_host_parse(const char *text, struct cli_host *host)
 {
-	const size_t opening = text[0] == '[';
-	const size_t bytes = opening ? strcspn(++text, "]") : strlen(text);
+	int end = 0;
 
 	memset(host, 0, sizeof(*host));
-	if (bytes >= sizeof(host->name))
+	if (*text != '[') {
+		end = snprintf(host->name, sizeof(host->name), "%s", text);
+		return end < (int)sizeof(host->name) ? 0 : -1;
+	}
+	/* Without a closing bracket end stays 0, where the opening one is. */
+	(void)sscanf(text, "[%255[^]]]%n:%5[0-9]%n", host->name, &end,
+		     host->port, &end);
+	if (text[end] || !is_ipv6(*host))
 		return -1;
-	memcpy(host->name, text, bytes);
-	if (!opening)
+	if (!host->port[0])
 		return 0;
-	if (text[bytes] != ']' || !is_ipv6(host->name))
-		return -1;
-	return port_parse(text + bytes + 1, host);
+	host->number = (uint32_t)strtoul(host->port, NULL, 10);
+	return host->number && host->number <= PORT_MAX ? 0 : -1;
 }
