@@ -33,14 +33,15 @@ static const struct known *known_of(const struct cli_option *option)
 	return found;
 }
 
-static void words_print(const char *before, const char *const *words,
-			const char *after)
+/* All values between before and after; otherwise: they are not known. */
+static void values_print(const struct cli_option *option, const char *before,
+			 const char *after, const char *otherwise)
 {
 	size_t at;
 
-	for (at = 0; words[at]; at++)
-		printf("%s%s", at ? " " : before, words[at]);
-	printf("%s", after);
+	for (at = 0; option->words && option->words[at]; at++)
+		printf("%s%s", at ? " " : before, option->words[at]);
+	printf("%s", at ? after : otherwise);
 }
 
 /* A text inside single quotes; zsh has a meaning of its own for some letters. */
@@ -54,26 +55,12 @@ static void quoted_print(const char *text, const char *escaped)
 			       *text);
 }
 
-/* The next option but heads of groups and hidden ones; NULL: no more. */
-static const struct cli_option *next_of(const struct cli *cli, size_t *at)
-{
-	const struct cli_option *option;
-
-	while ((option = cli_option_at(cli, (*at)++)) &&
-	       !(option->name && option->help))
-		;
-	return option;
-}
-
 /* ---- bash ---- */
 
 static void bash_values(const struct cli_option *option)
 {
 	printf("mapfile -t COMPREPLY < <(");
-	if (option->words)
-		words_print("compgen -W '", option->words, "'");
-	else
-		printf("%s", known_of(option)->bash);
+	values_print(option, "compgen -W '", "'", known_of(option)->bash);
 	printf(" -- \"$cur\")\n");
 }
 
@@ -89,7 +76,7 @@ static void bash_print(const struct cli *cli)
 	       "\t[ \"$cur\" != = ] || cur=\n"
 	       "\tcase $prev in\n",
 	       cli->name);
-	for (at = 0; (option = next_of(cli, &at));)
+	for (at = 0; (option = cli_option_next(cli, &at));)
 		if (option->argument) {
 			printf("\t--%s", option->name);
 			if (option->letter)
@@ -99,7 +86,7 @@ static void bash_print(const struct cli *cli)
 			printf("\t\treturn ;;\n");
 		}
 	printf("\tesac\n\tcase $cur in\n\t-*) mapfile -t COMPREPLY < <(compgen -W '");
-	for (at = 0; (option = next_of(cli, &at));)
+	for (at = 0; (option = cli_option_next(cli, &at));)
 		printf("--%s ", option->name);
 	printf("' -- \"$cur\") ;;\n");
 	if (cli->operand) {
@@ -116,10 +103,7 @@ static void bash_print(const struct cli *cli)
 static void zsh_values(const struct cli_option *option)
 {
 	printf(":%s:", option->argument);
-	if (option->words)
-		words_print("(", option->words, ")");
-	else
-		printf("%s", known_of(option)->zsh);
+	values_print(option, "(", ")", known_of(option)->zsh);
 }
 
 static void zsh_print(const struct cli *cli)
@@ -128,7 +112,7 @@ static void zsh_print(const struct cli *cli)
 	size_t at;
 
 	printf("#compdef %s\n_arguments -s -S", cli->name);
-	for (at = 0; (option = next_of(cli, &at));) {
+	for (at = 0; (option = cli_option_next(cli, &at));) {
 		const char *equals = option->argument ? "=" : "";
 
 		if (option->letter)
@@ -156,10 +140,8 @@ static void zsh_print(const struct cli *cli)
 
 static void fish_values(const struct cli_option *option)
 {
-	if (option->words)
-		words_print(" -x -a '", option->words, "'");
-	else
-		printf(" %s", known_of(option)->fish);
+	printf(" ");
+	values_print(option, "-x -a '", "'", known_of(option)->fish);
 }
 
 static void fish_print(const struct cli *cli)
@@ -173,7 +155,7 @@ static void fish_print(const struct cli *cli)
 	else
 		printf(" -f");
 	printf("\n");
-	for (at = 0; (option = next_of(cli, &at));) {
+	for (at = 0; (option = cli_option_next(cli, &at));) {
 		printf("complete -c %s -l %s", cli->name, option->name);
 		if (option->letter)
 			printf(" -s %c", option->letter);

@@ -36,32 +36,33 @@ int output_end(int code)
 	return code ? code : 1;
 }
 
+/* Ends what is said of a wrong word. Return: exit status 2. */
+static int wrong_end(const char *dashes, const char *guess)
+{
+	if (guess)
+		fprintf(stderr, "; did you mean %s%s?\n", dashes, guess);
+	else
+		fprintf(stderr, "; see --help\n");
+	return 2;
+}
+
 int cli_wrong(const struct cli *cli, const char *format, ...)
 {
-	const int asks = format[strlen(format) - 1] == '?';
 	va_list words;
 
 	fprintf(stderr, "%s: ", cli->name);
 	va_start(words, format);
 	(void)vfprintf(stderr, format, words);
 	va_end(words);
-	fprintf(stderr, "%s\n", asks ? "" : "; see --help");
-	return 2;
+	return wrong_end("", NULL);
 }
 
 /* ---- the closest word ---- */
 
-struct guess {
-	const char *text;
-	size_t bytes; /* of the text, up to a = */
-	const char *best;
-	size_t changes; /* that make the best of the text, and one more */
-};
-
 /* Letters to insert, to delete or to change (Levenshtein). */
 static size_t changes_count(const char *text, size_t bytes, const char *word)
 {
-	const size_t word_bytes = strlen(word);
+	const size_t word_bytes = strnlen(word, WORD_BYTES_MAX);
 	size_t row[WORD_BYTES_MAX + 1];
 	size_t i, j;
 
@@ -81,27 +82,25 @@ static size_t changes_count(const char *text, size_t bytes, const char *word)
 	return row[word_bytes];
 }
 
-/* Nearly every letter must be the same: a guess that is far off misleads. */
-static struct guess guess_begin(const char *text)
+/*
+ * The word that the text, up to a =, is nearest to. Nearly every letter must be
+ * the same: a guess that is far off misleads. NULL: none is so near.
+ */
+static const char *closest_of(const char *const *words, const char *text)
 {
 	const size_t bytes = strcspn(text, "=");
+	size_t fewest = bytes / 4 + 2;
+	const char *closest = NULL;
 
-	return (struct guess){ .text = text,
-			       .bytes = bytes,
-			       .changes = bytes / 4 + 2 };
-}
+	for (; *words; words++) {
+		const size_t changes = changes_count(text, bytes, *words);
 
-static void guess_try(struct guess *guess, const char *word)
-{
-	size_t changes;
-
-	if (strlen(word) > WORD_BYTES_MAX)
-		return;
-	changes = changes_count(guess->text, guess->bytes, word);
-	if (changes < guess->changes) {
-		guess->changes = changes;
-		guess->best = word;
+		if (changes < fewest) {
+			fewest = changes;
+			closest = *words;
+		}
 	}
+	return closest;
 }
 
 int cli_word(const char *const *words, const char *text)
@@ -117,22 +116,13 @@ int cli_word(const char *const *words, const char *text)
 int cli_wrong_word(const struct cli *cli, const char *what, const char *text,
 		   const char *const *words)
 {
-	struct guess guess = guess_begin(text);
-	char list[256] = "";
-	size_t used = 0;
 	size_t at;
 
-	for (at = 0; words[at] && used < sizeof(list); at++) {
-		const char *between = !at ? "" : words[at + 1] ? ", " : " or ";
-
-		guess_try(&guess, words[at]);
-		used += (size_t)snprintf(list + used, sizeof(list) - used,
-					 "%s%s", between, words[at]);
-	}
-	return guess.best ?
-		       cli_wrong(cli, "%s is %s, not %s; did you mean %s?",
-				 what, list, text, guess.best) :
-		       cli_wrong(cli, "%s is %s, not %s", what, list, text);
+	fprintf(stderr, "%s: %s is %s", cli->name, what, words[0]);
+	for (at = 1; words[at]; at++)
+		fprintf(stderr, words[at + 1] ? ", %s" : " or %s", words[at]);
+	fprintf(stderr, ", not %s", text);
+	return wrong_end("", closest_of(words, text));
 }
 
 /* ---- values ---- */
@@ -142,10 +132,13 @@ struct suffix {
 	double factor;
 };
 
+static const struct suffix bare[] = { { "", 1 }, { NULL, 0 } };
+
+/* The last one that divides a bound is the shortest to write it. */
 static const struct suffix sizes[] = {
-	{ "", 1 },          { "K", 1024 },          { "M", 1048576 },
-	{ "G", 1 << 30 },   { "T", 1099511627776 }, { "KiB", 1024 },
-	{ "MiB", 1048576 }, { "GiB", 1 << 30 },     { "TiB", 1099511627776 },
+	{ "", 1 },          { "KiB", 1024 },          { "K", 1024 },
+	{ "MiB", 1048576 }, { "M", 1048576 },         { "GiB", 1 << 30 },
+	{ "G", 1 << 30 },   { "TiB", 1099511627776 }, { "T", 1099511627776 },
 	{ NULL, 0 },
 };
 
@@ -155,57 +148,63 @@ static const struct suffix times[] = {
 	{ "h", 3600e6 }, { "d", 86400e6 }, { NULL, 0 },
 };
 
-/* 0: there is no such suffix. */
-static double factor_of(const struct suffix *suffixes, const char *text)
+static const struct {
+	const char *noun;
+	const struct suffix *suffixes;
+} kinds[] = {
+	[CLI_NUMBER] = { "number", bare },
+	[CLI_SIZE] = { "size", sizes },
+	[CLI_TIME] = { "time", times },
+	[CLI_REAL] = { "number", bare },
+};
+
+/* NAN, which is in no bounds: there is no such suffix. */
+static double factor_of(enum cli_kind kind, const char *text)
 {
-	for (; suffixes->text; suffixes++)
-		if (!strcasecmp(suffixes->text, text))
-			return suffixes->factor;
-	return 0;
+	const struct suffix *suffix = kinds[kind].suffixes;
+
+	while (suffix->text && strcasecmp(suffix->text, text) != 0)
+		suffix++;
+	return suffix->text ? suffix->factor : (double)NAN;
 }
 
-/* What a value of the option is multiplied by; 0: it has no such suffix. */
+/* What a value of the option is multiplied by; NAN: it has no such suffix. */
 static double scale_of(const struct cli_option *option, const char *suffix)
 {
 	const char *unit = option->unit ? option->unit : "";
+	const double factor = factor_of(option->kind, *suffix ? suffix : unit);
 
-	if (option->kind == CLI_SIZE)
-		return factor_of(sizes, *suffix ? suffix : unit);
-	if (option->kind == CLI_TIME)
-		return factor_of(times, *suffix ? suffix : unit) /
-		       factor_of(times, unit);
-	return *suffix ? 0 : 1;
+	/* Sizes are bytes whatever their unit is, times are whole units. */
+	return option->kind == CLI_TIME ? factor / factor_of(CLI_TIME, unit) :
+					  factor;
 }
 
 /* A bound as a user would write it. */
 static const char *bound_text(const struct cli_option *option, double bound,
 			      char text[WORD_BYTES_MAX])
 {
-	const char *unit = option->kind == CLI_TIME ? option->unit : "";
-	size_t at;
+	const struct suffix *suffix = kinds[option->kind].suffixes;
+	struct suffix unit = { "", 1 };
 
-	for (at = 1; option->kind == CLI_SIZE && at < 5; at++)
-		if (bound >= sizes[at].factor &&
-		    !(fmod(bound, sizes[at].factor) > 0))
-			unit = sizes[at].text;
-	if (option->kind == CLI_SIZE)
-		bound /= factor_of(sizes, unit);
-	(void)snprintf(text, WORD_BYTES_MAX, "%.10g%s", bound, unit);
+	if (option->kind == CLI_TIME)
+		unit.text = option->unit;
+	for (; option->kind != CLI_TIME && suffix->text; suffix++)
+		if (bound >= suffix->factor &&
+		    !(fmod(bound, suffix->factor) > 0))
+			unit = *suffix;
+	(void)snprintf(text, WORD_BYTES_MAX, "%.10g%s", bound / unit.factor,
+		       unit.text);
 	return text;
 }
 
 static int value_wrong(const struct cli *cli, const struct cli_option *option,
 		       const char *text)
 {
-	static const char *const nouns[] = { [CLI_NUMBER] = "number",
-					     [CLI_SIZE] = "size",
-					     [CLI_TIME] = "time",
-					     [CLI_REAL] = "number" };
 	char least[WORD_BYTES_MAX];
 	char most[WORD_BYTES_MAX];
 
 	return cli_wrong(cli, "--%s %s: a %s from %s to %s is needed",
-			 option->name, text, nouns[option->kind],
+			 option->name, text, kinds[option->kind].noun,
 			 bound_text(option, option->least, least),
 			 bound_text(option, option->most, most));
 }
@@ -221,7 +220,6 @@ static int value_take(const struct cli *cli, const struct cli_option *option,
 	value *= scale_of(option, end);
 	/* strtod() takes signs, inf and nan as well. */
 	if (errno || !isdigit((unsigned char)*text) ||
-	    !(scale_of(option, end) > 0) ||
 	    !(value >= option->least && value <= option->most) ||
 	    (option->kind != CLI_REAL && fmod(value, 1) > 0))
 		return value_wrong(cli, option, text);
@@ -244,12 +242,25 @@ static const struct cli_option own[] = {
 };
 #define OWN (sizeof(own) / sizeof(own[0]))
 
-const struct cli_option *cli_option_at(const struct cli *cli, size_t at)
+/* Row at of the tool's table, then of all tools'; NULL: past the end. */
+static const struct cli_option *option_at(const struct cli *cli, size_t at)
 {
+	if (at >= CLI_OPTIONS_MAX)
+		return NULL;
 	if (at < cli->option_count)
 		return &cli->options[at];
 	at -= cli->option_count;
 	return at < OWN ? &own[at] : NULL;
+}
+
+const struct cli_option *cli_option_next(const struct cli *cli, size_t *at)
+{
+	const struct cli_option *option;
+
+	while ((option = option_at(cli, (*at)++)) &&
+	       !(option->name && option->help))
+		;
+	return option;
 }
 
 /* Text from a column on, in lines of 80. */
@@ -309,7 +320,7 @@ static void help_print(const struct cli *cli)
 			      printf("%s %s %-*s",
 				     row == cli->usage ? "usage:" : "      ",
 				     cli->name, USAGE_COLUMNS, row->left));
-	for (at = 0; (option = cli_option_at(cli, at)); at++)
+	for (at = 0; (option = option_at(cli, at)); at++)
 		if (option->help)
 			option_print(option);
 	printf("\nExit status\n");
@@ -339,7 +350,7 @@ static int option_take(const struct cli *cli, const struct cli_option *option,
 {
 	void *to = (char *)options + option->offset;
 	char what[WORD_BYTES_MAX];
-	int word = 0;
+	int word = 1; /* of a flag */
 
 	if (option->words && (word = cli_word(option->words, text)) < 0) {
 		(void)snprintf(what, sizeof(what), "--%s", option->name);
@@ -351,8 +362,6 @@ static int option_take(const struct cli *cli, const struct cli_option *option,
 		return option->take(cli, option, options, text) ? 2 : CLI_GO;
 	switch (option->kind) {
 	case CLI_FLAG:
-		*(uint32_t *)to = 1;
-		return CLI_GO;
 	case CLI_WORD:
 		*(uint32_t *)to = (uint32_t)word;
 		return CLI_GO;
@@ -364,75 +373,57 @@ static int option_take(const struct cli *cli, const struct cli_option *option,
 	}
 }
 
-/* NULL: getopt_long() found none. */
-static const struct cli_option *option_of(const struct cli *cli, int found)
-{
-	const struct cli_option *option = NULL;
-	size_t at;
-
-	if (found >= OPTION_FIRST)
-		return cli_option_at(cli, (size_t)(found - OPTION_FIRST));
-	for (at = 0; (option = cli_option_at(cli, at)); at++)
-		if (option->letter == found)
-			return option;
-	return NULL;
-}
-
 /* Says in our words what getopt refused. */
-static int unknown_say(const struct cli *cli, char *const *words, int found)
+static int unknown_say(const struct cli *cli, const char *word, int found)
 {
-	const char *word = words[optind - 1];
 	const char *what = found == ':'           ? "needs a value" :
 			   optopt >= OPTION_FIRST ? "takes no value" :
 						    "is no option";
+	const char *names[CLI_OPTIONS_MAX + 1] = { NULL };
 	const struct cli_option *option;
-	struct guess guess;
-	size_t at;
+	size_t count = 0;
+	size_t at = 0;
 
 	if (optopt && optopt < OPTION_FIRST)
 		return cli_wrong(cli, "-%c %s", optopt, what);
-	if (optopt)
-		return cli_wrong(cli, "%s %s", word, what);
-	guess = guess_begin(word + 2);
-	for (at = 0; (option = cli_option_at(cli, at)); at++)
-		if (option->name && option->help)
-			guess_try(&guess, option->name);
-	if (!guess.best)
-		return cli_wrong(cli, "%s %s", word, what);
-	return cli_wrong(cli, "%s %s; did you mean --%s?", word, what,
-			 guess.best);
+	while (!optopt && (option = cli_option_next(cli, &at)))
+		names[count++] = option->name;
+	fprintf(stderr, "%s: %s %s", cli->name, word, what);
+	return wrong_end("--", closest_of(names, word + 2));
 }
 
 int cli_parse(const struct cli *cli, int count, char **words, void *options)
 {
+	/* By what getopt_long() returns: a letter, or a row's number. */
+	const struct cli_option *rows[OPTION_FIRST + CLI_OPTIONS_MAX] = { 0 };
 	struct option longs[CLI_OPTIONS_MAX + 1] = { { 0 } };
 	char letters[2 * CLI_OPTIONS_MAX + 2] = ":";
 	size_t used = 0;
 	size_t letter = 1;
-	size_t at;
 	const struct cli_option *option;
+	size_t at;
 	int found;
 	int code = CLI_GO;
 
-	for (at = 0; (option = cli_option_at(cli, at)); at++) {
+	for (at = 0; (option = option_at(cli, at)); at++) {
 		const int has_value = option->argument != NULL;
 
-		if (option->name && used < CLI_OPTIONS_MAX)
+		rows[OPTION_FIRST + at] = option;
+		rows[(unsigned char)option->letter] = option;
+		if (option->name)
 			longs[used++] =
 				(struct option){ option->name, has_value, NULL,
 						 OPTION_FIRST + (int)at };
-		if (option->letter && letter < 2 * CLI_OPTIONS_MAX) {
-			letters[letter++] = option->letter;
-			letters[letter] = has_value ? ':' : '\0';
-			letter += (size_t)has_value;
-		}
+		if (option->letter)
+			letter += (size_t)snprintf(
+				letters + letter, sizeof(letters) - letter,
+				"%c%s", option->letter, has_value ? ":" : "");
 	}
 	opterr = 0;
-	while (code == CLI_GO && (found = getopt_long(count, words, letters,
-						      longs, NULL)) != -1) {
-		option = option_of(cli, found);
-		code = option ? option_take(cli, option, options, optarg) :
-				unknown_say(cli, words, found);
-	}
+	while (code == CLI_GO &&
+	       (found = getopt_long(count, words, letters, longs, NULL)) != -1)
+		code = rows[found] ?
+			       option_take(cli, rows[found], options, optarg) :
+			       unknown_say(cli, words[optind - 1], found);
 	return code;
 }

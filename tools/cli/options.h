@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CLI_OPTIONS_MAX 64u /* of a tool, with those that all tools have */
-#define CLI_GO (-1)         /* not an exit status: the options are good */
+#define CLI_OPTIONS_MAX 128u /* rows of a tool, with those of all tools */
+#define CLI_GO (-1)          /* not an exit status: the options are good */
 
 enum cli_kind {
 	CLI_FLAG,   /* sets a uint32_t to 1 */
@@ -72,8 +72,11 @@ __attribute__((format(printf, 2, 3))) int cli_wrong(const struct cli *cli,
 int cli_wrong_word(const struct cli *cli, const char *what, const char *text,
 		   const char *const *words);
 
-/* Row @at of the tool's table, then of all tools'; NULL: past the end. */
-const struct cli_option *cli_option_at(const struct cli *cli, size_t at);
+/*
+ * The next option from row *at on of the tool's table, then of all tools', but
+ * heads of groups and hidden ones. NULL: there is no more.
+ */
+const struct cli_option *cli_option_next(const struct cli *cli, size_t *at);
 /* completion.c: the table for bash, zsh, fish, or the manual page (mdoc). */
 extern const char *const cli_shells[];
 void cli_complete(const struct cli *cli, int shell);
