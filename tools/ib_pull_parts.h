@@ -24,6 +24,7 @@
 #define IB_PORT 18515u       /* as perftest's */
 #define IB_CHUNK_TOKENS 512u /* that a trace's hash stands for */
 #define IB_DEPTH_TRACE 64u   /* without --depth */
+#define IB_BARS_MAX 65u      /* lengths of a number of 64 bits, in bits */
 
 struct ib_options {
 	struct engine_shape shape;
@@ -198,7 +199,10 @@ void ib_html_add(const struct ib_options *options,
 int ib_html_write(const struct ib_options *options);
 /* @part of the sorted times, 0 to 1, in microseconds. */
 double ib_percentile_us(const uint64_t *sorted, uint32_t count, double part);
-double ib_gigabytes_s(uint64_t bytes, uint64_t ns);
+double ib_pull_gb_s(const struct ib_result *result);
+double ib_copy_gb_s(const struct ib_result *result);
+/* Pulls by the bits of their ns: powers of two. */
+void ib_bars_count(const struct ib_result *result, uint32_t bars[IB_BARS_MAX]);
 /* Bytes that a request of --count blocks a group pulls. */
 uint64_t ib_request_bytes(const struct ib_options *options);
 /* Print what stands before and after the runs of a sweep. */

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Output of ib_pull: a table for people, one JSON object for programs. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/ib_pull_parts.h"
 #include "tools/json.h"
 
-#define HISTOGRAM_BAR 30u
+#define HISTOGRAM_BAR "##############################"
 #define NOISE_ROUNDS 8u
 #define NOISE_PULLS 5u /* of a round, at least */
 #define NOISE_RATIO 1.3
@@ -43,17 +44,26 @@ static double latency_us(const struct ib_result *result, double part)
 	return ib_percentile_us(result->latencies, result->latency_count, part);
 }
 
-static double phase_us(const struct ib_options *options,
-		       const struct ib_result *result, uint32_t phase,
-		       double part)
+static double ratio(uint64_t part, uint64_t whole)
 {
-	return ib_percentile_us(result->phases + phase * options->request_count,
-				result->latency_count, part);
+	return whole ? (double)part / (double)whole : 0;
 }
 
-double ib_gigabytes_s(uint64_t bytes, uint64_t ns)
+double ib_pull_gb_s(const struct ib_result *result)
 {
-	return ns ? (double)bytes / (double)ns : 0;
+	return ratio(result->bytes_timed, result->elapsed_ns);
+}
+
+double ib_copy_gb_s(const struct ib_result *result)
+{
+	return ratio(result->copy_bytes, result->copy_ns);
+}
+
+static double copy_ratio(const struct ib_result *result)
+{
+	const double copy_gb_s = ib_copy_gb_s(result);
+
+	return copy_gb_s > 0 ? ib_pull_gb_s(result) / copy_gb_s : 0;
 }
 
 uint64_t ib_request_bytes(const struct ib_options *options)
@@ -85,37 +95,42 @@ void ib_print_header(const struct ib_options *options)
 }
 
 /* Null: did not happen, or cannot be told from here. */
-static json_t *time_json(uint64_t is_known, double time)
+static json_t *above_0(double value)
 {
-	return is_known ? json_real(time) : json_null();
+	return value > 0 ? json_real(value) : json_null();
 }
 
 /* Block-seconds that a request held of the producer; what it has not said: 0. */
 static double held_block_s(const struct ib_result *result)
 {
-	return result->holds_ended ? (double)result->held_block_us / 1e6 /
-					     (double)result->holds_ended :
-				     0;
+	return ratio(result->held_block_us, result->holds_ended) / 1e6;
 }
 
 static double hit_ratio(const struct ib_result *result)
 {
-	return result->prompt_tokens ? (double)result->local_tokens /
-					       (double)result->prompt_tokens :
-				       0;
-}
-
-static double late_us(const struct ib_result *result, double part)
-{
-	return ib_percentile_us(result->late, result->late_count, part);
+	return ratio(result->local_tokens, result->prompt_tokens);
 }
 
 static void print_trace(const struct ib_options *options,
 			const struct ib_result *result)
 {
 	printf("trace at %g x: late p50 %.0f us, p99 %.0f us\nprefix hit ratio %.3f, held %.3f block-seconds a request\n",
-	       options->speed, late_us(result, 0.5), late_us(result, 0.99),
+	       options->speed,
+	       ib_percentile_us(result->late, result->late_count, 0.5),
+	       ib_percentile_us(result->late, result->late_count, 0.99),
 	       hit_ratio(result), held_block_s(result));
+}
+
+/* NAME_us_p50 and NAME_us_p99 of the sorted times. */
+static void percentiles_add(json_t *object, const char *name,
+			    const uint64_t *times, uint32_t count)
+{
+	char key[32];
+
+	(void)snprintf(key, sizeof(key), "%s_us_p50", name);
+	set_real(object, key, ib_percentile_us(times, count, 0.5));
+	(void)snprintf(key, sizeof(key), "%s_us_p99", name);
+	set_real(object, key, ib_percentile_us(times, count, 0.99));
 }
 
 static void trace_add(json_t *object, const struct ib_options *options,
@@ -123,35 +138,35 @@ static void trace_add(json_t *object, const struct ib_options *options,
 {
 	set_real(object, "trace_speed", options->speed);
 	set(object, "trace_requests", result->late_count);
-	set_real(object, "late_us_p50", late_us(result, 0.5));
-	set_real(object, "late_us_p99", late_us(result, 0.99));
+	percentiles_add(object, "late", result->late, result->late_count);
 	set_real(object, "prefix_hit_ratio", hit_ratio(result));
 	set_value(object, "held_block_s_a_request",
-		  time_json(result->holds_ended, held_block_s(result)));
+		  above_0(held_block_s(result)));
 }
 
-/* Powers of two, in ns, up to that of the longest. */
+void ib_bars_count(const struct ib_result *result, uint32_t bars[IB_BARS_MAX])
+{
+	uint32_t at;
+
+	memset(bars, 0, IB_BARS_MAX * sizeof(*bars));
+	for (at = 0; at < result->latency_count; at++)
+		bars[64 - __builtin_clzll(result->latencies[at] | 1)]++;
+}
+
 static void print_histogram(const struct ib_result *result)
 {
-	const uint32_t count = result->latency_count;
-	uint32_t from = 0;
+	uint32_t bars[IB_BARS_MAX];
+	int at;
 
-	while (from < count) {
-		const unsigned int width =
-			64 - (unsigned int)__builtin_clzll(
-				     result->latencies[from] | 1);
-		const double least_us =
-			(double)(UINT64_C(1) << (width - 1)) / 1e3;
-		uint32_t to = from;
-		char bar[HISTOGRAM_BAR + 1] = "";
-
-		while (to < count && result->latencies[to] >> width == 0)
-			to++;
-		memset(bar, '#', (size_t)(to - from) * HISTOGRAM_BAR / count);
-		printf("%10.1f us .. %10.1f us %9u  %s\n", least_us,
-		       2 * least_us, to - from, bar);
-		from = to;
-	}
+	ib_bars_count(result, bars);
+	for (at = 1; at < (int)IB_BARS_MAX; at++)
+		if (bars[at])
+			printf("%10.1f us .. %10.1f us %9u  %.*s\n",
+			       ldexp(1, at - 1) / 1e3, ldexp(1, at) / 1e3,
+			       bars[at],
+			       (int)((sizeof(HISTOGRAM_BAR) - 1) * bars[at] /
+				     result->latency_count),
+			       HISTOGRAM_BAR);
 }
 
 static double median_us(uint64_t *times, uint32_t count)
@@ -169,7 +184,7 @@ static void print_noise(const struct ib_options *options,
 			const struct ib_result *result)
 {
 	const uint32_t each = result->latency_count / NOISE_ROUNDS;
-	double least = 0;
+	double least = HUGE_VAL;
 	double most = 0;
 	uint32_t round;
 
@@ -180,10 +195,8 @@ static void print_noise(const struct ib_options *options,
 		const double us =
 			median_us(result->latencies + round * each, each);
 
-		if (!round || us < least)
-			least = us;
-		if (us > most)
-			most = us;
+		least = fmin(least, us);
+		most = fmax(most, us);
 	}
 	if (most > NOISE_RATIO * least)
 		fprintf(stderr,
@@ -209,8 +222,7 @@ void ib_print_interval(const struct ib_options *options,
 		(unsigned long long)(result->loaded - printed->loaded),
 		(unsigned long long)(result->failed - printed->failed),
 		(double)(result->bytes - printed->bytes) / 1e6,
-		ib_gigabytes_s(result->bytes - printed->bytes,
-			       now_ns - since_ns));
+		ratio(result->bytes - printed->bytes, now_ns - since_ns));
 	(void)fflush(to);
 	*printed = (struct ib_interval){
 		.at_ns = now_ns,
@@ -236,21 +248,32 @@ void ib_print_sweep_end(const struct ib_options *options)
 		printf("]\n");
 }
 
-static void print_row(const struct ib_options *options,
-		      const struct ib_result *result, double pull_gb_s,
-		      double copy_gb_s)
+/* The end of a row. */
+static void print_speeds(const struct ib_result *result)
 {
-	printf("%7u %10llu %7llu %6llu %9.1f %9.1f %6.2f %9.2f %6.2f\n",
-	       options->request_blocks,
+	printf(" %6.2f %9.2f %6.2f\n", ib_pull_gb_s(result),
+	       ib_copy_gb_s(result), copy_ratio(result));
+}
+
+static void print_row(const struct ib_options *options,
+		      const struct ib_result *result)
+{
+	printf("%7u %10llu %7llu %6llu %9.1f %9.1f", options->request_blocks,
 	       (unsigned long long)ib_request_bytes(options),
 	       (unsigned long long)result->loaded,
 	       (unsigned long long)result->failed, latency_us(result, 0.5),
-	       latency_us(result, 0.99), pull_gb_s, copy_gb_s,
-	       copy_gb_s > 0 ? pull_gb_s / copy_gb_s : 0);
+	       latency_us(result, 0.99));
+	print_speeds(result);
 }
 
 static const char *const phase_names[ENGINE_PHASES] = { "queue", "connect",
 							"read", "check" };
+
+static const uint64_t *phase_of(const struct ib_options *options,
+				const struct ib_result *result, uint32_t phase)
+{
+	return result->phases + phase * options->request_count;
+}
 
 static void print_phases(const struct ib_options *options,
 			 const struct ib_result *result)
@@ -258,42 +281,27 @@ static void print_phases(const struct ib_options *options,
 	uint32_t phase;
 
 	printf("p50/p99 us:");
-	for (phase = 0; phase < ENGINE_PHASES; phase++)
+	for (phase = 0; phase < ENGINE_PHASES; phase++) {
+		const uint64_t *times = phase_of(options, result, phase);
+
 		printf(" %s %.1f/%.1f", phase_names[phase],
-		       phase_us(options, result, phase, 0.5),
-		       phase_us(options, result, phase, 0.99));
+		       ib_percentile_us(times, result->latency_count, 0.5),
+		       ib_percentile_us(times, result->latency_count, 0.99));
+	}
 	printf("\n");
 }
 
-static void phases_add(json_t *object, const struct ib_options *options,
-		       const struct ib_result *result)
-{
-	uint32_t phase;
-
-	for (phase = 0; phase < ENGINE_PHASES; phase++) {
-		char key[32];
-
-		(void)snprintf(key, sizeof(key), "%s_us_p50",
-			       phase_names[phase]);
-		set_real(object, key, phase_us(options, result, phase, 0.5));
-		(void)snprintf(key, sizeof(key), "%s_us_p99",
-			       phase_names[phase]);
-		set_real(object, key, phase_us(options, result, phase, 0.99));
-	}
-}
-
 static void print_table(const struct ib_options *options,
-			const struct ib_result *result, double pull_gb_s,
-			double copy_gb_s)
+			const struct ib_result *result)
 {
 	printf("%7s %6s %9s %9s %9s %9s %6s %9s %6s\n", "pulls", "failed", "MB",
 	       "p50 us", "p99 us", "p99.9 us", "GB/s", "copy GB/s", "ratio");
-	printf("%7llu %6llu %9.1f %9.1f %9.1f %9.1f %6.2f %9.2f %6.2f\n",
+	printf("%7llu %6llu %9.1f %9.1f %9.1f %9.1f",
 	       (unsigned long long)result->loaded,
 	       (unsigned long long)result->failed, (double)result->bytes / 1e6,
 	       latency_us(result, 0.5), latency_us(result, 0.99),
-	       latency_us(result, 0.999), pull_gb_s, copy_gb_s,
-	       copy_gb_s > 0 ? pull_gb_s / copy_gb_s : 0);
+	       latency_us(result, 0.999));
+	print_speeds(result);
 	print_phases(options, result);
 	printf("route %s, rejected %llu, aborted %llu, served by a sibling's pull %llu, expired %llu\n"
 	       "bytes checked %llu, bytes wrong %llu, left in tables %llu, double reports %llu\n",
@@ -308,108 +316,78 @@ static void print_table(const struct ib_options *options,
 	       (unsigned long long)result->double_reports);
 }
 
-static void times_add(json_t *object, const struct ib_result *result)
-{
-	set_value(object, "first_connect_us",
-		  time_json(result->connect_ns,
-			    (double)result->connect_ns / 1e3));
-	set_value(object, "reconnect_us",
-		  time_json(result->reconnect_ns,
-			    (double)result->reconnect_ns / 1e3));
-	set_value(object, "release_us_p50",
-		  time_json(result->release_count,
-			    ib_percentile_us(result->releases,
-					     result->release_count, 0.5)));
-}
-
 static void print_json(const struct ib_options *options,
-		       const struct ib_result *result, double pull_gb_s,
-		       double copy_gb_s)
+		       const struct ib_result *result)
 {
+	const uint32_t count = result->latency_count;
 	json_t *object = json_object();
-	const struct {
-		const char *key;
-		uint64_t value;
-	} counts[] = {
-		{ "block_bytes", options->shape.block_bytes },
-		{ "blocks_a_request", options->request_blocks },
-		{ "layers", options->shape.layer_count },
-		{ "groups", options->shape.group_count },
-		{ "depth", options->depth },
-		{ "siblings", options->siblings },
-		{ "tensor_parallel", options->tp_size },
-		{ "copy_threads", options->copy_threads },
-		{ "pulls", result->loaded },
-		{ "failed", result->failed },
-		{ "expired", result->expired },
-		{ "rejected", result->rejected },
-		{ "aborted", result->aborted },
-		{ "served_by_sibling", result->served },
-		{ "bytes", result->bytes },
-		{ "bytes_checked", result->bytes_checked },
-		{ "bytes_wrong", result->bytes_wrong },
-		{ "tables_left", result->tables_left },
-		{ "double_reports", result->double_reports },
-	};
-	size_t index;
+	uint32_t phase;
 
-	for (index = 0; index < sizeof(counts) / sizeof(counts[0]); index++)
-		set(object, counts[index].key, counts[index].value);
+	set(object, "block_bytes", options->shape.block_bytes);
+	set(object, "blocks_a_request", options->request_blocks);
+	set(object, "layers", options->shape.layer_count);
+	set(object, "groups", options->shape.group_count);
+	set(object, "depth", options->depth);
+	set(object, "siblings", options->siblings);
+	set(object, "tensor_parallel", options->tp_size);
+	set(object, "copy_threads", options->copy_threads);
+	set(object, "pulls", result->loaded);
+	set(object, "failed", result->failed);
+	set(object, "expired", result->expired);
+	set(object, "rejected", result->rejected);
+	set(object, "aborted", result->aborted);
+	set(object, "served_by_sibling", result->served);
+	set(object, "bytes", result->bytes);
+	set(object, "bytes_checked", result->bytes_checked);
+	set(object, "bytes_wrong", result->bytes_wrong);
+	set(object, "tables_left", result->tables_left);
+	set(object, "double_reports", result->double_reports);
 	set_value(object, "route",
 		  result->routes[0] ? json_string(result->routes) :
 				      json_null());
 	set_value(object, "complete", json_boolean(result->done));
 	set_value(object, "progress",
 		  json_string(options->thread ? "thread" : "caller"));
-	set_real(object, "latency_us_p50", latency_us(result, 0.5));
-	set_real(object, "latency_us_p99", latency_us(result, 0.99));
+	percentiles_add(object, "latency", result->latencies, count);
 	set_real(object, "latency_us_p99_9", latency_us(result, 0.999));
-	phases_add(object, options, result);
-	times_add(object, result);
+	for (phase = 0; phase < ENGINE_PHASES; phase++)
+		percentiles_add(object, phase_names[phase],
+				phase_of(options, result, phase), count);
+	set_value(object, "first_connect_us",
+		  above_0((double)result->connect_ns / 1e3));
+	set_value(object, "reconnect_us",
+		  above_0((double)result->reconnect_ns / 1e3));
+	set_value(object, "release_us_p50",
+		  above_0(ib_percentile_us(result->releases,
+					   result->release_count, 0.5)));
 	if (options->trace)
 		trace_add(object, options, result);
 	set_real(object, "one_pull_gb_s",
-		 ib_gigabytes_s(result->bytes_timed, result->took_ns));
-	set_real(object, "bandwidth_gb_s", pull_gb_s);
-	set_real(object, "memcpy_gb_s", copy_gb_s);
-	set_real(object, "ratio_to_memcpy",
-		 copy_gb_s > 0 ? pull_gb_s / copy_gb_s : 0);
+		 ratio(result->bytes_timed, result->took_ns));
+	set_real(object, "bandwidth_gb_s", ib_pull_gb_s(result));
+	set_real(object, "memcpy_gb_s", ib_copy_gb_s(result));
+	set_real(object, "ratio_to_memcpy", copy_ratio(result));
 	(void)json_show(object, 2);
-}
-
-static void phases_sort(const struct ib_options *options,
-			struct ib_result *result)
-{
-	uint32_t phase;
-
-	for (phase = 0; phase < ENGINE_PHASES; phase++) {
-		uint32_t count = result->latency_count;
-
-		times_sort(result->phases + phase * options->request_count,
-			   &count, options->request_count);
-	}
 }
 
 void ib_print_result(const struct ib_options *options, struct ib_result *result)
 {
-	const double pull_gb_s =
-		ib_gigabytes_s(result->bytes_timed, result->elapsed_ns);
-	const double copy_gb_s =
-		ib_gigabytes_s(result->copy_bytes, result->copy_ns);
+	const uint32_t room = options->request_count;
+	uint32_t phase;
 
 	print_noise(options, result);
-	phases_sort(options, result);
-	times_sort(result->latencies, &result->latency_count,
-		   options->request_count);
-	times_sort(result->releases, &result->release_count,
-		   options->request_count);
-	times_sort(result->late, &result->late_count, options->request_count);
+	times_sort(result->latencies, &result->latency_count, room);
+	for (phase = 0; phase < ENGINE_PHASES; phase++)
+		times_sort(result->phases + phase * room,
+			   &result->latency_count, room);
+	times_sort(result->releases, &result->release_count, room);
+	times_sort(result->late, &result->late_count, room);
 	if (options->json)
-		print_json(options, result, pull_gb_s, copy_gb_s);
+		print_json(options, result);
 	else if (options->sweep)
-		print_row(options, result, pull_gb_s, copy_gb_s);
+		print_row(options, result);
 	else
-		print_table(options, result, pull_gb_s, copy_gb_s);
+		print_table(options, result);
 	if (options->trace && !options->json)
 		print_trace(options, result);
 	if (options->histogram && !options->json)
