@@ -81,7 +81,7 @@ static json_t *counters_of(const struct top_worker *worker)
 
 		top_text(name, sizeof(name), rows[at].name,
 			 sizeof(rows[at].name));
-		set(object, name, top_counter(worker, at));
+		set(object, name, top_counter(worker, &rows[at]));
 	}
 	return object;
 }

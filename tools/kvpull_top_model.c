@@ -24,9 +24,9 @@ static uint32_t hold_state(const struct top_worker *worker, uint32_t slot)
 	const _Atomic uint64_t *held =
 		top_rows(worker, KVPULL_STATUS_HELD, NULL);
 
-	if (kvpull_status_get(&held[slot / 64]) >> slot % 64 & 1)
+	if (GET(&held[slot / 64]) >> slot % 64 & 1)
 		return KVPULL_SHOWN_HELD;
-	return kvpull_status_get(&top_holds_now(worker)[slot].state);
+	return GET(&top_holds_now(worker)[slot].state);
 }
 
 void top_holds(const struct top_worker *worker, struct top_holds *holds)
@@ -40,7 +40,7 @@ void top_holds(const struct top_worker *worker, struct top_holds *holds)
 	memset(holds, 0, sizeof(*holds));
 	for (at = 0; at < count; at++) {
 		const uint64_t age_ns =
-			top_ago(worker, kvpull_status_get(&rows[at].taken_ns));
+			top_ago(worker, GET(&rows[at].taken_ns));
 		const uint32_t state = hold_state(worker, at);
 
 		holds->staged += state == KVPULL_SHOWN_STAGED;
@@ -48,8 +48,8 @@ void top_holds(const struct top_worker *worker, struct top_holds *holds)
 		if (state != KVPULL_SHOWN_HELD)
 			continue;
 		holds->held++;
-		holds->claimed += kvpull_status_get(&now[at].joined) != 0;
-		holds->blocks += kvpull_status_get(&now[at].blocks);
+		holds->claimed += GET(&now[at].joined) != 0;
+		holds->blocks += GET(&now[at].blocks);
 		if (age_ns > holds->oldest_ns)
 			holds->oldest_ns = age_ns;
 		holds->ages[age_ns < KVPULL_NS_PER_S      ? 0 :
@@ -69,8 +69,7 @@ static struct top_consumer *owner_of(struct top_consumer *consumers,
 	uint32_t at;
 
 	for (at = 0; at + 1 < count; at++)
-		if (joined &&
-		    kvpull_status_get(&consumers[at].words->joined) == joined)
+		if (joined && GET(&consumers[at].words->joined) == joined)
 			return &consumers[at];
 	return &consumers[count - 1];
 }
@@ -80,7 +79,7 @@ top_claimant(const struct kvpull_status_hold_now *now,
 	     struct top_consumer *consumers, uint32_t count)
 {
 	const struct top_consumer *owner =
-		owner_of(consumers, count, kvpull_status_get(&now->joined));
+		owner_of(consumers, count, GET(&now->joined));
 
 	return owner->row ? owner : NULL;
 }
@@ -98,9 +97,9 @@ static void holds_share(const struct top_worker *worker,
 
 	memset(owners, 0, sizeof(owners));
 	for (at = 0; at < count; at++) {
-		const uint16_t joined = kvpull_status_get(&now[at].joined);
+		const uint16_t joined = GET(&now[at].joined);
 		const uint64_t age_ns =
-			top_ago(worker, kvpull_status_get(&rows[at].taken_ns));
+			top_ago(worker, GET(&rows[at].taken_ns));
 		struct top_consumer **owner = &owners[joined];
 
 		if (hold_state(worker, at) != KVPULL_SHOWN_HELD)
@@ -108,7 +107,7 @@ static void holds_share(const struct top_worker *worker,
 		if (!*owner)
 			*owner = owner_of(consumers, consumer_count, joined);
 		(*owner)->holds++;
-		(*owner)->blocks += kvpull_status_get(&now[at].blocks);
+		(*owner)->blocks += GET(&now[at].blocks);
 		if (age_ns > (*owner)->oldest_ns)
 			(*owner)->oldest_ns = age_ns;
 	}
@@ -123,8 +122,8 @@ struct top_consumer *top_consumers(const struct top_worker *worker,
 		top_rows(worker, KVPULL_STATUS_CONSUMERS, &row_count);
 	const struct kvpull_status_words *words =
 		top_rows(worker, KVPULL_STATUS_WORDS, &row_count);
-	const uint64_t ran_ns = kvpull_status_get(
-		&top_thread(worker, KVPULL_STATUS_ENGINE)->ran_ns);
+	const uint64_t ran_ns =
+		GET(&top_thread(worker, KVPULL_STATUS_ENGINE)->ran_ns);
 	uint32_t count = 0;
 	uint32_t at;
 
@@ -132,10 +131,9 @@ struct top_consumer *top_consumers(const struct top_worker *worker,
 	if (top_pool(worker))
 		return consumers;
 	for (at = 0; at < row_count && count + 1 < CONSUMERS_MAX; at++) {
-		const uint64_t heard_ns =
-			kvpull_status_get(&words[at].heard_ns);
+		const uint64_t heard_ns = GET(&words[at].heard_ns);
 
-		if (!kvpull_status_get(&rows[at].state))
+		if (!GET(&rows[at].state))
 			continue;
 		consumers[count++] = (struct top_consumer){
 			.row = &rows[at],
@@ -176,9 +174,8 @@ uint32_t top_oldest(const struct top_worker *worker, uint32_t *slots,
 
 	for (at = 0; aged && at < count; at++)
 		if (hold_state(worker, at) == KVPULL_SHOWN_HELD)
-			aged[used++] = (struct aged){
-				kvpull_status_get(&rows[at].taken_ns), at
-			};
+			aged[used++] =
+				(struct aged){ GET(&rows[at].taken_ns), at };
 	if (aged)
 		qsort(aged, used, sizeof(*aged), oldest_first);
 	for (at = 0; at < used && at < capacity; at++)
@@ -190,14 +187,12 @@ uint32_t top_oldest(const struct top_worker *worker, uint32_t *slots,
 /* Where there was no connection yet a pool knows no incarnation. */
 int top_peer_is_shown(const struct kvpull_status_peer *row)
 {
-	return kvpull_status_get(&row->incarnation) ||
-	       kvpull_status_get(&row->state);
+	return GET(&row->incarnation) || GET(&row->state);
 }
 
 const char *top_role(const struct top_worker *worker)
 {
-	const int is_owner = kvpull_status_get(&top_pool(worker)->state) ==
-			     KVPULL_SHOWN_HERE;
+	const int is_owner = GET(&top_pool(worker)->state) == KVPULL_SHOWN_HERE;
 	uint32_t count;
 	const struct kvpull_status_peer *rows =
 		top_rows(worker, KVPULL_STATUS_PEERS, &count);
@@ -220,17 +215,14 @@ uint32_t top_given_up(const struct top_worker *worker)
 	uint32_t at;
 
 	for (at = 0; at < count; at++)
-		given_up += kvpull_status_get(&rows[at].state) ==
-			    KVPULL_SHOWN_PEER_GONE;
+		given_up += GET(&rows[at].state) == KVPULL_SHOWN_PEER_GONE;
 	return given_up;
 }
 
 /* Sum of a counter over both threads. */
 #define SUM_OF(worker, member)                                                 \
-	(kvpull_status_get(                                                    \
-		 &top_thread(worker, KVPULL_STATUS_ENGINE)->member) +          \
-	 kvpull_status_get(                                                    \
-		 &top_thread(worker, KVPULL_STATUS_PROGRESS)->member))
+	(GET(&top_thread(worker, KVPULL_STATUS_ENGINE)->member) +              \
+	 GET(&top_thread(worker, KVPULL_STATUS_PROGRESS)->member))
 
 uint64_t top_failures(const struct top_worker *worker, int code)
 {
@@ -239,8 +231,7 @@ uint64_t top_failures(const struct top_worker *worker, int code)
 
 uint64_t top_ran(const struct top_worker *worker, enum kvpull_status_part part)
 {
-	return top_ago(worker,
-		       kvpull_status_get(&top_thread(worker, part)->ran_ns));
+	return top_ago(worker, GET(&top_thread(worker, part)->ran_ns));
 }
 
 uint64_t top_time_sum(const struct top_worker *worker, uint32_t which)
@@ -274,26 +265,19 @@ uint64_t top_quantile(const uint64_t *buckets, uint64_t times, uint32_t percent)
 	return 0;
 }
 
-const enum kvpull_status_part top_event_parts[2] = {
-	KVPULL_STATUS_ENGINE_EVENTS, KVPULL_STATUS_PROGRESS_EVENTS
-};
-
 /* Errors of the last minute, as far as the events reach back. */
 uint64_t top_errors(const struct top_worker *worker)
 {
-	struct kvpull_status_note note;
+	struct top_events events = { .worker = worker };
+	const struct kvpull_status_note *note = &events.note;
 	uint64_t errors = 0;
-	uint32_t part;
-	uint64_t at;
 
-	for (part = 0; part < 2; part++)
-		for (at = 0;
-		     top_event(worker, top_event_parts[part], at, &note); at++)
-			errors += top_ago(worker, note.at_ns) < TOP_MINUTE_NS &&
-				  (note.what == KVPULL_DID_FAILED ||
-				   note.what == KVPULL_DID_DOWN ||
-				   (note.what == KVPULL_DID_END &&
-				    note.arg == KVPULL_END_EXPIRED));
+	while (top_event_next(&events))
+		errors += top_ago(worker, note->at_ns) < TOP_MINUTE_NS &&
+			  (note->what == KVPULL_DID_FAILED ||
+			   note->what == KVPULL_DID_DOWN ||
+			   (note->what == KVPULL_DID_END &&
+			    note->arg == KVPULL_END_EXPIRED));
 	return errors;
 }
 
@@ -458,10 +442,9 @@ static void find_pool(struct top *top, const struct top_worker *worker)
 	const struct kept kept[] = {
 		{ "probes and reads in flight",
 		  top_counter_named(worker, "asks_live") },
-		{ "chunks",
-		  kvpull_status_get(&pool->state) == KVPULL_SHOWN_HERE ?
-			  kvpull_status_get(&pool->chunk_count) :
-			  0 },
+		{ "chunks", GET(&pool->state) == KVPULL_SHOWN_HERE ?
+				    GET(&pool->chunk_count) :
+				    0 },
 		{ NULL, 0 },
 	};
 	const char *what = process_fault(
@@ -499,19 +482,18 @@ static void find_expired(struct top *top, const struct top_worker *worker,
 	const struct kvpull_status_thread *engine =
 		top_thread(worker, KVPULL_STATUS_ENGINE);
 	const uint64_t last_ns =
-		kvpull_status_get(consumer->row ? &consumer->words->expired_ns :
-						  &engine->expired_ns);
+		GET(consumer->row ? &consumer->words->expired_ns :
+				    &engine->expired_ns);
 	struct top_finding *finding;
 
 	if (!last_ns || top_ago(worker, last_ns) > TOP_MINUTE_NS)
 		return;
 	finding = finding_of(top, "holds-expire", worker, consumer,
 			     top_ago(worker, last_ns) + worker->gone_ns);
-	finding->holds = kvpull_status_get(
-		consumer->row ? &consumer->words->expired : &engine->expired);
-	finding->blocks = kvpull_status_get(
-		consumer->row ? &consumer->words->expired_blocks :
-				&engine->expired_blocks);
+	finding->holds = GET(consumer->row ? &consumer->words->expired :
+					     &engine->expired);
+	finding->blocks = GET(consumer->row ? &consumer->words->expired_blocks :
+					      &engine->expired_blocks);
 	finding_say(finding,
 		    "claimed %" PRIu64 " holds, %" PRIu64
 		    " blocks of %s, which expired after %.1f s",
@@ -578,25 +560,21 @@ static void find_given_up(struct top *top, const struct top_worker *worker)
 	uint32_t at;
 
 	for (at = 0; worker->state != TOP_GONE && at < count; at++) {
-		if (kvpull_status_get(&rows[at].state) !=
-		    KVPULL_SHOWN_PEER_GONE)
+		if (GET(&rows[at].state) != KVPULL_SHOWN_PEER_GONE)
 			continue;
 		top_text(address, sizeof(address), rows[at].address,
 			 sizeof(rows[at].address));
 		top_text(why, sizeof(why), rows[at].why, sizeof(rows[at].why));
-		finding = finding_add(
-			top, "peer-given-up", worker,
-			top_ago(worker, kvpull_status_get(&rows[at].since_ns)));
+		finding = finding_add(top, "peer-given-up", worker,
+				      top_ago(worker, GET(&rows[at].since_ns)));
 		name_worker(finding, worker);
-		finding_say(
-			finding, "gave up owner %s %.1f s ago: %s, %s", address,
-			seconds(finding->since_ns),
-			kvpull_error_name(kvpull_status_get(&rows[at].error)),
-			why);
+		finding_say(finding, "gave up owner %s %.1f s ago: %s, %s",
+			    address, seconds(finding->since_ns),
+			    kvpull_error_name(GET(&rows[at].error)), why);
 	}
 }
 
-static void find(struct top *top)
+void top_find(struct top *top)
 {
 	uint32_t index;
 
@@ -620,31 +598,6 @@ static void find(struct top *top)
 		}
 		find_full(top, worker, consumers, count);
 	}
-}
-
-/* Throughputs are differences to the last snapshot. */
-static void before_find(struct top *top, const struct top *before)
-{
-	uint32_t at;
-	uint32_t then;
-
-	for (at = 0; at < top->worker_count; at++) {
-		struct top_worker *worker = &top->workers[at];
-
-		worker->before = NULL;
-		for (then = 0; before && then < before->worker_count; then++)
-			if (before->workers[then].header.incarnation ==
-			    worker->header.incarnation)
-				worker->before = &before->workers[then];
-	}
-}
-
-void top_look(struct top *top, const struct top *before,
-	      const struct top_options *options)
-{
-	top_read(top, options);
-	before_find(top, before);
-	find(top);
 }
 
 const char *top_end_reason(int32_t reason)

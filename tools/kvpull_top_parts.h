@@ -24,6 +24,9 @@
 #include "base/params.h"
 #include "plugin/status/status.h"
 
+/* A word that its writer may change meanwhile. */
+#define GET kvpull_status_get
+
 #define TOP_WORKERS_MAX 256u
 #define TOP_FINDINGS_MAX 64u
 #define TOP_FOLDERS_MAX 8u
@@ -49,8 +52,7 @@ enum top_state {
 struct top_worker {
 	char path[TOP_CELL_BYTES];
 	struct kvpull_status_header header;
-	uint8_t *bytes; /* the file; what is behind held_bytes was never used */
-	uint64_t held_bytes;
+	uint8_t *bytes; /* the file; the header counts the holds in use alone */
 	uint64_t now_ns;  /* of its clock: now, or when it was last seen */
 	uint64_t gone_ns; /* from then to now; 0: it lives */
 	uint32_t is_here; /* its clock is this machine's */
@@ -147,12 +149,10 @@ struct top_options {
 	uint32_t all; /* also who closed, or is gone for long */
 };
 
-/* Reads the files and makes the findings. before: NULL, or the last snapshot. */
-void top_look(struct top *top, const struct top *before,
-	      const struct top_options *options);
-
 /* _read.c */
-void top_read(struct top *top, const struct top_options *options);
+/* Reads the files and makes the findings. before: NULL, or the last snapshot. */
+void top_look(struct top *top, struct top *before,
+	      const struct top_options *options);
 void top_free(struct top *top);
 /* Rows of a part that lie in the snapshot; count: NULL, or how many. */
 const void *top_rows(const struct top_worker *worker,
@@ -161,17 +161,28 @@ const struct kvpull_status_thread *top_thread(const struct top_worker *worker,
 					      enum kvpull_status_part part);
 /* NULL: it is a worker's. */
 const struct kvpull_status_pool *top_pool(const struct top_worker *worker);
-/* UINT64_MAX: there is no such counter. */
-uint64_t top_counter(const struct top_worker *worker, uint32_t at);
+uint64_t top_counter(const struct top_worker *worker,
+		     const struct kvpull_status_counter *row);
+/* 0: there is no such counter. */
 uint64_t top_counter_named(const struct top_worker *worker, const char *name);
-/* The i-th of those that are kept, the oldest first; 0: no more. */
-int top_event(const struct top_worker *worker, enum kvpull_status_part part,
-	      uint64_t at, struct kvpull_status_note *note);
+/*
+ * The events that a file keeps, of each thread the oldest first. Zero but for
+ * worker to begin. Return: 0: no more; 1: note is the next.
+ */
+struct top_events {
+	const struct top_worker *worker;
+	uint32_t thread; /* 0: the engine's; 1: the progress thread */
+	uint64_t at;
+	uint64_t left; /* behind the note, of that thread */
+	struct kvpull_status_note note;
+};
+int top_event_next(struct top_events *events);
 /* Age of what lives while the worker does: it ends when the worker was last seen. */
 uint64_t top_ago(const struct top_worker *worker, uint64_t then_ns);
 void top_text(char *to, size_t bytes, const char *from, size_t from_bytes);
 
 /* _model.c */
+void top_find(struct top *top);
 /* Until the next call; the last one is of nobody. A pool has none, nor that. */
 struct top_consumer *top_consumers(const struct top_worker *worker,
 				   uint32_t *count);
@@ -193,8 +204,6 @@ const char *top_role(const struct top_worker *worker);
 /* Number of owners that the pool's handle gave up. */
 uint32_t top_given_up(const struct top_worker *worker);
 uint64_t top_failures(const struct top_worker *worker, int code);
-/* Both threads' parts of that kind. */
-extern const enum kvpull_status_part top_event_parts[2];
 /* Returns the time since the last run of that thread. */
 uint64_t top_ran(const struct top_worker *worker, enum kvpull_status_part part);
 /* buckets: [KVPULL_STATUS_BUCKETS], out. Return: how many times in all. */

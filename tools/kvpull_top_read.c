@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -17,11 +18,19 @@
 
 #include <linux/magic.h>
 
+#include "base/least.h"
 #include "base/text_file.h"
 #include "tools/kvpull_top_parts.h"
 
 /* Names that are read of a folder; few of them are status files. */
 #define NAMES_MAX (64 * KVPULL_STATUS_FILES_MAX)
+
+/* A folder that is open; path "" and AT_FDCWD: a file is named by its path. */
+struct folder {
+	const char *path;
+	int fd;
+	uint32_t owner;
+};
 
 void top_text(char *to, size_t bytes, const char *from, size_t from_bytes)
 {
@@ -31,10 +40,10 @@ void top_text(char *to, size_t bytes, const char *from, size_t from_bytes)
 
 static uint64_t last_seen(const struct top_worker *worker)
 {
-	const uint64_t engine = kvpull_status_get(
-		&top_thread(worker, KVPULL_STATUS_ENGINE)->ran_ns);
-	const uint64_t progress = kvpull_status_get(
-		&top_thread(worker, KVPULL_STATUS_PROGRESS)->ran_ns);
+	const uint64_t engine =
+		GET(&top_thread(worker, KVPULL_STATUS_ENGINE)->ran_ns);
+	const uint64_t progress =
+		GET(&top_thread(worker, KVPULL_STATUS_PROGRESS)->ran_ns);
 	const uint64_t last = engine > progress ? engine : progress;
 
 	return last > worker->header.opened_ns ? last :
@@ -62,36 +71,26 @@ static int is_stopped(const struct kvpull_status_header *header)
 
 /*
  * Reads the used part of a file: holds above the highest slot were never
- * written.
+ * written, and count as rows no more.
  */
 static int bytes_read(struct top_worker *worker, int fd)
 {
-	const struct kvpull_status_header *header = &worker->header;
-	const struct kvpull_status_place *holds =
-		&header->places[KVPULL_STATUS_HOLDS];
-	const struct kvpull_status_thread *engine;
-	uint64_t high;
-	ssize_t got;
+	struct kvpull_status_place *holds =
+		&worker->header.places[KVPULL_STATUS_HOLDS];
+	const ssize_t before = (ssize_t)holds->offset;
+	ssize_t used;
 
-	worker->bytes = calloc(1, header->file_bytes);
-	if (!worker->bytes)
+	worker->bytes = calloc(1, worker->header.file_bytes);
+	if (!worker->bytes ||
+	    pread(fd, worker->bytes, holds->offset, 0) != before)
 		return -1;
-	got = pread(fd, worker->bytes, holds->offset, 0);
-	if (got < 0 || (uint64_t)got != holds->offset)
-		return -1;
-	worker->held_bytes = holds->offset;
-	engine = top_thread(worker, KVPULL_STATUS_ENGINE);
-	if (!engine)
-		return -1;
-	high = kvpull_status_get(&engine->holds_high);
-	if (high > holds->row_count)
-		high = holds->row_count;
-	got = pread(fd, worker->bytes + holds->offset, high * holds->row_bytes,
-		    (off_t)holds->offset);
-	if (got < 0 || (uint64_t)got != high * holds->row_bytes)
-		return -1;
-	worker->held_bytes += (uint64_t)got;
-	return 0;
+	holds->row_count = (uint32_t)kvpull_least(
+		holds->row_count,
+		GET(&top_thread(worker, KVPULL_STATUS_ENGINE)->holds_high));
+	used = (ssize_t)holds->row_count * holds->row_bytes;
+	return pread(fd, worker->bytes + before, (size_t)used, before) == used ?
+		       0 :
+		       -1;
 }
 
 /*
@@ -106,13 +105,10 @@ static void state_find(const struct top *top, struct top_worker *worker, int fd,
 		kvpull_clock_ns() +
 		(uint64_t)(worker->header.clock_offset_ns - top->offset_ns);
 
-	if (kvpull_status_get(&worker->header.closed))
-		worker->state = TOP_CLOSED;
-	else if (!is_alive)
-		worker->state = TOP_GONE;
-	else
-		worker->state =
-			is_stopped(&worker->header) ? TOP_STOPPED : TOP_RUNNING;
+	worker->state = GET(&worker->header.closed) ? TOP_CLOSED :
+			!is_alive                   ? TOP_GONE :
+			is_stopped(&worker->header) ? TOP_STOPPED :
+						      TOP_RUNNING;
 	worker->now_ns = is_alive ? clock_ns : last_seen(worker);
 	worker->is_here =
 		(!is_copied || !strcmp(worker->header.host, top->host)) &&
@@ -121,16 +117,15 @@ static void state_find(const struct top *top, struct top_worker *worker, int fd,
 }
 
 static int header_read(int fd, const struct top_options *options,
-		       uint32_t folder_uid, struct kvpull_status_header *header)
+		       const struct folder *folder,
+		       struct kvpull_status_header *header)
 {
-	int code;
+	const uint32_t uid =
+		options->uid < 0 ? geteuid() : (uint32_t)options->uid;
+	const int code = kvpull_status_header_read(fd, uid, header);
 
-	if (options->uid >= 0)
-		return kvpull_status_header_read(fd, (uint32_t)options->uid,
-						 header);
-	code = kvpull_status_header_read(fd, geteuid(), header);
-	return code == KVPULL_EAUTH ?
-		       kvpull_status_header_read(fd, folder_uid, header) :
+	return code == KVPULL_EAUTH && options->uid < 0 ?
+		       kvpull_status_header_read(fd, folder->owner, header) :
 		       code;
 }
 
@@ -145,16 +140,14 @@ static int is_wanted(const struct top_worker *worker,
 	return worker->state != TOP_GONE || worker->gone_ns < TOP_GONE_NS;
 }
 
-static void unread_add(struct top *top, const char *path, const char *name,
-		       const char *why)
+static void unread_add(struct top *top, const char *path, const char *why)
 {
 	struct top_unread *unread;
 
 	if (top->unread_count++ >= TOP_UNREAD_MAX)
 		return;
 	unread = &top->unread[top->unread_count - 1];
-	(void)snprintf(unread->path, sizeof(unread->path), "%s%s%s", path,
-		       *path && *name ? "/" : "", name);
+	(void)snprintf(unread->path, sizeof(unread->path), "%s", path);
 	kvpull_text_clean(unread->path);
 	(void)snprintf(unread->why, sizeof(unread->why), "%s", why);
 }
@@ -171,48 +164,39 @@ static const char *why_not_believed(int code)
 	}
 }
 
-/*
- * Under another name, or copied: each worker counts once. Return: the place of
- * the next file, or of the same worker's, as the living one has it.
- */
-static struct top_worker *place_of(struct top *top,
-				   const struct top_worker *found)
+/* The worker of that incarnation; NULL: it is not among them. */
+static struct top_worker *worker_of(struct top *top, uint64_t incarnation)
 {
-	struct top_worker *worker;
 	uint32_t at;
 
-	for (at = 0; at < top->worker_count; at++) {
-		worker = &top->workers[at];
-		if (worker->header.incarnation != found->header.incarnation)
-			continue;
-		if (found->state > worker->state)
-			return NULL;
-		top->pool_count -= top_pool(worker) != NULL;
-		free(worker->bytes);
-		return worker;
-	}
-	top->worker_count++;
-	return &top->workers[at];
+	for (at = 0; at < top->worker_count; at++)
+		if (top->workers[at].header.incarnation == incarnation)
+			return &top->workers[at];
+	return NULL;
 }
 
-static void worker_add(struct top *top, const struct top_worker *found)
+/*
+ * Counts a file that was read behind the others, unless it is the same worker's
+ * under another name, or copied: then the one that lives stays.
+ */
+static void worker_add(struct top *top, struct top_worker *found)
 {
-	struct top_worker *worker = place_of(top, found);
+	struct top_worker *same = worker_of(top, found->header.incarnation);
 
-	if (!worker) {
+	if (!same) {
+		top->worker_count++;
+	} else if (found->state > same->state) {
 		free(found->bytes);
-		return;
+	} else {
+		free(same->bytes);
+		*same = *found;
 	}
-	*worker = *found;
-	top->pool_count += top_pool(worker) != NULL;
 }
 
 static void file_read(struct top *top, const struct top_options *options,
-		      int folder_fd, uint32_t folder_uid, const char *path,
-		      const char *name)
+		      const struct folder *folder, const char *name)
 {
-	static struct top_worker found;
-	struct top_worker *worker = &found;
+	struct top_worker *worker = &top->workers[top->worker_count];
 	int code;
 	int fd;
 
@@ -220,18 +204,20 @@ static void file_read(struct top *top, const struct top_options *options,
 		top->workers_more++;
 		return;
 	}
-	fd = openat(folder_fd, name,
+	memset(worker, 0, sizeof(*worker));
+	(void)snprintf(worker->path, sizeof(worker->path), "%s%s%s",
+		       folder->path, *folder->path ? "/" : "", name);
+	fd = openat(folder->fd, name,
 		    O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0) {
 		/* A file that was swept meanwhile is no news. */
 		if (errno != ENOENT)
-			unread_add(top, path, name, strerror(errno));
+			unread_add(top, worker->path, strerror(errno));
 		return;
 	}
-	memset(worker, 0, sizeof(*worker));
-	code = header_read(fd, options, folder_uid, &worker->header);
+	code = header_read(fd, options, folder, &worker->header);
 	if (code || bytes_read(worker, fd)) {
-		unread_add(top, path, name, why_not_believed(code));
+		unread_add(top, worker->path, why_not_believed(code));
 		free(worker->bytes);
 		(void)close(fd);
 		return;
@@ -239,9 +225,7 @@ static void file_read(struct top *top, const struct top_options *options,
 	kvpull_text_clean(worker->header.library);
 	kvpull_text_clean(worker->header.engine_id);
 	kvpull_text_clean(worker->header.host);
-	(void)snprintf(worker->path, sizeof(worker->path), "%s%s%s", path,
-		       *path ? "/" : "", name);
-	state_find(top, worker, fd, folder_fd == AT_FDCWD);
+	state_find(top, worker, fd, folder->fd == AT_FDCWD);
 	(void)close(fd);
 	if (is_wanted(worker, options))
 		worker_add(top, worker);
@@ -257,68 +241,60 @@ static int is_after(const char *after, const char *name)
 }
 
 /* Where socket_dir is on a disk no status file lies there. */
-static void disk_say(struct top *top, const char *path, int fd,
-		     uint32_t folder_uid)
+static void disk_say(struct top *top, const struct folder *folder)
 {
 	struct statfs system;
 	char why[sizeof(top->unread[0].why)];
 
-	if (fstatfs(fd, &system) || system.f_type == TMPFS_MAGIC ||
+	if (fstatfs(folder->fd, &system) || system.f_type == TMPFS_MAGIC ||
 	    system.f_type == RAMFS_MAGIC)
 		return;
 	(void)snprintf(
 		why, sizeof(why),
 		"is on a disk: its engines' status files lie in " KVPULL_STATUS_FOLDER
 		", name that folder",
-		folder_uid);
-	unread_add(top, path, "", why);
+		folder->owner);
+	unread_add(top, folder->path, why);
 }
 
 static void folder_read(struct top *top, const struct top_options *options,
 			const char *path)
 {
-	const size_t suffix = sizeof(KVPULL_STATUS_SUFFIX) - 1;
-	const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+	DIR *names = opendir(path);
+	struct folder folder = { .path = path };
 	uint32_t left = KVPULL_STATUS_FILES_MAX;
 	uint32_t names_left = NAMES_MAX;
 	const struct dirent *entry = NULL;
 	struct stat status;
 	int has_any = 0;
 
-	if (!folder || fstat(fd, &status)) {
-		const int error = errno;
-
-		if (folder)
-			(void)closedir(folder);
-		else if (fd >= 0)
-			(void)close(fd);
-		if (options->folders_are_usual && error == ENOENT)
-			return;
-		top->named_unread += !options->folders_are_usual;
-		unread_add(top, path, "", strerror(error));
+	if (!names || fstat(dirfd(names), &status)) {
+		if (!options->folders_are_usual || errno != ENOENT) {
+			top->named_unread += !options->folders_are_usual;
+			unread_add(top, path, strerror(errno));
+		}
+		if (names)
+			(void)closedir(names);
 		return;
 	}
-	while ((entry = readdir(folder)) && names_left--) {
-		const size_t bytes = strlen(entry->d_name);
-
-		if (bytes <= suffix || strcmp(entry->d_name + bytes - suffix,
-					      KVPULL_STATUS_SUFFIX))
+	folder.fd = dirfd(names);
+	folder.owner = status.st_uid;
+	while ((entry = readdir(names)) && names_left--) {
+		if (fnmatch("?*" KVPULL_STATUS_SUFFIX, entry->d_name, 0) != 0)
 			continue;
 		has_any = 1;
 		if (!left--)
 			break;
 		if (!options->after || is_after(options->after, entry->d_name))
-			file_read(top, options, fd, status.st_uid, path,
-				  entry->d_name);
+			file_read(top, options, &folder, entry->d_name);
 	}
 	/* Anybody's, in a folder of many: who is not seen is not absent. */
 	if (entry)
-		unread_add(top, path, "",
+		unread_add(top, path,
 			   "has more files than are looked at: remove some");
 	if (!has_any && !options->folders_are_usual)
-		disk_say(top, path, fd, status.st_uid);
-	(void)closedir(folder);
+		disk_say(top, &folder);
+	(void)closedir(names);
 }
 
 static int by_engine(const void *left, const void *right)
@@ -337,13 +313,30 @@ static int by_engine(const void *left, const void *right)
 	       (one->opened_ns < other->opened_ns);
 }
 
-void top_read(struct top *top, const struct top_options *options)
+/* Throughputs are differences to the snapshot before. */
+static void workers_finish(struct top *top, struct top *before)
 {
 	uint32_t at;
 
-	top->worker_count = top->pool_count = 0;
-	top->finding_count = top->unread_count = 0;
-	top->workers_more = top->findings_more = top->named_unread = 0;
+	qsort(top->workers, top->worker_count, sizeof(*top->workers),
+	      by_engine);
+	for (at = 0; at < top->worker_count; at++) {
+		struct top_worker *worker = &top->workers[at];
+
+		top->pool_count += top_pool(worker) != NULL;
+		if (before)
+			worker->before =
+				worker_of(before, worker->header.incarnation);
+	}
+}
+
+void top_look(struct top *top, struct top *before,
+	      const struct top_options *options)
+{
+	const struct folder here = { "", AT_FDCWD, geteuid() };
+	uint32_t at;
+
+	memset(top, 0, sizeof(*top));
 	top->folders_are_usual = options->folders_are_usual;
 	top->offset_ns = kvpull_status_clock_offset();
 	top->now_ns = kvpull_clock_ns();
@@ -351,12 +344,11 @@ void top_read(struct top *top, const struct top_options *options)
 	if (gethostname(top->host, sizeof(top->host) - 1))
 		top->host[0] = '\0';
 	if (options->after && strchr(options->after, '/'))
-		file_read(top, options, AT_FDCWD, geteuid(), "",
-			  options->after);
+		file_read(top, options, &here, options->after);
 	for (at = 0; at < options->folder_count; at++)
 		folder_read(top, options, options->folders[at]);
-	qsort(top->workers, top->worker_count, sizeof(*top->workers),
-	      by_engine);
+	workers_finish(top, before);
+	top_find(top);
 }
 
 void top_free(struct top *top)
@@ -369,12 +361,9 @@ const void *top_rows(const struct top_worker *worker,
 		     enum kvpull_status_part part, uint32_t *count)
 {
 	const struct kvpull_status_place *place = &worker->header.places[part];
-	uint64_t rows = place->row_count;
 
-	if (part == KVPULL_STATUS_HOLDS)
-		rows = (worker->held_bytes - place->offset) / place->row_bytes;
 	if (count)
-		*count = (uint32_t)rows;
+		*count = place->row_count;
 	return worker->bytes + place->offset;
 }
 
@@ -391,71 +380,67 @@ const struct kvpull_status_pool *top_pool(const struct top_worker *worker)
 		       NULL;
 }
 
-uint64_t top_counter(const struct top_worker *worker, uint32_t at)
+uint64_t top_counter(const struct top_worker *worker,
+		     const struct kvpull_status_counter *row)
 {
-	uint32_t count;
-	const struct kvpull_status_counter *rows =
-		top_rows(worker, KVPULL_STATUS_COUNTERS, &count);
-	const _Atomic uint64_t *progress;
-	uint32_t progress_count;
+	uint32_t count = KVPULL_STATUS_COUNTERS_MAX;
+	const _Atomic uint64_t *counts =
+		row->in_progress ?
+			top_rows(worker, KVPULL_STATUS_PROGRESS_COUNTS,
+				 &count) :
+			top_thread(worker, KVPULL_STATUS_ENGINE)->counters;
 
-	if (at >= count)
-		return UINT64_MAX;
-	progress = top_rows(worker, KVPULL_STATUS_PROGRESS_COUNTS,
-			    &progress_count);
-	if (rows[at].in_progress)
-		return rows[at].index < progress_count ?
-			       kvpull_status_get(&progress[rows[at].index]) :
-			       0;
-	return rows[at].index < KVPULL_STATUS_COUNTERS_MAX ?
-		       kvpull_status_get(
-			       &top_thread(worker, KVPULL_STATUS_ENGINE)
-					->counters[rows[at].index]) :
-		       0;
+	return row->index < count ? GET(&counts[row->index]) : 0;
 }
 
 uint64_t top_counter_named(const struct top_worker *worker, const char *name)
 {
 	uint32_t count;
-	const struct kvpull_status_counter *rows =
+	const struct kvpull_status_counter *row =
 		top_rows(worker, KVPULL_STATUS_COUNTERS, &count);
-	uint32_t at;
 
-	for (at = 0; at < count; at++)
-		if (!strncmp(rows[at].name, name, sizeof(rows[at].name)))
-			return top_counter(worker, at);
+	for (; count--; row++)
+		if (!strncmp(row->name, name, sizeof(row->name)))
+			return top_counter(worker, row);
 	return 0;
 }
 
-int top_event(const struct top_worker *worker, enum kvpull_status_part part,
-	      uint64_t at, struct kvpull_status_note *note)
+/* In the file the parts of the progress thread follow those of the engine's. */
+int top_event_next(struct top_events *events)
 {
-	const uint64_t written = kvpull_status_get(
-		&top_thread(worker, part == KVPULL_STATUS_ENGINE_EVENTS ?
-					    KVPULL_STATUS_ENGINE :
-					    KVPULL_STATUS_PROGRESS)
-			 ->event_count);
-	const uint64_t kept =
-		written < KVPULL_STATUS_EVENTS ? written : KVPULL_STATUS_EVENTS;
 	const struct kvpull_status_event *event;
 	uint32_t count;
+	uint64_t written;
+	uint64_t kept;
 	uint64_t what;
 
-	event = top_rows(worker, part, &count);
-	/* A pool has no events of a progress thread, whatever it counts. */
-	if (at >= kept || count < KVPULL_STATUS_EVENTS)
-		return 0;
-	event += (written - kept + at) % KVPULL_STATUS_EVENTS;
-	what = kvpull_status_get(&event->what);
-	*note = (struct kvpull_status_note){
-		.at_ns = kvpull_status_get(&event->at_ns),
-		.generation = kvpull_status_get(&event->generation),
-		.who = kvpull_status_get(&event->who),
-		.slot = (uint32_t)what,
-		.what = (enum kvpull_status_what)(what >> 32 & 0xffff),
-		.arg = (int32_t)(what >> 48),
-	};
-	return 1;
+	for (; events->thread < 2; events->thread++, events->at = 0) {
+		event = top_rows(events->worker,
+				 KVPULL_STATUS_ENGINE_EVENTS + events->thread,
+				 &count);
+		written = GET(&top_thread(events->worker,
+					  KVPULL_STATUS_ENGINE + events->thread)
+				       ->event_count);
+		/* A pool has no events of a progress thread, whatever it counts. */
+		kept = count < KVPULL_STATUS_EVENTS ?
+			       0 :
+			       kvpull_least(written, KVPULL_STATUS_EVENTS);
+		if (events->at == kept)
+			continue;
+		event += (written - kept + events->at++) % KVPULL_STATUS_EVENTS;
+		events->left = kept - events->at;
+		what = GET(&event->what);
+		events->note = (struct kvpull_status_note){
+			.at_ns = GET(&event->at_ns),
+			.generation = GET(&event->generation),
+			.who = GET(&event->who),
+			.slot = (uint32_t)what,
+			.what = (enum kvpull_status_what)(what >> 32 & 0xffff),
+			.arg = (int32_t)(what >> 48),
+		};
+		return 1;
+	}
+	return 0;
 }
 
 uint64_t top_ago(const struct top_worker *worker, uint64_t then_ns)

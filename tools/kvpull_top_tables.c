@@ -503,20 +503,13 @@ static void outcome_put(struct top_cell *cell,
 static void events_each(struct top_row *row)
 {
 	const struct top_worker *worker = row->worker;
-	struct kvpull_status_note one;
-	const struct kvpull_status_note *note = &one;
-	uint32_t part;
-	uint64_t count;
-	uint64_t at;
+	struct top_events events = { .worker = worker };
+	const struct kvpull_status_note *note = &events.note;
 
-	for (part = 0; part < 2; part++) {
-		const enum kvpull_status_part events = top_event_parts[part];
-		const char *thread = part ? "progress" : "engine";
+	while (top_event_next(&events)) {
+		const char *thread = events.thread ? "progress" : "engine";
 
-		for (count = 0; top_event(worker, events, count, &one);)
-			count++;
-		at = count > EVENTS_SHOWN ? count - EVENTS_SHOWN : 0;
-		for (; top_event(worker, events, at, &one); at++)
+		if (events.left < EVENTS_SHOWN)
 			GIVE(EVENT_COLUMNS, TOP_PLAIN);
 	}
 }

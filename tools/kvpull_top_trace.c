@@ -235,9 +235,8 @@ static void worker_name(const struct writer *writer)
 static void worker_trace(struct writer *writer, const struct top_worker *worker,
 			 uint32_t index)
 {
-	struct kvpull_status_note note;
-	uint32_t part;
-	uint64_t at;
+	struct top_events events = { .worker = worker };
+	const struct kvpull_status_note *note = &events.note;
 
 	writer->worker = worker;
 	/* Not its pid: two hosts' files may lie beside each other. */
@@ -245,14 +244,12 @@ static void worker_trace(struct writer *writer, const struct top_worker *worker,
 	writer->span_count = 0;
 	worker_name(writer);
 	/* Each thread's in turn: a span begins and ends in one of them. */
-	for (part = 0; part < 2; part++)
-		for (at = 0;
-		     top_event(worker, top_event_parts[part], at, &note); at++)
-			if (note.what >= KVPULL_DID_CLAIM_TICKET &&
-			    note.what <= KVPULL_DID_FAILED)
-				consumer_event(writer, &note);
-			else
-				producer_event(writer, &note);
+	while (top_event_next(&events))
+		if (note->what >= KVPULL_DID_CLAIM_TICKET &&
+		    note->what <= KVPULL_DID_FAILED)
+			consumer_event(writer, note);
+		else
+			producer_event(writer, note);
 }
 
 int top_trace(const struct top *top, const char *path)
