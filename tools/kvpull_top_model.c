@@ -6,7 +6,6 @@
  */
 #include <inttypes.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tools/kvpull_top_parts.h"
@@ -38,7 +37,7 @@ void top_holds(const struct top_worker *worker, struct top_holds *holds)
 	uint32_t at;
 
 	memset(holds, 0, sizeof(*holds));
-	for (at = 0; at < count; at++) {
+	for (at = 0; at < count; at++, now++) {
 		const uint64_t age_ns =
 			top_ago(worker, GET(&rows[at].taken_ns));
 		const uint32_t state = hold_state(worker, at);
@@ -48,8 +47,8 @@ void top_holds(const struct top_worker *worker, struct top_holds *holds)
 		if (state != KVPULL_SHOWN_HELD)
 			continue;
 		holds->held++;
-		holds->claimed += GET(&now[at].joined) != 0;
-		holds->blocks += GET(&now[at].blocks);
+		holds->claimed += GET(&now->joined) != 0;
+		holds->blocks += GET(&now->blocks);
 		if (age_ns > holds->oldest_ns)
 			holds->oldest_ns = age_ns;
 		holds->ages[age_ns < KVPULL_NS_PER_S      ? 0 :
@@ -59,36 +58,26 @@ void top_holds(const struct top_worker *worker, struct top_holds *holds)
 	}
 }
 
-/*
- * Several ranks of one engine share its holds: they count at the first. The
- * last one is nobody: also for a place that no row has any more.
- */
-static struct top_consumer *owner_of(struct top_consumer *consumers,
-				     uint32_t count, uint64_t joined)
+/* Several ranks of one engine share its holds: they count at the first. */
+struct top_consumer *top_claimant(const struct kvpull_status_hold_now *now,
+				  struct top_consumer *consumers,
+				  uint32_t count)
 {
-	uint32_t at;
+	const uint16_t joined = GET(&now->joined);
 
-	for (at = 0; at + 1 < count; at++)
-		if (joined && GET(&consumers[at].words->joined) == joined)
-			return &consumers[at];
-	return &consumers[count - 1];
+	/* The last one is nobody. */
+	for (; joined && --count; consumers++)
+		if (GET(&consumers->words->joined) == joined)
+			return consumers;
+	return NULL;
 }
 
-const struct top_consumer *
-top_claimant(const struct kvpull_status_hold_now *now,
-	     struct top_consumer *consumers, uint32_t count)
-{
-	const struct top_consumer *owner =
-		owner_of(consumers, count, GET(&now->joined));
-
-	return owner->row ? owner : NULL;
-}
-
-/* Looked up once a place and not once a hold. */
+/* A claimant is looked up once a place and not once a hold. */
 static void holds_share(const struct top_worker *worker,
 			struct top_consumer *consumers, uint32_t consumer_count)
 {
 	static struct top_consumer *owners[UINT16_MAX + 1];
+	struct top_consumer *nobody = &consumers[consumer_count - 1];
 	uint32_t count;
 	const struct kvpull_status_hold *rows =
 		top_rows(worker, KVPULL_STATUS_HOLDS, &count);
@@ -96,18 +85,19 @@ static void holds_share(const struct top_worker *worker,
 	uint32_t at;
 
 	memset(owners, 0, sizeof(owners));
-	for (at = 0; at < count; at++) {
-		const uint16_t joined = GET(&now[at].joined);
+	for (at = 0; at < count; at++, now++) {
 		const uint64_t age_ns =
 			top_ago(worker, GET(&rows[at].taken_ns));
-		struct top_consumer **owner = &owners[joined];
+		struct top_consumer **owner = &owners[GET(&now->joined)];
 
 		if (hold_state(worker, at) != KVPULL_SHOWN_HELD)
 			continue;
 		if (!*owner)
-			*owner = owner_of(consumers, consumer_count, joined);
+			*owner = top_claimant(now, consumers, consumer_count);
+		if (!*owner)
+			*owner = nobody;
 		(*owner)->holds++;
-		(*owner)->blocks += GET(&now[at].blocks);
+		(*owner)->blocks += GET(&now->blocks);
 		if (age_ns > (*owner)->oldest_ns)
 			(*owner)->oldest_ns = age_ns;
 	}
@@ -117,49 +107,36 @@ struct top_consumer *top_consumers(const struct top_worker *worker,
 				   uint32_t *consumer_count)
 {
 	static struct top_consumer consumers[CONSUMERS_MAX];
-	uint32_t row_count;
-	const struct kvpull_status_consumer *rows =
-		top_rows(worker, KVPULL_STATUS_CONSUMERS, &row_count);
+	static struct kvpull_status_words nobody;
+	const struct kvpull_status_thread *engine =
+		top_thread(worker, KVPULL_STATUS_ENGINE);
+	const uint64_t ran_ns = GET(&engine->ran_ns);
+	uint32_t left;
+	const struct kvpull_status_consumer *row =
+		top_rows(worker, KVPULL_STATUS_CONSUMERS, &left);
 	const struct kvpull_status_words *words =
-		top_rows(worker, KVPULL_STATUS_WORDS, &row_count);
-	const uint64_t ran_ns =
-		GET(&top_thread(worker, KVPULL_STATUS_ENGINE)->ran_ns);
+		top_rows(worker, KVPULL_STATUS_WORDS, NULL);
 	uint32_t count = 0;
-	uint32_t at;
 
-	*consumer_count = 0;
-	if (top_pool(worker))
-		return consumers;
-	for (at = 0; at < row_count && count + 1 < CONSUMERS_MAX; at++) {
-		const uint64_t heard_ns = GET(&words[at].heard_ns);
+	for (; left-- && count + 1 < CONSUMERS_MAX; row++, words++) {
+		const uint64_t heard_ns = GET(&words->heard_ns);
 
-		if (!GET(&rows[at].state))
+		if (!GET(&row->state))
 			continue;
 		consumers[count++] = (struct top_consumer){
-			.row = &rows[at],
-			.words = &words[at],
+			.row = row,
+			.words = words,
 			/* By its last poll: one that does not poll hears nobody. */
 			.heard_ns = ran_ns > heard_ns ? ran_ns - heard_ns : 0,
 		};
 	}
-	consumers[count++] = (struct top_consumer){ .row = NULL };
+	nobody.expired = GET(&engine->expired);
+	nobody.expired_blocks = GET(&engine->expired_blocks);
+	nobody.expired_ns = GET(&engine->expired_ns);
+	consumers[count++] = (struct top_consumer){ .words = &nobody };
 	holds_share(worker, consumers, count);
 	*consumer_count = count;
 	return consumers;
-}
-
-struct aged {
-	uint64_t taken_ns;
-	uint32_t slot;
-};
-
-static int oldest_first(const void *left, const void *right)
-{
-	const struct aged *one = left;
-	const struct aged *other = right;
-
-	return (one->taken_ns > other->taken_ns) -
-	       (one->taken_ns < other->taken_ns);
 }
 
 uint32_t top_oldest(const struct top_worker *worker, uint32_t *slots,
@@ -168,20 +145,26 @@ uint32_t top_oldest(const struct top_worker *worker, uint32_t *slots,
 	uint32_t count;
 	const struct kvpull_status_hold *rows =
 		top_rows(worker, KVPULL_STATUS_HOLDS, &count);
-	struct aged *aged = calloc(count ? count : 1, sizeof(*aged));
 	uint32_t used = 0;
+	uint32_t slot;
 	uint32_t at;
 
-	for (at = 0; aged && at < count; at++)
-		if (hold_state(worker, at) == KVPULL_SHOWN_HELD)
-			aged[used++] =
-				(struct aged){ GET(&rows[at].taken_ns), at };
-	if (aged)
-		qsort(aged, used, sizeof(*aged), oldest_first);
-	for (at = 0; at < used && at < capacity; at++)
-		slots[at] = aged[at].slot;
-	free(aged);
-	return at;
+	for (slot = 0; slot < count; slot++) {
+		const uint64_t taken_ns = GET(&rows[slot].taken_ns);
+
+		if (hold_state(worker, slot) != KVPULL_SHOWN_HELD)
+			continue;
+		for (at = used; at; at--) {
+			if (GET(&rows[slots[at - 1]].taken_ns) <= taken_ns)
+				break;
+			if (at < capacity)
+				slots[at] = slots[at - 1];
+		}
+		if (at < capacity)
+			slots[at] = slot;
+		used += used < capacity;
+	}
+	return used;
 }
 
 /* Where there was no connection yet a pool knows no incarnation. */
@@ -192,30 +175,27 @@ int top_peer_is_shown(const struct kvpull_status_peer *row)
 
 const char *top_role(const struct top_worker *worker)
 {
-	const int is_owner = GET(&top_pool(worker)->state) == KVPULL_SHOWN_HERE;
+	static const char *const roles[] = { "-", "owner", "reader", "both" };
+	uint32_t role = GET(&top_pool(worker)->state) == KVPULL_SHOWN_HERE;
 	uint32_t count;
-	const struct kvpull_status_peer *rows =
+	const struct kvpull_status_peer *peer =
 		top_rows(worker, KVPULL_STATUS_PEERS, &count);
-	int is_reader = 0;
-	uint32_t at;
 
-	for (at = 0; at < count; at++)
-		is_reader |= top_peer_is_shown(&rows[at]);
-	if (is_owner)
-		return is_reader ? "both" : "owner";
-	return is_reader ? "reader" : "-";
+	for (; count--; peer++)
+		if (top_peer_is_shown(peer))
+			role |= 2;
+	return roles[role];
 }
 
 uint32_t top_given_up(const struct top_worker *worker)
 {
 	uint32_t count;
-	const struct kvpull_status_peer *rows =
+	const struct kvpull_status_peer *peer =
 		top_rows(worker, KVPULL_STATUS_PEERS, &count);
 	uint32_t given_up = 0;
-	uint32_t at;
 
-	for (at = 0; at < count; at++)
-		given_up += GET(&rows[at].state) == KVPULL_SHOWN_PEER_GONE;
+	for (; count--; peer++)
+		given_up += GET(&peer->state) == KVPULL_SHOWN_PEER_GONE;
 	return given_up;
 }
 
@@ -286,67 +266,42 @@ static double seconds(uint64_t ns)
 	return (double)ns / (double)KVPULL_NS_PER_S;
 }
 
-/* The next finding; the last one is overwritten where there are too many. */
-static struct top_finding *finding_add(struct top *top, const char *what,
-				       const struct top_worker *at,
-				       uint64_t since_ns)
+/*
+ * Adds a finding on a consumer, NULL: on the worker itself. The text begins with
+ * the culprit: that stands on any screen.
+ */
+static void __attribute__((format(printf, 4, 5)))
+finding_add(struct top *top, const struct top_finding *found,
+	    const struct top_consumer *consumer, const char *format, ...)
 {
+	const struct kvpull_status_header *header = &found->at->header;
 	struct top_finding *finding = &top->findings[top->finding_count];
-
-	if (top->finding_count < TOP_FINDINGS_MAX - 1)
-		top->finding_count++;
-	else
-		top->findings_more++;
-	memset(finding, 0, sizeof(*finding));
-	finding->what = what;
-	finding->at = at;
-	finding->since_ns = since_ns;
-	return finding;
-}
-
-/* The text begins with the culprit: that stands on any screen. */
-static void __attribute__((format(printf, 2, 3)))
-finding_say(struct top_finding *finding, const char *format, ...)
-{
+	char culprit[96] = "nobody";
 	va_list arguments;
 	int used;
 
-	used = finding->pid ?
-		       snprintf(finding->text, sizeof(finding->text),
-				"%s pid %u ", finding->engine, finding->pid) :
-		       snprintf(finding->text, sizeof(finding->text),
-				"nobody ");
+	if (top->finding_count == TOP_FINDINGS_MAX) {
+		top->findings_more++;
+		return;
+	}
+	top->finding_count++;
+	*finding = *found;
+	if (!consumer || consumer->row) {
+		finding->pid = consumer ? consumer->row->pid : header->pid;
+		top_text(finding->engine, sizeof(finding->engine),
+			 consumer ? consumer->row->engine_id :
+				    header->engine_id,
+			 KVPULL_STATUS_NAME_BYTES);
+	}
+	if (finding->pid)
+		(void)snprintf(culprit, sizeof(culprit), "%s pid %u",
+			       finding->engine, finding->pid);
+	used = snprintf(finding->text, sizeof(finding->text), "%s ", culprit);
 	va_start(arguments, format);
 	(void)vsnprintf(finding->text + used,
 			sizeof(finding->text) - (size_t)used, format,
 			arguments);
 	va_end(arguments);
-}
-
-static void name_worker(struct top_finding *finding,
-			const struct top_worker *worker)
-{
-	top_text(finding->engine, sizeof(finding->engine),
-		 worker->header.engine_id, KVPULL_STATUS_NAME_BYTES);
-	finding->pid = worker->header.pid;
-}
-
-/* A finding that names a consumer, and what it keeps. */
-static struct top_finding *finding_of(struct top *top, const char *what,
-				      const struct top_worker *at,
-				      const struct top_consumer *consumer,
-				      uint64_t since_ns)
-{
-	struct top_finding *finding = finding_add(top, what, at, since_ns);
-
-	if (consumer->row) {
-		top_text(finding->engine, sizeof(finding->engine),
-			 consumer->row->engine_id, KVPULL_STATUS_NAME_BYTES);
-		finding->pid = consumer->row->pid;
-	}
-	finding->holds = consumer->holds;
-	finding->blocks = consumer->blocks;
-	return finding;
 }
 
 /*
@@ -369,234 +324,197 @@ static const char *process_fault(const struct top_worker *worker,
 		       NULL;
 }
 
-struct kept {
-	const char *name;
-	uint64_t count;
-};
-
-/* kept: what the process has, up to a NULL; what there is none of is not said. */
-static struct top_finding *find_process(struct top *top,
-					const struct top_worker *worker,
-					const char *what,
-					const struct kept *kept)
+/*
+ * Lists what a worker or a pool's handle has: each lacks the rows of the other
+ * kind. Return: whether something waits for it.
+ */
+static int kept_list(const struct top_worker *worker,
+		     const struct top_holds *holds, char *text, size_t bytes)
 {
 	const int is_gone = worker->state == TOP_GONE;
-	struct top_finding *finding =
-		finding_add(top, what, worker,
-			    is_gone ? worker->gone_ns :
-				      top_ran(worker, KVPULL_STATUS_ENGINE));
-	const char *role = top_pool(worker) ? top_role(worker) : "";
-	char text[160] = "";
-
-	for (; kept->name; kept++)
-		if (kept->count)
-			(void)snprintf(text + strlen(text),
-				       sizeof(text) - strlen(text),
-				       "%s%" PRIu64 " %s",
-				       *text   ? ", " :
-				       is_gone ? "; it had " :
-						 "; it has ",
-				       kept->count, kept->name);
-	name_worker(finding, worker);
-	finding_say(finding, "%s%s%s%s for %.1f s%s", *role ? "(a pool's " : "",
-		    !strcmp(role, "both") ? "owner and reader" :
-		    !strcmp(role, "-")    ? "handle" :
-					    role,
-		    *role ? ") " : "",
-		    is_gone                      ? "is gone" :
-		    worker->state == TOP_STOPPED ? "is stopped" :
-						   "has not polled",
-		    seconds(finding->since_ns), text);
-	return finding;
-}
-
-static void find_worker(struct top *top, const struct top_worker *worker)
-{
-	const uint64_t pulls = top_counter_named(worker, "pulls_live");
-	const uint64_t tickets = top_counter_named(worker, "claims_live");
-	struct top_finding *finding;
-	struct top_holds holds;
-	const char *what;
-
-	top_holds(worker, &holds);
-	/* Tickets alone do not make a living consumer late. */
-	what = process_fault(worker,
-			     holds.held || pulls ||
-				     (tickets && worker->state == TOP_GONE));
-	if (!what)
-		return;
-	finding =
-		find_process(top, worker, what,
-			     (const struct kept[]){ { "holds", holds.held },
-						    { "blocks", holds.blocks },
-						    { "pulls", pulls },
-						    { "tickets", tickets },
-						    { NULL, 0 } });
-	finding->holds = holds.held;
-	finding->blocks = holds.blocks;
-}
-
-static void find_pool(struct top *top, const struct top_worker *worker)
-{
 	const struct kvpull_status_pool *pool = top_pool(worker);
-	const struct kept kept[] = {
+	const int is_owner = pool && GET(&pool->state) == KVPULL_SHOWN_HERE;
+	const struct {
+		const char *name;
+		uint64_t count;
+		int is_awaited;
+	} kept[] = {
+		{ "holds", holds->held, 1 },
+		{ "blocks", holds->blocks, 1 },
+		{ "pulls", top_counter_named(worker, "pulls_live"), 1 },
+		/* Tickets or chunks alone make nobody late who lives. */
+		{ "tickets", top_counter_named(worker, "claims_live"),
+		  is_gone },
 		{ "probes and reads in flight",
-		  top_counter_named(worker, "asks_live") },
-		{ "chunks", GET(&pool->state) == KVPULL_SHOWN_HERE ?
-				    GET(&pool->chunk_count) :
-				    0 },
-		{ NULL, 0 },
+		  top_counter_named(worker, "asks_live"), 1 },
+		{ "chunks", is_owner ? GET(&pool->chunk_count) : 0, is_gone },
 	};
-	const char *what = process_fault(
-		worker,
-		kept[0].count || (kept[1].count && worker->state == TOP_GONE));
+	const char *before = is_gone ? "; it had " : "; it has ";
+	int is_awaited = 0;
+	uint32_t at;
 
-	if (what)
-		(void)find_process(top, worker, what, kept);
+	for (at = 0; at < sizeof(kept) / sizeof(kept[0]); at++) {
+		const size_t used = strlen(text);
+
+		if (!kept[at].count)
+			continue;
+		is_awaited |= kept[at].is_awaited;
+		(void)snprintf(text + used, bytes - used, "%s%" PRIu64 " %s",
+			       before, kept[at].count, kept[at].name);
+		before = ", ";
+	}
+	return is_awaited;
 }
 
-/*
- * Finds a consumer that keeps holds and is silent: it should beat every third
- * of a lease.
- */
-static void find_silent(struct top *top, const struct top_worker *worker,
-			const struct top_consumer *consumer)
+static void find_process(struct top *top, const struct top_worker *worker,
+			 const struct top_holds *holds)
 {
-	struct top_finding *finding;
+	const int is_gone = worker->state == TOP_GONE;
+	char kept[160] = "";
+	const int is_awaited = kept_list(worker, holds, kept, sizeof(kept));
+	const struct top_finding found = {
+		.what = process_fault(worker, is_awaited),
+		.at = worker,
+		.since_ns = is_gone ? worker->gone_ns :
+				      top_ran(worker, KVPULL_STATUS_ENGINE),
+		.holds = holds->held,
+		.blocks = holds->blocks,
+	};
+	const char *role = top_pool(worker) ? top_role(worker) : "";
 
-	if (!consumer->row || !consumer->holds ||
-	    consumer->heard_ns <= worker->header.lease_ns / 2)
-		return;
-	finding = finding_of(top, "consumer-silent", worker, consumer,
-			     consumer->heard_ns + worker->gone_ns);
-	finding_say(finding,
-		    "says nothing for %.1f s and keeps %" PRIu64
-		    " holds, %" PRIu64 " blocks of %s",
-		    seconds(finding->since_ns), finding->holds, finding->blocks,
-		    worker->header.engine_id);
+	if (found.what)
+		finding_add(top, &found, NULL, "%s%s%s%s for %.1f s%s",
+			    *role ? "(a pool's " : "",
+			    !strcmp(role, "both") ? "owner and reader" :
+			    !strcmp(role, "-")    ? "handle" :
+						    role,
+			    *role ? ") " : "",
+			    is_gone                      ? "is gone" :
+			    worker->state == TOP_STOPPED ? "is stopped" :
+							   "has not polled",
+			    seconds(found.since_ns), kept);
 }
 
-static void find_expired(struct top *top, const struct top_worker *worker,
-			 const struct top_consumer *consumer)
-{
-	const struct kvpull_status_thread *engine =
-		top_thread(worker, KVPULL_STATUS_ENGINE);
-	const uint64_t last_ns =
-		GET(consumer->row ? &consumer->words->expired_ns :
-				    &engine->expired_ns);
-	struct top_finding *finding;
+#define KEEPS " %" PRIu64 " holds, %" PRIu64 " blocks of %s"
 
-	if (!last_ns || top_ago(worker, last_ns) > TOP_MINUTE_NS)
-		return;
-	finding = finding_of(top, "holds-expire", worker, consumer,
-			     top_ago(worker, last_ns) + worker->gone_ns);
-	finding->holds = GET(consumer->row ? &consumer->words->expired :
-					     &engine->expired);
-	finding->blocks = GET(consumer->row ? &consumer->words->expired_blocks :
-					      &engine->expired_blocks);
-	finding_say(finding,
-		    "claimed %" PRIu64 " holds, %" PRIu64
-		    " blocks of %s, which expired after %.1f s",
-		    finding->holds, finding->blocks, worker->header.engine_id,
-		    seconds(worker->header.lease_ns));
+static void find_consumer(struct top *top, const struct top_worker *worker,
+			  const struct top_consumer *consumer)
+{
+	const struct kvpull_status_header *header = &worker->header;
+	const int is_keeping = consumer->row && consumer->holds;
+	/* It should beat every third of a lease. */
+	const int is_silent = consumer->heard_ns > header->lease_ns / 2;
+	const uint64_t expired_ns = GET(&consumer->words->expired_ns);
+	struct top_finding found = { .at = worker,
+				     .holds = consumer->holds,
+				     .blocks = consumer->blocks };
+	struct top_finding expired = {
+		.what = "holds-expire",
+		.at = worker,
+		.since_ns = top_ago(worker, expired_ns) + worker->gone_ns,
+		.holds = GET(&consumer->words->expired),
+		.blocks = GET(&consumer->words->expired_blocks),
+	};
+
+	if (is_keeping && is_silent) {
+		found.what = "consumer-silent";
+		found.since_ns = consumer->heard_ns + worker->gone_ns;
+		finding_add(top, &found, consumer,
+			    "says nothing for %.1f s and keeps" KEEPS,
+			    seconds(found.since_ns), found.holds, found.blocks,
+			    header->engine_id);
+	}
+	if (expired_ns && top_ago(worker, expired_ns) <= TOP_MINUTE_NS)
+		finding_add(top, &expired, consumer,
+			    "claimed" KEEPS ", which expired after %.1f s",
+			    expired.holds, expired.blocks, header->engine_id,
+			    seconds(header->lease_ns));
+	/* Alive, and keeps a hold for over a lease: a ticket that it forgot? */
+	if (is_keeping && !is_silent && worker->state != TOP_GONE &&
+	    consumer->oldest_ns > header->lease_ns) {
+		found.what = "holds-kept";
+		found.since_ns = consumer->oldest_ns;
+		finding_add(
+			top, &found, consumer,
+			"keeps" KEEPS
+			", the oldest for %.1f s: it beats, and releases nothing",
+			found.holds, found.blocks, header->engine_id,
+			seconds(found.since_ns));
+	}
 }
 
 /* Nineteen of twenty slots are taken: who keeps most of them. */
 static void find_full(struct top *top, const struct top_worker *worker,
+		      const struct top_holds *holds,
 		      const struct top_consumer *consumers, uint32_t count)
 {
-	const struct top_consumer *most = &consumers[0];
-	struct top_finding *finding;
-	struct top_holds holds;
-	uint64_t used;
-	uint32_t at;
+	const uint64_t used = holds->held + holds->staged + holds->ended;
+	const struct top_consumer *most = consumers;
+	struct top_finding found = { .what = "table-full", .at = worker };
 
-	top_holds(worker, &holds);
-	used = holds.held + holds.staged + holds.ended;
 	if (used * 20 < (uint64_t)worker->header.max_holds * 19)
 		return;
-	for (at = 0; at < count; at++)
-		if (consumers[at].holds > most->holds)
-			most = &consumers[at];
-	finding = finding_of(top, "table-full", worker, most,
-			     most->oldest_ns + worker->gone_ns);
-	finding_say(finding,
-		    "claimed %" PRIu64 " holds, %" PRIu64
-		    " blocks of %s, the oldest for %.1f s: %" PRIu64
+	for (; count--; consumers++)
+		if (consumers->holds > most->holds)
+			most = consumers;
+	found.since_ns = most->oldest_ns + worker->gone_ns;
+	found.holds = most->holds;
+	found.blocks = most->blocks;
+	finding_add(top, &found, most,
+		    "claimed" KEEPS ", the oldest for %.1f s: %" PRIu64
 		    " of its %u slots are taken",
-		    finding->holds, finding->blocks, worker->header.engine_id,
-		    seconds(finding->since_ns), used, worker->header.max_holds);
-}
-
-/* Alive, and keeps a hold for longer than a lease: a ticket that it forgot? */
-static void find_kept(struct top *top, const struct top_worker *worker,
-		      const struct top_consumer *consumer)
-{
-	struct top_finding *finding;
-
-	if (worker->state == TOP_GONE || !consumer->row || !consumer->holds ||
-	    consumer->oldest_ns <= worker->header.lease_ns ||
-	    consumer->heard_ns > worker->header.lease_ns / 2)
-		return;
-	finding = finding_of(top, "holds-kept", worker, consumer,
-			     consumer->oldest_ns);
-	finding_say(
-		finding,
-		"keeps %" PRIu64 " holds, %" PRIu64
-		" blocks of %s, the oldest for %.1f s: it beats, and releases nothing",
-		finding->holds, finding->blocks, worker->header.engine_id,
-		seconds(finding->since_ns));
+		    found.holds, found.blocks, worker->header.engine_id,
+		    seconds(found.since_ns), used, worker->header.max_holds);
 }
 
 /* An owner that a handle does not read any more, and nobody has removed. */
 static void find_given_up(struct top *top, const struct top_worker *worker)
 {
 	uint32_t count;
-	const struct kvpull_status_peer *rows =
+	const struct kvpull_status_peer *peer =
 		top_rows(worker, KVPULL_STATUS_PEERS, &count);
-	struct top_finding *finding;
-	char address[48];
-	char why[KVPULL_STATUS_ADDRESS_BYTES];
-	uint32_t at;
 
-	for (at = 0; worker->state != TOP_GONE && at < count; at++) {
-		if (GET(&rows[at].state) != KVPULL_SHOWN_PEER_GONE)
+	for (; worker->state != TOP_GONE && count--; peer++) {
+		const uint64_t ago_ns = top_ago(worker, GET(&peer->since_ns));
+		char address[48];
+		char why[KVPULL_STATUS_ADDRESS_BYTES];
+
+		if (GET(&peer->state) != KVPULL_SHOWN_PEER_GONE)
 			continue;
-		top_text(address, sizeof(address), rows[at].address,
-			 sizeof(rows[at].address));
-		top_text(why, sizeof(why), rows[at].why, sizeof(rows[at].why));
-		finding = finding_add(top, "peer-given-up", worker,
-				      top_ago(worker, GET(&rows[at].since_ns)));
-		name_worker(finding, worker);
-		finding_say(finding, "gave up owner %s %.1f s ago: %s, %s",
-			    address, seconds(finding->since_ns),
-			    kvpull_error_name(GET(&rows[at].error)), why);
+		top_text(address, sizeof(address), peer->address,
+			 sizeof(peer->address));
+		top_text(why, sizeof(why), peer->why, sizeof(peer->why));
+		finding_add(top,
+			    &(struct top_finding){ .what = "peer-given-up",
+						   .at = worker,
+						   .since_ns = ago_ns },
+			    NULL, "gave up owner %s %.1f s ago: %s, %s",
+			    address, seconds(ago_ns),
+			    kvpull_error_name(GET(&peer->error)), why);
 	}
 }
 
 void top_find(struct top *top)
 {
-	uint32_t index;
+	const struct top_worker *worker = top->workers;
+	uint32_t left = top->worker_count;
 
-	for (index = 0; index < top->worker_count; index++) {
-		const struct top_worker *worker = &top->workers[index];
+	for (; left--; worker++) {
 		const struct top_consumer *consumers;
+		struct top_holds holds;
 		uint32_t count;
 		uint32_t at;
 
+		top_holds(worker, &holds);
+		find_process(top, worker, &holds);
 		if (top_pool(worker)) {
-			find_pool(top, worker);
 			find_given_up(top, worker);
 			continue;
 		}
-		find_worker(top, worker);
 		consumers = top_consumers(worker, &count);
-		for (at = 0; at < count; at++) {
-			find_silent(top, worker, &consumers[at]);
-			find_expired(top, worker, &consumers[at]);
-			find_kept(top, worker, &consumers[at]);
-		}
-		find_full(top, worker, consumers, count);
+		for (at = 0; at < count; at++)
+			find_consumer(top, worker, &consumers[at]);
+		find_full(top, worker, &holds, consumers, count);
 	}
 }
 

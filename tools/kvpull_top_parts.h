@@ -28,7 +28,7 @@
 #define GET kvpull_status_get
 
 #define TOP_WORKERS_MAX 256u
-#define TOP_FINDINGS_MAX 64u
+#define TOP_FINDINGS_MAX 63u
 #define TOP_FOLDERS_MAX 8u
 #define TOP_UNREAD_MAX 8u                    /* that are named */
 #define TOP_ROWS_MAX 200u                    /* holds or pulls of a worker */
@@ -63,7 +63,8 @@ struct top_worker {
 /* Holds that one consumer rank keeps; NULL row: holds without a claimant. */
 struct top_consumer {
 	const struct kvpull_status_consumer *row;
-	const struct kvpull_status_words *words;
+	const struct kvpull_status_words
+		*words; /* also of no row: what expired */
 	uint64_t holds;
 	uint64_t blocks;
 	uint64_t oldest_ns; /* age */
@@ -183,13 +184,13 @@ void top_text(char *to, size_t bytes, const char *from, size_t from_bytes);
 
 /* _model.c */
 void top_find(struct top *top);
-/* Until the next call; the last one is of nobody. A pool has none, nor that. */
+/* Until the next call; the last one is of nobody. */
 struct top_consumer *top_consumers(const struct top_worker *worker,
 				   uint32_t *count);
 /* The one of top_consumers() that has claimed the hold last; NULL: nobody. */
-const struct top_consumer *
-top_claimant(const struct kvpull_status_hold_now *now,
-	     struct top_consumer *consumers, uint32_t count);
+struct top_consumer *top_claimant(const struct kvpull_status_hold_now *now,
+				  struct top_consumer *consumers,
+				  uint32_t count);
 void top_holds(const struct top_worker *worker, struct top_holds *holds);
 /* Slots of the oldest held, [capacity]. */
 uint32_t top_oldest(const struct top_worker *worker, uint32_t *slots,
