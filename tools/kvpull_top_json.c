@@ -29,21 +29,13 @@ static json_t *value_of(const struct top_cell *cell)
 /* "a.b": b of the object a. */
 static void member_set(json_t *object, const char *name, json_t *value)
 {
-	const char *dot = strchr(name, '.');
-	char outer[32];
-	json_t *inner;
+	const size_t bytes = strcspn(name, ".");
+	json_t *more = name[bytes] ? json_pack("{s#:{s:o}}", name, (int)bytes,
+					       name + bytes + 1, value) :
+				     json_pack("{s:o}", name, value);
 
-	if (!dot) {
-		set_value(object, name, value);
-		return;
-	}
-	(void)snprintf(outer, sizeof(outer), "%.*s", (int)(dot - name), name);
-	inner = json_object_get(object, outer);
-	if (!inner) {
-		inner = json_object();
-		set_value(object, outer, inner);
-	}
-	set_value(inner, dot + 1, value);
+	(void)json_object_update_recursive(object, more);
+	json_decref(more);
 }
 
 static void row_add(const struct top_row *row)
@@ -72,16 +64,14 @@ static json_t *counters_of(const struct top_worker *worker)
 {
 	json_t *object = json_object();
 	uint32_t count;
-	const struct kvpull_status_counter *rows =
+	const struct kvpull_status_counter *row =
 		top_rows(worker, KVPULL_STATUS_COUNTERS, &count);
-	uint32_t at;
 
-	for (at = 0; at < count; at++) {
-		char name[sizeof(rows[at].name) + 1];
+	for (; count--; row++) {
+		char name[sizeof(row->name) + 1];
 
-		top_text(name, sizeof(name), rows[at].name,
-			 sizeof(rows[at].name));
-		set(object, name, top_counter(worker, &rows[at]));
+		top_text(name, sizeof(name), row->name, sizeof(row->name));
+		set(object, name, top_counter(worker, row));
 	}
 	return object;
 }
@@ -108,15 +98,14 @@ static json_t *times_of(const struct top_worker *worker)
 	for (which = 0; which < KVPULL_TIMES_COUNT; which++) {
 		uint64_t buckets[KVPULL_STATUS_BUCKETS];
 		const uint64_t times = top_times(worker, which, buckets);
-		json_t *row;
 
-		if (!top_is_of(worker, top_times_names[which].of))
-			continue;
-		row = json_object();
-		set(row, "count", times);
-		set(row, "p50_ns", top_quantile(buckets, times, 50));
-		set(row, "p99_ns", top_quantile(buckets, times, 99));
-		set_value(object, top_times_names[which].name, row);
+		if (top_is_of(worker, top_times_names[which].of))
+			set_value(object, top_times_names[which].name,
+				  json_pack("{s:I, s:I, s:I}", "count", times,
+					    "p50_ns",
+					    top_quantile(buckets, times, 50),
+					    "p99_ns",
+					    top_quantile(buckets, times, 99)));
 	}
 	return object;
 }
@@ -158,16 +147,15 @@ static json_t *files_of(const struct top_table *files, const struct top *top)
 
 int top_json(const struct top *top)
 {
-	json_t *object = json_object();
-
-	set(object, "version", 1);
-	set(object, "utc_ns", top->utc_ns);
-	set(object, "unread_count", top->unread_count);
-	set_value(object, "unread", rows_of(&top_unread_table, top, NULL));
-	set(object, "workers_more", top->workers_more);
-	set(object, "findings_more", top->findings_more);
-	set_value(object, "findings", rows_of(&top_findings_table, top, NULL));
-	set_value(object, "workers", files_of(&top_workers_table, top));
-	set_value(object, "pools", files_of(&top_pools_table, top));
-	return json_show(object, 1) != 0;
+	return json_show(
+		json_pack("{s:i, s:I, s:i, s:o, s:i, s:i, s:o, s:o, s:o}",
+			  "version", 1, "utc_ns", (json_int_t)top->utc_ns,
+			  "unread_count", (int)top->unread_count, "unread",
+			  rows_of(&top_unread_table, top, NULL), "workers_more",
+			  (int)top->workers_more, "findings_more",
+			  (int)top->findings_more, "findings",
+			  rows_of(&top_findings_table, top, NULL), "workers",
+			  files_of(&top_workers_table, top), "pools",
+			  files_of(&top_pools_table, top)),
+		1) != 0;
 }
