@@ -8,7 +8,8 @@
  *   head      on the screen; NO: not there
  *   width     least, on the screen; negative: text, from the left
  *   priority  a narrow screen leaves out the highest first; 0: shown whole
- *   metric    its name in Prometheus, and its help; NO: none
+ *   metric    its name in Prometheus, and its help; NO: none. Without a help
+ *             it is a label of the table's metrics
  *   cell      how the value is read; its kind is its type in all three
  */
 #ifndef KVPULL_TOOLS_KVPULL_TOP_COLUMNS_H
@@ -103,13 +104,13 @@
 	X("key", "KEY", 8, 6, NO, NO, NUMBER(GET(&hold->key)))
 
 #define CONSUMER_COLUMNS(X) \
-	X("engine", "CONSUMER", -13, 1, NO, NO, TEXT(who->engine_id)) \
-	X("rank", "RANK", 4, 4, NO, NO, NUMBER(who->rank)) \
-	X("pid", "PID", 7, 1, NO, NO, NUMBER(who->pid)) \
+	X("engine", "CONSUMER", -13, 1, "consumer", NO, TEXT(who->engine_id)) \
+	X("rank", "RANK", 4, 4, "consumer_rank", NO, NUMBER(who->rank)) \
+	X("pid", "PID", 7, 1, "consumer_pid", NO, NUMBER(who->pid)) \
 	X("uid", NO, 0, 0, NO, NO, NUMBER(who->uid)) \
 	X("rank_count", NO, 0, 0, NO, NO, NUMBER(who->rank_count)) \
 	X("instance", NO, 0, 0, NO, NO, HEX(GET(&who->instance))) \
-	X("incarnation", NO, 0, 0, NO, NO, HEX(GET(&who->incarnation))) \
+	X("incarnation", NO, 0, 0, "consumer_incarnation", NO, HEX(GET(&who->incarnation))) \
 	X("connected", NO, 0, 0, NO, NO, FLAG(GET(&who->state) == KVPULL_SHOWN_HERE)) \
 	X(NO, "STATE", -5, 1, NO, NO, caller_state_put(cell++, row, who)) \
 	X("route", "ROUTE", -5, 5, NO, NO, TEXT(who->route)) \

@@ -248,8 +248,8 @@ struct top_column {
 	int width;         /* the least there; negative: from the left */
 	uint32_t priority; /* a narrow screen leaves out the highest first */
 	struct {
-		const char *name; /* NULL: no metric; "...total" is a counter */
-		const char *help;
+		const char *name; /* NULL: no metric */
+		const char *help; /* NULL: a label of the row's metrics */
 	} metric;
 };
 

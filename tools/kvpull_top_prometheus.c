@@ -150,56 +150,41 @@ struct metric {
 	uint32_t column;
 };
 
-/* Consumers have the labels of the file's writer, and their own. */
-static void put_consumer(FILE *out, const struct top_row *row)
+/* Labels of the row's own, behind those of the file's writer. */
+static void put_labels(FILE *out, const struct top_row *row)
 {
-	static const struct {
-		const char *column;
-		const char *label;
-	} labels[] = {
-		{ "engine", "consumer" },
-		{ "rank", "consumer_rank" },
-		{ "pid", "consumer_pid" },
-		{ "incarnation", "consumer_incarnation" },
-	};
-	const struct top_column *columns = row->table->columns;
-	uint32_t which;
-	uint32_t at;
+	const struct top_column *column = row->table->columns;
+	const struct top_cell *cell = row->cells;
+	uint32_t left = row->table->column_count;
 
-	for (which = 0; which < sizeof(labels) / sizeof(labels[0]); which++)
-		for (at = 0; at < row->table->column_count; at++) {
-			const struct top_cell *cell = &row->cells[at];
-
-			if (!columns[at].name ||
-			    strcmp(columns[at].name, labels[which].column) != 0)
-				continue;
-			(void)fprintf(out, ",%s=\"", labels[which].label);
-			if (cell->kind == TOP_TEXT)
-				put_value(out, cell->text);
-			else
-				(void)fprintf(out, "%" PRIu64, cell->number);
-			(void)fputc('"', out);
-		}
+	for (; left--; column++, cell++) {
+		if (!column->metric.name || column->metric.help)
+			continue;
+		(void)fprintf(out, ",%s=\"", column->metric.name);
+		if (cell->kind == TOP_TEXT)
+			put_value(out, cell->text);
+		else
+			(void)fprintf(out, "%" PRIu64, cell->number);
+		(void)fputc('"', out);
+	}
 }
 
 static void row_put(const struct top_row *row)
 {
 	const struct metric *metric = row->context;
 	const struct top_cell *cell = &row->cells[metric->column];
-	const int is_consumer = row->table == &top_consumers_table;
+	FILE *out = metric->out;
 
 	/* A consumer that left, or whose producer did, keeps nothing now. */
-	if (is_consumer && row->mark >= TOP_FAINT)
+	if (row->table == &top_consumers_table && row->mark >= TOP_FAINT)
 		return;
-	put_name(metric->out, row->table->columns[metric->column].metric.name,
-		 "", row->worker);
-	if (is_consumer)
-		put_consumer(metric->out, row);
+	put_name(out, row->table->columns[metric->column].metric.name, "",
+		 row->worker);
+	put_labels(out, row);
 	if (cell->kind == TOP_AGE)
-		(void)fprintf(metric->out, "} %.9g\n",
-			      (double)cell->number / 1e9);
+		(void)fprintf(out, "} %.9g\n", (double)cell->number / 1e9);
 	else
-		(void)fprintf(metric->out, "} %" PRIu64 "\n", cell->number);
+		(void)fprintf(out, "} %" PRIu64 "\n", cell->number);
 }
 
 static void put_table(FILE *out, const struct top *top,
@@ -211,7 +196,7 @@ static void put_table(FILE *out, const struct top *top,
 		const struct top_column *column =
 			&table->columns[metric.column];
 
-		if (!column->metric.name)
+		if (!column->metric.help)
 			continue;
 		put_head(out, column->metric.name, "gauge",
 			 column->metric.help);
