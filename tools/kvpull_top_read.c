@@ -40,14 +40,13 @@ void top_text(char *to, size_t bytes, const char *from, size_t from_bytes)
 
 static uint64_t last_seen(const struct top_worker *worker)
 {
-	const uint64_t engine =
-		GET(&top_thread(worker, KVPULL_STATUS_ENGINE)->ran_ns);
-	const uint64_t progress =
-		GET(&top_thread(worker, KVPULL_STATUS_PROGRESS)->ran_ns);
-	const uint64_t last = engine > progress ? engine : progress;
+	uint64_t last_ns = worker->header.opened_ns;
+	uint32_t part = KVPULL_STATUS_ENGINE;
 
-	return last > worker->header.opened_ns ? last :
-						 worker->header.opened_ns;
+	for (; part <= KVPULL_STATUS_PROGRESS; part++)
+		if (GET(&top_thread(worker, part)->ran_ns) > last_ns)
+			last_ns = GET(&top_thread(worker, part)->ran_ns);
+	return last_ns;
 }
 
 /* As its own pid namespace has it: only the same process counts. */
@@ -116,28 +115,32 @@ static void state_find(const struct top *top, struct top_worker *worker, int fd,
 	worker->gone_ns = worker->is_here ? clock_ns - worker->now_ns : 0;
 }
 
-static int header_read(int fd, const struct top_options *options,
-		       const struct folder *folder,
-		       struct kvpull_status_header *header)
+/* 0, or why the file is not believed. */
+static int worker_read(struct top_worker *worker, int fd,
+		       const struct top_options *options,
+		       const struct folder *folder)
 {
+	struct kvpull_status_header *header = &worker->header;
 	const uint32_t uid =
 		options->uid < 0 ? geteuid() : (uint32_t)options->uid;
-	const int code = kvpull_status_header_read(fd, uid, header);
+	int code = kvpull_status_header_read(fd, uid, header);
 
-	return code == KVPULL_EAUTH && options->uid < 0 ?
-		       kvpull_status_header_read(fd, folder->owner, header) :
-		       code;
+	if (code == KVPULL_EAUTH && options->uid < 0)
+		code = kvpull_status_header_read(fd, folder->owner, header);
+	if (code)
+		return code;
+	kvpull_text_clean(header->library);
+	kvpull_text_clean(header->engine_id);
+	kvpull_text_clean(header->host);
+	return bytes_read(worker, fd) ? KVPULL_EPROTO : 0;
 }
 
 /* Skips a worker that is closed or long gone, unless it is asked for. */
 static int is_wanted(const struct top_worker *worker,
 		     const struct top_options *options)
 {
-	if (options->after || options->all)
-		return 1;
-	if (worker->state == TOP_CLOSED)
-		return 0;
-	return worker->state != TOP_GONE || worker->gone_ns < TOP_GONE_NS;
+	return options->after || options->all || worker->state < TOP_GONE ||
+	       (worker->state == TOP_GONE && worker->gone_ns < TOP_GONE_NS);
 }
 
 static void unread_add(struct top *top, const char *path, const char *why)
@@ -150,18 +153,6 @@ static void unread_add(struct top *top, const char *path, const char *why)
 	(void)snprintf(unread->path, sizeof(unread->path), "%s", path);
 	kvpull_text_clean(unread->path);
 	(void)snprintf(unread->why, sizeof(unread->why), "%s", why);
-}
-
-static const char *why_not_believed(int code)
-{
-	switch (code) {
-	case KVPULL_EAUTH:
-		return "is another user's: --uid names whose are believed";
-	case KVPULL_EVERSION:
-		return "is of another version: use the kvpull_top of its library";
-	default:
-		return "is cut, or no status file";
-	}
 }
 
 /* The worker of that incarnation; NULL: it is not among them. */
@@ -215,19 +206,19 @@ static void file_read(struct top *top, const struct top_options *options,
 			unread_add(top, worker->path, strerror(errno));
 		return;
 	}
-	code = header_read(fd, options, folder, &worker->header);
-	if (code || bytes_read(worker, fd)) {
-		unread_add(top, worker->path, why_not_believed(code));
-		free(worker->bytes);
-		(void)close(fd);
-		return;
-	}
-	kvpull_text_clean(worker->header.library);
-	kvpull_text_clean(worker->header.engine_id);
-	kvpull_text_clean(worker->header.host);
-	state_find(top, worker, fd, folder->fd == AT_FDCWD);
+	code = worker_read(worker, fd, options, folder);
+	if (code)
+		unread_add(
+			top, worker->path,
+			code == KVPULL_EAUTH ?
+				"is another user's: --uid names whose are believed" :
+			code == KVPULL_EVERSION ?
+				"is of another version: use the kvpull_top of its library" :
+				"is cut, or no status file");
+	else
+		state_find(top, worker, fd, folder->fd == AT_FDCWD);
 	(void)close(fd);
-	if (is_wanted(worker, options))
+	if (!code && is_wanted(worker, options))
 		worker_add(top, worker);
 	else
 		free(worker->bytes);
