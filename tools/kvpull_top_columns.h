@@ -25,8 +25,10 @@
 	X("engine", head, -13, 1, NO, NO, TEXT(header->engine_id)) \
 	X("rank", rank_head, 4, 4, NO, NO, NUMBER(header->rank)) \
 	X("pid", "PID", 7, 1, NO, NO, NUMBER(header->pid)) \
-	X("state", NO, 0, 0, NO, NO, WORD(state_name(worker))) \
-	X(NO, "STATE", -7, 1, NO, NO, state_put(cell++, row->top, worker)) \
+	X("state", NO, 0, 0, NO, NO, WORD(file_states[worker->state])) \
+	X(NO, "STATE", -7, 1, NO, NO, is_ended(worker) ? \
+		DATE(file_states[worker->state], ended_ago(row->top, worker)) : \
+		WORD(file_states[worker->state])) \
 	X(NO, NO, 0, 0, "kvpull_" half "_up", "1: its process lives and is not stopped", \
 		NUMBER(worker->state == TOP_RUNNING)) \
 	X("rank_count", NO, 0, 0, NO, NO, NUMBER(header->rank_count)) \
@@ -50,7 +52,7 @@
 	X("progress_thread_s", NO, 0, 0, "kvpull_worker_progress_silent_seconds", "Since the progress thread's last run", \
 		AGE(top_ran(worker, KVPULL_STATUS_PROGRESS) + worker->gone_ns)) \
 	X("step_s", NO, 0, 0, NO, NO, \
-		AGE(goes_on(worker, top_ago(worker, GET(&top_thread(worker, KVPULL_STATUS_ENGINE)->step_ns))))) \
+		SINCE(GET(&top_thread(worker, KVPULL_STATUS_ENGINE)->step_ns))) \
 	X("lease_s", NO, 0, 0, NO, NO, AGE(header->lease_ns)) \
 	X("holds.held", "HOLDS", 5, 1, NO, NO, NUMBER(holds.held)) \
 	X("holds.blocks", "BLOCKS", 6, 1, "kvpull_worker_hold_blocks", "Blocks held now", NUMBER(holds.blocks)) \
@@ -93,11 +95,13 @@
 
 #define HOLD_COLUMNS(X) \
 	X("label", "OLDEST HOLDS", -12, 0, NO, NO, label_put(cell++, hold->label)) \
-	X("age_s", "AGE", 7, 0, NO, NO, AGE(goes_on(worker, top_ago(worker, GET(&hold->taken_ns))))) \
+	X("age_s", "AGE", 7, 0, NO, NO, SINCE(GET(&hold->taken_ns))) \
 	X("blocks", "BLOCKS", 6, 1, NO, NO, NUMBER(GET(&now->blocks))) \
-	X("heard_s", "HEARD", 7, 2, NO, NO, AGE(goes_on(worker, top_ago(worker, GET(&now->word_ns))))) \
-	X("claimed_by", "CLAIMED BY", -13, 0, NO, NO, name_put(cell++, who)) \
-	X("claimed_pid", "PID", 7, 0, NO, NO, pid_put(cell++, by ? by->row->pid : 0)) \
+	X("heard_s", "HEARD", 7, 2, NO, NO, SINCE(GET(&now->word_ns))) \
+	X("claimed_by", "CLAIMED BY", -13, 0, NO, NO, \
+		by && *by->row->engine_id ? TEXT(by->row->engine_id) : NOTHING("nobody")) \
+	X("claimed_pid", "PID", 7, 0, NO, NO, \
+		by && by->row->pid ? NUMBER(by->row->pid) : NOTHING("-")) \
 	X(NO, "OF", -10, 3, NO, NO, TEXT(worker->header.engine_id)) \
 	X("slot", "SLOT", 6, 5, NO, NO, NUMBER(slot)) \
 	X("generation", "GENERATION", 10, 4, NO, NO, NUMBER(GET(&hold->generation))) \
@@ -133,7 +137,7 @@
 	X("connected", NO, 0, 0, NO, NO, FLAG(GET(&who->state) == KVPULL_SHOWN_HERE)) \
 	X(NO, "STATE", -5, 1, NO, NO, caller_state_put(cell++, row, who)) \
 	X("route", "ROUTE", -5, 2, NO, NO, TEXT(who->route)) \
-	X("since_s", "SINCE", 6, 1, NO, NO, AGE(goes_on(worker, top_ago(worker, GET(&who->since_ns))))) \
+	X("since_s", "SINCE", 6, 1, NO, NO, SINCE(GET(&who->since_ns))) \
 	X(NO, "OF", -10, 1, NO, NO, TEXT(worker->header.engine_id)) \
 	X(NO, "PID", 7, 1, NO, NO, NUMBER(worker->header.pid))
 
@@ -141,13 +145,14 @@
 	X("engine", "PEER", -13, 1, NO, NO, TEXT(peer->engine_id)) \
 	X("pid", "PID", 7, 1, NO, NO, NUMBER(peer->pid)) \
 	X("route", "ROUTE", -5, 2, NO, NO, TEXT(peer->route)) \
-	X("state", "STATE", -10, 1, NO, NO, WORD(peer_state(GET(&peer->state)))) \
-	X("error", "ERROR", -9, 1, NO, NO, error_put(cell++, GET(&peer->error))) \
+	X("state", "STATE", -10, 1, NO, NO, WORD(NAME_OF(peer_states, GET(&peer->state)))) \
+	X("error", "ERROR", -9, 1, NO, NO, \
+		GET(&peer->error) ? WORD(kvpull_error_name(GET(&peer->error))) : NOTHING("-")) \
 	X("claims", "CLAIMS", 6, 4, NO, NO, NUMBER(GET(&peer->claims))) \
 	X(NO, "MiB", 7, 3, NO, NO, NUMBER(peer_bytes >> 20)) \
 	X("bytes", NO, 0, 0, NO, NO, NUMBER(peer_bytes)) \
 	X("pulls", NO, 0, 0, NO, NO, NUMBER(GET(&peer->pulls) + GET(&peer->small_pulls))) \
-	X("since_s", NO, 0, 0, NO, NO, AGE(goes_on(worker, top_ago(worker, GET(&peer->since_ns))))) \
+	X("since_s", NO, 0, 0, NO, NO, SINCE(GET(&peer->since_ns))) \
 	X(NO, "BY", -13, 2, NO, NO, TEXT(worker->header.engine_id)) \
 	X("retries", "RETRY", 5, 5, NO, NO, NUMBER(GET(&peer->retries))) \
 	X("failures", "FAILED", 6, 4, NO, NO, NUMBER(GET(&peer->failures))) \
@@ -166,17 +171,17 @@
 
 #define PULL_COLUMNS(X) \
 	X("label", "PULLS NOW", -12, 0, NO, NO, label_put(cell++, pull->label)) \
-	X("age_s", "AGE", 7, 0, NO, NO, AGE(goes_on(worker, top_ago(worker, GET(&pull->started_ns))))) \
+	X("age_s", "AGE", 7, 0, NO, NO, SINCE(GET(&pull->started_ns))) \
 	X("blocks", "BLOCKS", 7, 1, NO, NO, NUMBER(place >> 32)) \
-	X("state", "STATE", -10, 0, NO, NO, WORD(pull_state((uint32_t)GET(&pull->state)))) \
+	X("state", "STATE", -10, 0, NO, NO, WORD(NAME_OF(pull_states, (uint32_t)GET(&pull->state)))) \
 	X(NO, "BY", -13, 0, NO, NO, TEXT(worker->header.engine_id)) \
 	X("slot", "SLOT", 6, 2, NO, NO, NUMBER((uint32_t)place)) \
 	X("generation", "GENERATION", 10, 2, NO, NO, NUMBER(GET(&pull->generation))) \
 	X("key", "KEY", 8, 3, NO, NO, NUMBER(GET(&pull->key)))
 
 #define EVENT_COLUMNS(X) \
-	X(NO, "LAST EVENTS", 11, 0, NO, NO, AGE(goes_on(worker, top_ago(worker, note->at_ns)))) \
-	X(NO, "WHAT", -14, 0, NO, NO, WORD(event_name(note->what))) \
+	X(NO, "LAST EVENTS", 11, 0, NO, NO, SINCE(note->at_ns)) \
+	X(NO, "WHAT", -14, 0, NO, NO, WORD(NAME_OF(event_names, note->what))) \
 	X(NO, "SLOT", 6, 0, NO, NO, NUMBER(note->slot)) \
 	X(NO, "GENERATION", 10, 0, NO, NO, NUMBER(note->generation)) \
 	X(NO, "WHO", -16, 0, NO, NO, who_put(cell++, worker, note)) \
@@ -185,8 +190,9 @@
 
 #define FINDING_COLUMNS(X) \
 	X("what", NO, 0, 0, NO, NO, WORD(finding->what)) \
-	X("engine", NO, 0, 0, NO, NO, name_put(cell++, finding->engine)) \
-	X("pid", NO, 0, 0, NO, NO, pid_put(cell++, finding->pid)) \
+	X("engine", NO, 0, 0, NO, NO, \
+		*finding->engine ? WORD(finding->engine) : NOTHING("nobody")) \
+	X("pid", NO, 0, 0, NO, NO, finding->pid ? NUMBER(finding->pid) : NOTHING("-")) \
 	X("since_s", NO, 0, 0, NO, NO, AGE(finding->since_ns)) \
 	X("holds", NO, 0, 0, NO, NO, NUMBER(finding->holds)) \
 	X("blocks", NO, 0, 0, NO, NO, NUMBER(finding->blocks)) \

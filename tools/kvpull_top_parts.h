@@ -238,8 +238,8 @@ enum top_mark {
 
 struct top_cell {
 	enum top_kind kind;
-	uint64_t number; /* of a text: what it is sorted by, or 0 */
-	char text[TOP_CELL_BYTES];
+	uint64_t number;           /* of a text: what it is sorted by, or 0 */
+	char text[TOP_CELL_BYTES]; /* as the screen has it */
 };
 
 struct top_column {
@@ -315,8 +315,6 @@ struct top_time {
 	const char *help;
 };
 extern const struct top_time top_times_names[KVPULL_TIMES_COUNT];
-/* "431 us", "2.5 s", "3 min", "2.1 h", "9 d": at most six places. */
-const char *top_age(uint64_t ns, char text[16]);
 
 /* _screen.c */
 struct top_view {

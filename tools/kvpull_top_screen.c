@@ -4,18 +4,19 @@
  * priority, as wide as their rows need. Findings stand above, keys below; what
  * is between them scrolls.
  */
-#include <inttypes.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/least.h"
 #include "tools/kvpull_top_parts.h"
 
 #define COLUMNS_ALL 400u /* of a file: as many as any line has */
 #define COLUMNS_MIN 20u
 #define CELL_SHOWN 24u /* of a text, while others are left out for it */
 #define CELL_WHOLE 40u /* likewise, of priority 0: vLLM's ids are as long */
-#define NAME_END 4u    /* bytes that stay of a longer one's end */
+#define NAME_END 4     /* bytes that stay of a longer one's end */
 #define PRIORITIES 10u
 #define TABLES_MAX 8u /* of a view */
 
@@ -54,49 +55,62 @@ static const struct top_table *const views[][TABLES_MAX] = {
 	[TOP_FINDINGS] = { NULL },
 };
 
+/* A line; of a table's row also what it is sorted by. */
 struct line {
 	enum top_mark mark;
-	char *text;
+	uint32_t order; /* as it came */
+	uint64_t number;
+	char key[KVPULL_STATUS_ADDRESS_BYTES]; /* no cell has a longer text */
+	char text[COLUMNS_ALL + 1];
 };
+
+struct page {
+	const struct top_view *view;
+	uint32_t columns;
+	uint32_t count;
+	uint32_t head; /* lines above those that scroll */
+	struct line *lines;
+};
+
+static struct page page_of(const struct top_view *view)
+{
+	uint32_t columns = kvpull_least_u32(view->columns, COLUMNS_ALL);
+
+	if (!columns)
+		columns = COLUMNS_ALL;
+	else if (columns < COLUMNS_MIN)
+		columns = COLUMNS_MIN;
+	return (struct page){ .view = view, .columns = columns };
+}
 
 /* A line for which there is no memory is left out. */
-struct page {
-	struct line *lines;
-	uint32_t count;
-	uint32_t room;
-	uint32_t columns;
-};
-
-/* Return: the array, with room for a place more; NULL: no memory. */
-static void *grown(void *array, uint32_t count, uint32_t *room, size_t bytes)
+static struct line *line_add(struct page *page, enum top_mark mark)
 {
-	const uint32_t more = *room ? *room * 2 : 64;
+	static struct line lost;
+	struct line *lines = reallocarray(page->lines, page->count + 1,
+					  sizeof(*page->lines));
+	struct line *line = &lost;
 
-	if (count < *room)
-		return array;
-	array = reallocarray(array, more, bytes);
-	if (array)
-		*room = more;
-	return array;
-}
-
-static void line_add(struct page *page, enum top_mark mark, const char *text)
-{
-	struct line *lines =
-		grown(page->lines, page->count, &page->room, sizeof(*lines));
-	char *copy = lines ? strndup(text, page->columns) : NULL;
-
-	if (lines)
+	if (lines) {
 		page->lines = lines;
-	if (copy)
-		page->lines[page->count++] = (struct line){ mark, copy };
+		line = &lines[page->count++];
+	}
+	line->mark = mark;
+	line->text[0] = '\0';
+	return line;
 }
 
-static void page_free(struct page *page)
+/* Appends to the line what there is room for. */
+static void __attribute__((format(printf, 2, 3)))
+put(struct line *line, const char *format, ...)
 {
-	while (page->count)
-		free(page->lines[--page->count].text);
-	free(page->lines);
+	const size_t used = strlen(line->text);
+	va_list arguments;
+
+	va_start(arguments, format);
+	(void)vsnprintf(line->text + used, sizeof(line->text) - used, format,
+			arguments);
+	va_end(arguments);
 }
 
 size_t top_wrap(const char *text, size_t columns)
@@ -112,59 +126,30 @@ size_t top_wrap(const char *text, size_t columns)
 
 /* The first line begins with lead, the others with as many blanks. */
 static void wrapped_add(struct page *page, enum top_mark mark, const char *lead,
-			const char *text)
+			const char *subject, const char *words)
 {
 	const size_t indent = strlen(lead);
-	char line[COLUMNS_ALL + 1];
+	char all[400];
+	const char *text = all;
 	size_t bytes;
 
+	(void)snprintf(all, sizeof(all), "%s: %s", subject, words);
 	do {
 		bytes = top_wrap(text, page->columns - indent);
-		(void)snprintf(line, sizeof(line), "%-*s%.*s", (int)indent,
-			       lead, (int)bytes, text);
-		line_add(page, mark, line);
+		put(line_add(page, mark), "%-*s%.*s", (int)indent, lead,
+		    (int)bytes, text);
 		text += bytes;
 		text += strspn(text, " ");
 		lead = "";
 	} while (*text);
 }
 
-/* A row of a table as it is shown: its texts lie one behind the other. */
-struct shown {
-	enum top_mark mark;
-	uint32_t order;  /* as it came */
-	int is_culprit;  /* of the table of engines: a finding names it */
-	uint64_t number; /* of the cell that is sorted by, and its text */
-	const char *key;
-	char *texts;
-};
-
+/* A table on its way to the page. */
 struct sheet {
-	const struct top_view *view;
-	struct shown *rows;
-	uint32_t count;
-	uint32_t room;
-	uint32_t needs[TOP_COLUMNS_MAX]; /* the longest text of the column */
+	struct page *page;
+	uint32_t needs[TOP_COLUMNS_MAX];  /* the longest text of the column */
+	uint32_t widths[TOP_COLUMNS_MAX]; /* 0: the column is left out */
 };
-
-static void cell_text(const struct top_cell *cell, char *text, size_t bytes)
-{
-	char age[16];
-
-	switch (cell->kind) {
-	case TOP_NUMBER:
-	case TOP_FLAG:
-		(void)snprintf(text, bytes, "%" PRIu64, cell->number);
-		return;
-	case TOP_AGE:
-		(void)snprintf(text, bytes, "%s", top_age(cell->number, age));
-		return;
-	case TOP_NOTHING:
-	case TOP_TEXT:
-		(void)snprintf(text, bytes, "%s", cell->text);
-		return;
-	}
-}
 
 static int is_sorted_by(const struct top_view *view,
 			const struct top_column *column)
@@ -173,6 +158,7 @@ static int is_sorted_by(const struct top_view *view,
 	       !strcmp(view->sort_head, column->head);
 }
 
+/* Is it an engine that a finding names? */
 static int is_culprit(const struct top_row *row)
 {
 	const struct top *top = row->top;
@@ -191,68 +177,101 @@ static int is_culprit(const struct top_row *row)
 	return 0;
 }
 
-/* Copies the texts; those that lack the filter's word are no row. */
-static void row_collect(const struct top_row *row)
+/* Also of a row that the filter leaves out: columns stay where they are. */
+static void row_measure(const struct top_row *row)
 {
-	const struct top_table *table = row->table;
 	struct sheet *sheet = row->context;
-	const char *filter = sheet->view->filter;
-	struct shown shown = { .mark = row->mark,
-			       .order = sheet->count,
-			       .is_culprit = is_culprit(row) };
-	struct shown *rows =
-		grown(sheet->rows, sheet->count, &sheet->room, sizeof(*rows));
-	char texts[TOP_COLUMNS_MAX * 160 + 1];
-	size_t used = 0;
-	const char *key = NULL;
-	int is_found = !*filter;
 	uint32_t at;
 
-	if (rows)
-		sheet->rows = rows;
-	if (!rows || row->mark == TOP_HIDDEN)
-		return;
-	for (at = 0; at < table->column_count; at++) {
-		const struct top_column *column = &table->columns[at];
-		char *text = texts + used;
+	for (at = 0; at < row->table->column_count; at++) {
+		const uint32_t bytes = (uint32_t)strlen(row->cells[at].text);
 
-		if (!column->head)
-			continue;
-		cell_text(&row->cells[at], text, 160);
-		is_found |= strcasestr(text, filter) != NULL;
-		if (!key && is_sorted_by(sheet->view, column)) {
-			shown.number = row->cells[at].number;
-			key = text;
-		}
-		if (strlen(text) > sheet->needs[at])
-			sheet->needs[at] = (uint32_t)strlen(text);
-		used += strlen(text) + 1;
+		if (row->mark != TOP_HIDDEN && sheet->needs[at] < bytes)
+			sheet->needs[at] = bytes;
 	}
-	texts[used] = '\0';
-	shown.texts = is_found ? malloc(used + 1) : NULL;
-	if (!shown.texts)
+}
+
+/*
+ * Appends a cell and a blank. Of a longer text the end stays: ranks of one
+ * engine differ there, as "..._dp0" and "..._dp1".
+ */
+static void cell_put(struct line *line, const char *text, int width,
+		     int is_left)
+{
+	const int bytes = (int)strlen(text);
+
+	if (bytes > width && width > NAME_END + 1)
+		put(line, "%.*s~%s ", width - NAME_END - 1, text,
+		    text + bytes - NAME_END);
+	else
+		put(line, is_left ? "%-*.*s " : "%*.*s ", width, width, text);
+}
+
+/* cells: NULL: the heads. */
+static struct line *cells_add(const struct sheet *sheet,
+			      const struct top_table *table, enum top_mark mark,
+			      const struct top_cell *cells)
+{
+	struct line *line = line_add(sheet->page, mark);
+	size_t used;
+	uint32_t at;
+
+	for (at = 0; at < table->column_count; at++)
+		if (sheet->widths[at])
+			cell_put(line,
+				 cells ? cells[at].text :
+					 table->columns[at].head,
+				 (int)sheet->widths[at],
+				 table->columns[at].width < 0);
+	for (used = strlen(line->text); used && line->text[used - 1] == ' ';)
+		line->text[--used] = '\0';
+	return line;
+}
+
+/* A row without the filter's text is not shown. */
+static void row_add(const struct top_row *row)
+{
+	const struct sheet *sheet = row->context;
+	const struct top_view *view = sheet->page->view;
+	const struct top_cell *key = NULL;
+	struct line *line;
+	int is_found = 0;
+	uint32_t at;
+
+	for (at = 0; at < row->table->column_count; at++) {
+		const struct top_column *column = &row->table->columns[at];
+		const struct top_cell *cell = &row->cells[at];
+
+		is_found |= column->head &&
+			    strcasestr(cell->text, view->filter) != NULL;
+		if (!key && is_sorted_by(view, column))
+			key = cell;
+	}
+	if (!is_found || row->mark == TOP_HIDDEN)
 		return;
-	memcpy(shown.texts, texts, used + 1);
+	line = cells_add(sheet, row->table, row->mark, row->cells);
+	line->order = sheet->page->count;
+	line->number = key             ? key->number :
+		       view->sort_head ? 0 :
+					 (uint64_t)is_culprit(row);
 	/* A table without that column stays as it comes. */
-	shown.key = shown.texts + (key ? (size_t)(key - texts) : used);
-	sheet->rows[sheet->count++] = shown;
+	(void)snprintf(line->key, sizeof(line->key), "%.*s",
+		       (int)sizeof(line->key) - 1, key ? key->text : "");
 }
 
 /*
  * The largest number first, then texts from a to z. Without a column to sort by
- * the culprits come first, then rows as they came.
+ * the number is 1 of culprits: these come first, then rows as they came.
  */
 static int by_key(const void *left, const void *right, void *context)
 {
-	const struct shown *one = left;
-	const struct shown *other = right;
+	const struct line *one = left;
+	const struct line *other = right;
 	const struct top_view *view = context;
 	int order =
 		(one->number < other->number) - (one->number > other->number);
 
-	if (!view->sort_head)
-		order = other->is_culprit - one->is_culprit;
-	else if (!order)
+	if (!order)
 		order = strcmp(one->key, other->key);
 	if (!order)
 		order = one->order < other->order ? -1 : 1;
@@ -264,161 +283,95 @@ static uint32_t width_in(const struct top_column *column, uint32_t need,
 			 uint32_t places)
 {
 	const uint32_t most = column->priority ? CELL_SHOWN : CELL_WHOLE;
-	const uint32_t head = (uint32_t)strlen(column->head);
-	uint32_t least = (uint32_t)abs(column->width);
+	const uint32_t least = (uint32_t)abs(column->width);
 
-	if (least < head)
-		least = head;
-	if (need > most)
-		need = most;
-	if (need < least)
-		need = least;
-	return places < least ? 0 : need < places ? need : places;
+	if (places < least)
+		return 0;
+	need = kvpull_least_u32(need, most);
+	return kvpull_least_u32(need < least ? least : need, places);
 }
 
 /*
- * widths: out, 0 for a column that is left out. By priority each takes what its
- * rows need; a long text gets the rest of it from what is left in the end.
+ * By priority each column takes what its rows need; a long text gets the rest
+ * of it from what is left in the end.
  */
-static void widths_choose(const struct top_table *table, const uint32_t *needs,
-			  uint32_t columns, uint32_t *widths)
+static void widths_choose(struct sheet *sheet, const struct top_table *table)
 {
-	uint32_t left = columns + 1; /* a blank behind each, but for the last */
+	/* A blank is behind each column, but for the last. */
+	uint32_t left = sheet->page->columns + 1;
 	uint32_t priority;
 	uint32_t at;
 
 	for (priority = 0; priority < PRIORITIES; priority++)
 		for (at = 0; at < table->column_count; at++) {
 			const struct top_column *column = &table->columns[at];
+			uint32_t *width = &sheet->widths[at];
 
 			if (!column->head || column->priority != priority ||
 			    !left)
 				continue;
-			widths[at] = width_in(column, needs[at], left - 1);
-			left -= widths[at] ? widths[at] + 1 : 0;
+			*width = width_in(column, sheet->needs[at], left - 1);
+			left -= *width ? *width + 1 : 0;
 		}
 	for (at = 0; at < table->column_count; at++) {
-		uint32_t more =
-			needs[at] > widths[at] ? needs[at] - widths[at] : 0;
+		uint32_t *width = &sheet->widths[at];
+		uint32_t more;
 
-		if (!widths[at])
+		if (!*width || *width >= sheet->needs[at])
 			continue;
-		more = more < left ? more : left;
-		widths[at] += more;
+		more = kvpull_least_u32(sheet->needs[at] - *width, left);
+		*width += more;
 		left -= more;
 	}
 }
 
-/*
- * Appends a cell and a blank. Of a longer text the end stays: ranks of one
- * engine differ there, as "..._dp0" and "..._dp1".
- */
-static size_t cell_put(char *to, const char *text, uint32_t width, int is_left)
-{
-	const size_t bytes = strlen(text);
-	int used;
-
-	if (bytes > width && width > NAME_END + 1)
-		used = snprintf(to, COLUMNS_ALL, "%.*s~%s ",
-				(int)(width - NAME_END - 1), text,
-				text + bytes - NAME_END);
-	else
-		used = snprintf(to, COLUMNS_ALL, is_left ? "%-*.*s " : "%*.*s ",
-				(int)width, (int)width, text);
-	return (size_t)used;
-}
-
-/* texts: a row's, one behind the other; NULL: the heads. */
-static void row_add(struct page *page, const struct top_table *table,
-		    const uint32_t *widths, enum top_mark mark,
-		    const char *texts)
-{
-	char line[2 * COLUMNS_ALL] = "";
-	size_t used = 0;
-	uint32_t at;
-
-	for (at = 0; at < table->column_count; at++) {
-		const struct top_column *column = &table->columns[at];
-		const char *text = texts ? texts : column->head;
-
-		if (!column->head)
-			continue;
-		if (widths[at])
-			used += cell_put(line + used, text, widths[at],
-					 column->width < 0);
-		if (texts)
-			texts += strlen(texts) + 1;
-	}
-	while (used && line[used - 1] == ' ')
-		line[--used] = '\0';
-	line_add(page, mark, line);
-}
-
-static void sheet_free(struct sheet *sheet)
-{
-	while (sheet->count)
-		free(sheet->rows[--sheet->count].texts);
-	free(sheet->rows);
-}
-
 /* An empty table is left out of the overview. */
 static void table_add(struct page *page, const struct top *top,
-		      const struct top_table *table,
-		      const struct top_view *view)
+		      const struct top_table *table)
 {
-	struct sheet sheet = { .view = view };
-	uint32_t widths[TOP_COLUMNS_MAX] = { 0 };
-	uint32_t at;
+	const uint32_t before = page->count;
+	struct sheet sheet = { .page = page };
+	uint32_t first;
 
-	top_each(table, top, row_collect, &sheet);
-	if (sheet.count || view->shown != TOP_OVERVIEW) {
-		if (page->count)
-			line_add(page, TOP_PLAIN, "");
-		if (sheet.count)
-			qsort_r(sheet.rows, sheet.count, sizeof(*sheet.rows),
-				by_key, (void *)(uintptr_t)view);
-		widths_choose(table, sheet.needs, page->columns, widths);
-		row_add(page, table, widths, TOP_HEAD, NULL);
-	}
-	for (at = 0; at < sheet.count; at++)
-		row_add(page, table, widths, sheet.rows[at].mark,
-			sheet.rows[at].texts);
-	sheet_free(&sheet);
+	top_each(table, top, row_measure, &sheet);
+	widths_choose(&sheet, table);
+	if (page->count > page->head)
+		(void)line_add(page, TOP_PLAIN);
+	(void)cells_add(&sheet, table, TOP_HEAD, NULL);
+	first = page->count;
+	top_each(table, top, row_add, &sheet);
+	if (page->count > first)
+		qsort_r(page->lines + first, page->count - first,
+			sizeof(*page->lines), by_key,
+			(void *)(uintptr_t)page->view);
+	else if (page->view->shown == TOP_OVERVIEW)
+		page->count = before;
 }
 
 static void unread_add(struct page *page, const struct top *top)
 {
-	char text[sizeof(top->unread[0]) + 32];
 	uint32_t at;
 
 	if (!top->worker_count) {
-		line_add(
-			page, TOP_BAD,
-			top->folders_are_usual ?
-				"no status files: is an engine with kvpull running here?" :
-				"no status files in the folders that --folder names");
-		line_add(
-			page, TOP_BAD,
-			top->folders_are_usual ?
-				"name its user with --uid, its socket_dir with --folder" :
-				"name the engine's user with --uid, if it is not yours");
+		put(line_add(page, TOP_BAD),
+		    top->folders_are_usual ?
+			    "no status files: is an engine with kvpull running here?" :
+			    "no status files in the folders that --folder names");
+		put(line_add(page, TOP_BAD),
+		    top->folders_are_usual ?
+			    "name its user with --uid, its socket_dir with --folder" :
+			    "name the engine's user with --uid, if it is not yours");
 	}
-	for (at = 0; at < top->unread_count && at < TOP_UNREAD_MAX; at++) {
-		(void)snprintf(text, sizeof(text), "%s: %s",
-			       top->unread[at].path, top->unread[at].why);
-		wrapped_add(page, TOP_FAINT, "not read: ", text);
-	}
-	if (at < top->unread_count) {
-		(void)snprintf(text, sizeof(text), "... %u more are not read",
-			       top->unread_count - at);
-		line_add(page, TOP_FAINT, text);
-	}
-	if (top->workers_more) {
-		(void)snprintf(text, sizeof(text),
-			       "... %u more workers: only %u are read at once",
-			       top->workers_more, TOP_WORKERS_MAX);
-		line_add(page, TOP_FAINT, text);
-	}
+	for (at = 0; at < top->unread_count && at < TOP_UNREAD_MAX; at++)
+		wrapped_add(page, TOP_FAINT, "not read: ", top->unread[at].path,
+			    top->unread[at].why);
+	if (at < top->unread_count)
+		put(line_add(page, TOP_FAINT), "... %u more are not read",
+		    top->unread_count - at);
+	if (top->workers_more)
+		put(line_add(page, TOP_FAINT),
+		    "... %u more workers: only %u are read at once",
+		    top->workers_more, TOP_WORKERS_MAX);
 }
 
 /* lines: at most so many, since the tables are where one looks next. */
@@ -427,183 +380,146 @@ static void findings_add(struct page *page, const struct top *top,
 {
 	uint32_t at;
 	uint32_t more;
-	char text[400];
 
-	for (at = 0; at < top->finding_count && page->count < lines; at++) {
-		(void)snprintf(text, sizeof(text), "%s: %s",
-			       top->findings[at].what, top->findings[at].text);
-		wrapped_add(page, TOP_BAD, "! ", text);
-	}
+	for (at = 0; at < top->finding_count && page->count < lines; at++)
+		wrapped_add(page, TOP_BAD, "! ", top->findings[at].what,
+			    top->findings[at].text);
 	more = top->finding_count - at + top->findings_more;
-	if (more) {
-		(void)snprintf(text, sizeof(text),
-			       "! ... %u more findings: f shows them", more);
-		line_add(page, TOP_BAD, text);
-	}
+	if (more)
+		put(line_add(page, TOP_BAD),
+		    "! ... %u more findings: f shows them", more);
 }
 
 static void title_add(struct page *page, const struct top *top)
 {
 	const time_t now = (time_t)(top->utc_ns / KVPULL_NS_PER_S);
-	struct tm utc = { 0 };
+	struct line *line = line_add(page, TOP_HEAD);
 	char when[32];
-	char pools[32] = "";
-	char text[128];
 
-	(void)gmtime_r(&now, &utc);
-	(void)strftime(when, sizeof(when), "%H:%M:%S UTC", &utc);
+	(void)strftime(when, sizeof(when), "%H:%M:%S UTC", gmtime(&now));
+	put(line, "kvpull_top  %s  %u workers, ", when,
+	    top->worker_count - top->pool_count);
 	if (top->pool_count)
-		(void)snprintf(pools, sizeof(pools), "%u pools, ",
-			       top->pool_count);
-	(void)snprintf(text, sizeof(text),
-		       "kvpull_top  %s  %u workers, %s%u findings", when,
-		       top->worker_count - top->pool_count, pools,
-		       top->finding_count + top->findings_more);
-	line_add(page, TOP_HEAD, text);
+		put(line, "%u pools, ", top->pool_count);
+	put(line, "%u findings", top->finding_count + top->findings_more);
 }
 
-static void line_put(const struct top_view *view, const struct line *line,
+static void line_put(const struct page *page, const struct line *line,
 		     const char *end, FILE *out)
 {
 	static const char *const codes[] = { "",         "\033[1m",
 					     "\033[32m", "\033[1;31m",
 					     "\033[2m",  "" };
+	const int is_coloured = page->view->is_coloured;
 
-	if (!view->lines)
-		(void)fprintf(out, "%s\n", line->text);
-	else if (view->is_coloured)
-		(void)fprintf(out, "%s%s\033[0m\033[K%s", codes[line->mark],
-			      line->text, end);
-	else
-		(void)fprintf(out, "%s%s", line->text, end);
+	(void)fprintf(out, "%s%.*s%s%s", is_coloured ? codes[line->mark] : "",
+		      (int)page->columns, line->text,
+		      is_coloured ? "\033[0m\033[K" : "", end);
 }
 
 /* Where the view stands, how it is sorted and filtered, and the keys. */
-static void keys_put(const struct top_view *view, uint32_t shown,
-		     uint32_t count, FILE *out)
+static void keys_put(struct page *page, uint32_t shown, FILE *out)
 {
-	char text[256];
-	struct line line = { TOP_HEAD, text };
-	size_t used = 0;
+	const struct top_view *view = page->view;
+	const uint32_t count = page->count - page->head;
+	struct line *line = line_add(page, TOP_HEAD);
 
-	text[0] = '\0';
 	if (shown < count)
-		used += (size_t)snprintf(text, 64, "%u-%u of %u  ",
-					 view->scroll + 1, view->scroll + shown,
-					 count);
+		put(line, "%u-%u of %u  ", view->scroll + 1,
+		    view->scroll + shown, count);
 	if (view->sort_head)
-		used += (size_t)snprintf(text + used, 64, "by %s  ",
-					 view->sort_head);
+		put(line, "by %s  ", view->sort_head);
 	if (*view->filter || view->is_typing)
-		used += (size_t)snprintf(text + used, 64, "/%s%s  ",
-					 view->filter,
-					 view->is_typing ? "_" : "");
-	(void)snprintf(text + used, sizeof(text) - used, "%s", keys);
-	if (view->columns < sizeof(text))
-		text[view->columns] = '\0';
-	line_put(view, &line, "", out);
+		put(line, "/%s%s  ", view->filter, view->is_typing ? "_" : "");
+	put(line, "%s", keys);
+	line_put(page, line, "", out);
 }
 
-static void body_add(struct page *body, const struct top *top,
-		     const struct top_view *view)
+/* tables: NULL: none, but the help or the findings. */
+static void body_add(struct page *page, const struct top *top,
+		     const struct top_table *const *tables)
 {
-	const struct top_table *const *tables = views[view->shown];
 	uint32_t at;
 
-	for (at = 0; view->is_help && at < sizeof(help) / sizeof(help[0]); at++)
-		line_add(body, TOP_PLAIN, help[at]);
-	for (at = 0; !view->is_help && tables[at]; at++)
-		table_add(body, top, tables[at], view);
-	if (!view->is_help && !tables[0])
-		findings_add(body, top, UINT32_MAX);
-}
-
-static void head_take(struct page *head, struct page *body)
-{
-	if (!body->count)
-		return;
-	line_add(head, TOP_HEAD, body->lines[0].text);
-	free(body->lines[0].text);
-	body->count--;
-	memmove(body->lines, body->lines + 1,
-		body->count * sizeof(*body->lines));
+	if (page->view->is_help)
+		for (at = 0; at < sizeof(help) / sizeof(help[0]); at++)
+			put(line_add(page, TOP_PLAIN), "%s", help[at]);
+	else if (!*tables)
+		findings_add(page, top, UINT32_MAX);
+	for (; *tables; tables++)
+		table_add(page, top, *tables);
 }
 
 void top_screen(const struct top *top, struct top_view *view, FILE *out)
 {
-	const uint32_t columns = !view->columns              ? COLUMNS_ALL :
-				 view->columns < COLUMNS_MIN ? COLUMNS_MIN :
-				 view->columns > COLUMNS_ALL ? COLUMNS_ALL :
-							       view->columns;
-	struct page head = { .columns = columns };
-	struct page body = { .columns = columns };
+	/* Help is without tables, as the findings are. */
+	const struct top_table *const *tables =
+		views[view->is_help ? TOP_FINDINGS : view->shown];
+	const char *end = view->lines ? "\r\n" : "\n";
+	/* The last line shows the keys. */
+	const uint32_t lines = view->lines ? view->lines - 1 : UINT32_MAX;
+	struct page page = page_of(view);
 	uint32_t room;
+	uint32_t last;
 	uint32_t at;
 
-	title_add(&head, top);
-	if (views[view->shown][0] && !view->is_help)
-		findings_add(&head, top,
+	title_add(&page, top);
+	if (*tables)
+		findings_add(&page, top,
 			     view->lines ? view->lines / 2 : UINT32_MAX);
-	unread_add(&head, top);
-	body_add(&body, top, view);
+	unread_add(&page, top);
+	page.head = page.count;
+	body_add(&page, top, tables);
 	/* The heads of an only table stay where they are. */
-	if (views[view->shown][0] && !views[view->shown][1] && !view->is_help)
-		head_take(&head, &body);
-	/* The last line shows the keys. */
-	room = !view->lines                 ? body.count :
-	       head.count + 1 < view->lines ? view->lines - head.count - 1 :
-					      0;
-	if (room > body.count)
-		room = body.count;
-	if (view->scroll > body.count - room)
-		view->scroll = body.count - room;
-	for (at = 0; at < head.count && at + 1 < view->lines - 1; at++)
-		line_put(view, &head.lines[at], "\r\n", out);
-	for (at = 0; at < room; at++)
-		line_put(view, &body.lines[view->scroll + at], "\r\n", out);
+	if (tables[0] && !tables[1] && page.head < page.count)
+		page.head++;
+	room = kvpull_least_u32(page.head < lines ? lines - page.head : 0,
+				page.count - page.head);
+	view->scroll =
+		kvpull_least_u32(view->scroll, page.count - page.head - room);
+	for (at = 0; at < page.head && at + 1 < lines; at++)
+		line_put(&page, &page.lines[at], end, out);
+	at = page.head + view->scroll;
+	for (last = at + room; at < last; at++)
+		line_put(&page, &page.lines[at], end, out);
 	if (view->lines)
-		keys_put(view, room, body.count, out);
-	page_free(&head);
-	page_free(&body);
+		keys_put(&page, room, out);
+	free(page.lines);
 }
 
 void top_after(const struct top *top, uint32_t columns, FILE *out)
 {
-	static const struct top_table *const tables[] = { &top_holds_table,
-							  &top_pulls_table,
-							  &top_events_table };
+	static const struct top_table *const tables[] = {
+		&top_holds_table, &top_pulls_table, &top_events_table, NULL
+	};
 	const struct top_view view = { .columns = columns };
-	struct page page = { .columns = columns ? columns : COLUMNS_ALL };
+	struct page page = page_of(&view);
 	uint32_t at;
 
-	for (at = 0; at < sizeof(tables) / sizeof(tables[0]); at++)
-		table_add(&page, top, tables[at], &view);
+	body_add(&page, top, tables);
 	for (at = 0; at < page.count; at++)
-		line_put(&view, &page.lines[at], "", out);
-	page_free(&page);
+		line_put(&page, &page.lines[at], "\n", out);
+	free(page.lines);
 }
 
 const char *top_sort_next(const struct top *top, const struct top_view *view,
 			  int step)
 {
 	const struct top_table *table = views[view->shown][0];
-	const char *last = NULL;
-	int is_next = !view->sort_head;
-	uint32_t at;
+	int at;
+	int next;
 
 	if (view->shown == TOP_OVERVIEW && top->pool_count == top->worker_count)
 		table = &top_pools_table;
-	for (at = 0; table && at < table->column_count; at++) {
-		const struct top_column *column = &table->columns[at];
-
-		if (!column->head)
-			continue;
-		if (is_next && step > 0)
-			return column->head;
-		is_next = is_sorted_by(view, column);
-		if (is_next && step < 0)
-			return last;
-		last = column->head;
-	}
-	return step < 0 && !view->sort_head ? last : NULL;
+	if (!table)
+		return NULL;
+	next = step > 0 ? -1 : (int)table->column_count;
+	for (at = 0; at < (int)table->column_count; at++)
+		if (is_sorted_by(view, &table->columns[at]))
+			next = at;
+	for (next += step; next >= 0 && next < (int)table->column_count;
+	     next += step)
+		if (table->columns[next].head)
+			return table->columns[next].head;
+	return NULL;
 }

@@ -9,39 +9,12 @@
 #include <time.h>
 
 #include "base/device_name.h"
+#include "base/text_file.h"
 #include "tools/kvpull_top_columns.h"
 #include "tools/kvpull_top_parts.h"
 
 #define EVENTS_SHOWN 40u /* of a thread, the last ones */
 #define GET kvpull_status_get
-
-const char *top_age(uint64_t ns, char text[16])
-{
-	const double s = (double)ns / (double)KVPULL_NS_PER_S;
-
-	if (!ns)
-		(void)snprintf(text, 16, "-");
-	else if (s < 0.001)
-		(void)snprintf(text, 16, "%.0f us", s * 1e6);
-	else if (s < 1)
-		(void)snprintf(text, 16, "%.0f ms", s * 1e3);
-	else if (s < 100)
-		(void)snprintf(text, 16, "%.1f s", s);
-	else if (s < 6000)
-		(void)snprintf(text, 16, "%.0f min", s / 60);
-	else if (s < 360000)
-		(void)snprintf(text, 16, "%.1f h", s / 3600);
-	else
-		(void)snprintf(text, 16, "%.0f d", s / 86400);
-	return text;
-}
-
-static void number_put(struct top_cell *cell, enum top_kind kind,
-		       uint64_t number)
-{
-	cell->kind = kind;
-	cell->number = number;
-}
 
 /* Screens sort by number first: a text without one is sorted as text. */
 static void __attribute__((format(printf, 3, 4)))
@@ -49,16 +22,46 @@ text_put(struct top_cell *cell, uint64_t number, const char *format, ...)
 {
 	va_list arguments;
 
-	number_put(cell, TOP_TEXT, number);
+	cell->kind = TOP_TEXT;
+	cell->number = number;
 	va_start(arguments, format);
 	(void)vsnprintf(cell->text, sizeof(cell->text), format, arguments);
 	va_end(arguments);
 }
 
+static void number_put(struct top_cell *cell, enum top_kind kind,
+		       uint64_t number)
+{
+	text_put(cell, number, "%" PRIu64, number);
+	cell->kind = kind;
+}
+
+/* "431 us", "2.5 s", "3 min", "2.1 h", "9 d": at most six places. */
+static void age_put(struct top_cell *cell, uint64_t ns)
+{
+	const double s = (double)ns / (double)KVPULL_NS_PER_S;
+
+	if (!ns)
+		text_put(cell, ns, "-");
+	else if (s < 0.001)
+		text_put(cell, ns, "%.0f us", s * 1e6);
+	else if (s < 1)
+		text_put(cell, ns, "%.0f ms", s * 1e3);
+	else if (s < 100)
+		text_put(cell, ns, "%.1f s", s);
+	else if (s < 6000)
+		text_put(cell, ns, "%.0f min", s / 60);
+	else if (s < 360000)
+		text_put(cell, ns, "%.1f h", s / 3600);
+	else
+		text_put(cell, ns, "%.0f d", s / 86400);
+	cell->kind = TOP_AGE;
+}
+
 static void bytes_put(struct top_cell *cell, const char *from, size_t bytes)
 {
-	number_put(cell, TOP_TEXT, 0);
-	top_text(cell->text, sizeof(cell->text), from, bytes);
+	text_put(cell, 0, "%.*s", (int)bytes, from);
+	kvpull_text_clean(cell->text);
 }
 
 static void label_put(struct top_cell *cell, const _Atomic uint64_t *words)
@@ -81,22 +84,24 @@ static void date_put(struct top_cell *cell, const char *word,
 		     const struct top *top, uint64_t ago_ns)
 {
 	const time_t then = (time_t)((top->utc_ns - ago_ns) / KVPULL_NS_PER_S);
-	struct tm utc = { 0 };
 	char when[32];
 
-	(void)gmtime_r(&then, &utc);
 	(void)strftime(when, sizeof(when),
 		       ago_ns < 86400 * KVPULL_NS_PER_S ? "%H:%M:%S" :
 							  "%m-%d %H:%M",
-		       &utc);
+		       gmtime(&then));
 	text_put(cell, ago_ns, "%s %s", word, when);
 }
 
 #define NUMBER(value) number_put(cell++, TOP_NUMBER, value)
-#define AGE(ns) number_put(cell++, TOP_AGE, ns)
+#define AGE(ns) age_put(cell++, ns)
+/* The age of a moment that the file has. */
+#define SINCE(moment_ns) AGE(goes_on(worker, top_ago(worker, moment_ns)))
 #define FLAG(value) number_put(cell++, TOP_FLAG, value)
 #define TEXT(array) bytes_put(cell++, array, sizeof(array))
 #define WORD(text) text_put(cell++, 0, "%s", text)
+#define NOTHING(word) nothing_put(cell++, word)
+#define DATE(word, ago_ns) date_put(cell++, word, row->top, ago_ns)
 #define HEX(value) text_put(cell++, 0, "%016" PRIx64, (uint64_t)(value))
 #define COUNTER(name) NUMBER(top_counter_named(worker, name))
 
@@ -123,9 +128,27 @@ static void date_put(struct top_cell *cell, const char *word,
 		sizeof(table##_columns) / sizeof(struct top_column),           \
 		table##_columns, table##_each                                  \
 	};
-/* The name of a state that was read from a file. */
+/* The name of a state, which may have been read from a file. */
 #define NAME_OF(names, at)                                                     \
 	((at) < sizeof(names) / sizeof((names)[0]) ? (names)[at] : "?")
+
+/* clang-format off */
+static const char *const file_states[] = {
+	"running", "stopped", "gone", "closed"
+};
+static const char *const peer_states[] = {
+	"free", "connecting", "greeted", "up", "waiting", "gone"
+};
+static const char *const pull_states[] = {
+	"ended", "connecting", "unwritten", "reading", "checking", "draining",
+	"again"
+};
+static const char *const event_names[KVPULL_DID_COUNT] = {
+	"-", "take", "claim", "release", "end", "sent", "join", "leave",
+	"claim ticket", "release ticket", "pull", "read", "came", "loaded",
+	"failed", "peer up", "peer down"
+};
+/* clang-format on */
 
 /* Ages of what a process kept go on after its end, so that they do not look alive. */
 static uint64_t goes_on(const struct top_worker *worker, uint64_t ns)
@@ -138,14 +161,6 @@ static int is_ended(const struct top_worker *worker)
 	return worker->state == TOP_GONE || worker->state == TOP_CLOSED;
 }
 
-static const char *state_name(const struct top_worker *worker)
-{
-	static const char *const names[] = { "running", "stopped", "gone",
-					     "closed" };
-
-	return NAME_OF(names, (uint32_t)worker->state);
-}
-
 /* Elsewhere there is another clock: only the time of the open is known. */
 static uint64_t ended_ago(const struct top *top,
 			  const struct top_worker *worker)
@@ -156,15 +171,6 @@ static uint64_t ended_ago(const struct top *top,
 		       worker->gone_ns :
 		       top->utc_ns - (header->opened_utc +
 				      (worker->now_ns - header->opened_ns));
-}
-
-static void state_put(struct top_cell *cell, const struct top *top,
-		      const struct top_worker *worker)
-{
-	if (is_ended(worker))
-		date_put(cell, state_name(worker), top, ended_ago(top, worker));
-	else
-		text_put(cell, 0, "%s", state_name(worker));
 }
 
 /* MiB a second since the snapshot before; without one what came in all. */
@@ -239,22 +245,6 @@ static void ages_each(struct top_row *row)
 		GIVE(AGE_COLUMNS, sum.ages[3] ? TOP_BAD : TOP_PLAIN);
 }
 
-static void name_put(struct top_cell *cell, const char *name)
-{
-	if (*name)
-		text_put(cell, 0, "%s", name);
-	else
-		nothing_put(cell, "nobody");
-}
-
-static void pid_put(struct top_cell *cell, uint32_t pid)
-{
-	if (pid)
-		number_put(cell, TOP_NUMBER, pid);
-	else
-		nothing_put(cell, "-");
-}
-
 static void holds_each(struct top_row *row)
 {
 	const struct top_worker *worker = row->worker;
@@ -274,11 +264,7 @@ static void holds_each(struct top_row *row)
 			&top_holds_now(worker)[slot];
 		const struct top_consumer *by =
 			top_claimant(now, consumers, count);
-		char who[KVPULL_STATUS_NAME_BYTES] = "";
 
-		if (by)
-			top_text(who, sizeof(who), by->row->engine_id,
-				 sizeof(by->row->engine_id));
 		GIVE(HOLD_COLUMNS, plain_mark(worker));
 	}
 }
@@ -354,13 +340,11 @@ static int gpu_is_lost(const struct top_worker *worker)
 
 static void gpu_put(struct top_cell *cell, const struct top_worker *worker)
 {
-	uint64_t words[2] = { GET(&worker->header.device[0]),
-			      GET(&worker->header.device[1]) };
-	uint8_t uuid[sizeof(words)];
+	const uint64_t uuid[2] = { GET(&worker->header.device[0]),
+				   GET(&worker->header.device[1]) };
 	char name[KVPULL_DEVICE_NAME_BYTES];
 
-	memcpy(uuid, words, sizeof(uuid));
-	kvpull_device_name(name, uuid);
+	kvpull_device_name(name, (const uint8_t *)uuid);
 	text_put(cell, 0, "%s", name);
 }
 
@@ -372,22 +356,6 @@ static void gpus_each(struct top_row *row)
 		GIVE(GPU_COLUMNS, is_ended(worker)    ? TOP_FAINT :
 				  gpu_is_lost(worker) ? TOP_BAD :
 							TOP_GOOD);
-}
-
-static const char *peer_state(uint32_t state)
-{
-	static const char *const names[] = { "free", "connecting", "greeted",
-					     "up",   "waiting",    "gone" };
-
-	return NAME_OF(names, state);
-}
-
-static void error_put(struct top_cell *cell, int32_t error)
-{
-	if (error)
-		text_put(cell, 0, "%s", kvpull_error_name(error));
-	else
-		nothing_put(cell, "-");
 }
 
 static void peers_each(struct top_row *row)
@@ -409,16 +377,6 @@ static void peers_each(struct top_row *row)
 	}
 }
 
-static const char *pull_state(uint32_t state)
-{
-	static const char *const names[] = { "ended",     "connecting",
-					     "unwritten", "reading",
-					     "checking",  "draining",
-					     "again" };
-
-	return NAME_OF(names, state);
-}
-
 static void pulls_each(struct top_row *row)
 {
 	const struct top_worker *worker = row->worker;
@@ -435,19 +393,6 @@ static void pulls_each(struct top_row *row)
 		GIVE(PULL_COLUMNS, plain_mark(worker));
 		left--;
 	}
-}
-
-static const char *event_name(enum kvpull_status_what what)
-{
-	/* clang-format off */
-	static const char *const names[KVPULL_DID_COUNT] = {
-		"-", "take", "claim", "release", "end", "sent", "join", "leave",
-		"claim ticket", "release ticket", "pull", "read", "came",
-		"loaded", "failed", "peer up", "peer down"
-	};
-	/* clang-format on */
-
-	return NAME_OF(names, what);
 }
 
 /* An instance, or an incarnation, by its engine's name where one is known. */
@@ -495,7 +440,7 @@ static void outcome_put(struct top_cell *cell,
 		text_put(cell, 0, "rank %d", note->arg);
 		return;
 	default:
-		nothing_put(cell, "");
+		text_put(cell, 0, "%s", "");
 		return;
 	}
 }
