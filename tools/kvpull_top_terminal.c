@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/signalfd.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -11,40 +12,15 @@
 
 #define ESCAPE '\033'
 #define BACKSPACE '\177'
-#define END_SCROLL INT64_C(0x7fffffff) /* beyond any line */
-
-static volatile sig_atomic_t resized;
-static volatile sig_atomic_t ended;
-
-static void on_resize(int signal)
-{
-	(void)signal;
-	resized = 1;
-}
-
-/* The terminal is given back as it was. */
-static void on_end(int signal)
-{
-	(void)signal;
-	ended = 1;
-}
-
-static void scroll_by(struct top_view *view, int64_t lines)
-{
-	const int64_t scroll = (int64_t)view->scroll + lines;
-
-	view->scroll = scroll < 0          ? 0 :
-		       scroll > END_SCROLL ? END_SCROLL :
-					     (uint32_t)scroll;
-}
+#define END_SCROLL (1 << 24) /* beyond any line, also as often as it is added */
 
 /* Keys that send more than a character, and how far they scroll. */
 static size_t sequence_take(struct top_view *view, const char *text)
 {
-	const int64_t page = view->lines / 2;
+	const int page = (int)view->lines / 2;
 	const struct {
 		const char *sent;
-		int64_t lines;
+		int lines;
 	} sequences[] = {
 		{ "\033[A", -1 },          { "\033OA", -1 },
 		{ "\033[B", 1 },           { "\033OB", 1 },
@@ -52,6 +28,7 @@ static size_t sequence_take(struct top_view *view, const char *text)
 		{ "\033[H", -END_SCROLL }, { "\033[1~", -END_SCROLL },
 		{ "\033[F", END_SCROLL },  { "\033[4~", END_SCROLL },
 	};
+	int64_t scroll;
 	uint32_t at;
 
 	for (at = 0; at < sizeof(sequences) / sizeof(sequences[0]); at++) {
@@ -59,7 +36,8 @@ static size_t sequence_take(struct top_view *view, const char *text)
 
 		if (strncmp(text, sequences[at].sent, bytes) != 0)
 			continue;
-		scroll_by(view, sequences[at].lines);
+		scroll = (int64_t)view->scroll + sequences[at].lines;
+		view->scroll = scroll < 0 ? 0 : (uint32_t)scroll;
 		return bytes;
 	}
 	/* Another escape sequence, or the Esc key alone. */
@@ -88,47 +66,38 @@ static int key_take(struct top_view *view, const struct top *top, char key)
 	static const char views[] = "ohcpulf"; /* as enum top_shown */
 	const char *at = key ? strchr(views, key) : NULL;
 
+	view->is_help = key == '?' && !view->is_help;
 	if (at) {
 		view->shown = (enum top_shown)(at - views);
 		view->scroll = 0;
 		view->sort_head = NULL;
-	}
-	view->is_help = key == '?' && !view->is_help;
-	switch (key) {
-	case 'q':
-		return 1;
-	case '/':
+	} else if (key == '/') {
 		view->filter[0] = '\0';
 		view->is_typing = 1;
-		return 0;
-	case '<':
-	case '>':
+	} else if (key == '<' || key == '>') {
 		view->sort_head = top_sort_next(top, view, key == '>' ? 1 : -1);
-		return 0;
-	case 'r':
+	} else if (key == 'r') {
 		view->is_reversed = !view->is_reversed;
-		return 0;
-	default:
-		return 0;
 	}
+	return key == 'q';
 }
 
-/*
- * Keys, the interval's end, or one of the signals, which come nowhere else.
- * Return: 1 to end.
- */
+/* Waits for keys, a signal or the interval's end. Return: 1 to end. */
 static int keys_take(struct top_view *view, const struct top *top,
-		     uint32_t interval_ms, const sigset_t *signals)
+		     uint32_t interval_ms, int signals)
 {
-	const struct timespec interval =
-		kvpull_clock_timespec(interval_ms * KVPULL_NS_PER_MS);
-	struct pollfd ready = { .fd = STDIN_FILENO, .events = POLLIN };
+	struct pollfd ready[] = { { .fd = STDIN_FILENO, .events = POLLIN },
+				  { .fd = signals, .events = POLLIN } };
+	struct signalfd_siginfo signal;
 	char text[64];
 	ssize_t got;
 	size_t at;
 
-	if (ppoll(&ready, 1, &interval, signals) <= 0)
+	if (poll(ready, 2, (int)interval_ms) <= 0)
 		return 0;
+	if (ready[1].revents)
+		return read(signals, &signal, sizeof(signal)) < 0 ||
+		       signal.ssi_signo != SIGWINCH;
 	got = read(STDIN_FILENO, text, sizeof(text) - 1);
 	if (got <= 0)
 		return 1;
@@ -144,11 +113,10 @@ static int keys_take(struct top_view *view, const struct top *top,
 	return 0;
 }
 
-static void loop(const struct top_options *options, const sigset_t *signals)
+static void loop(const struct top_options *options, int signals)
 {
 	static struct top tops[2];
-	struct top_view view = { .shown = options->shown,
-				 .is_coloured = isatty(STDOUT_FILENO) };
+	struct top_view view = { .shown = options->shown, .is_coloured = 1 };
 	struct winsize size = { .ws_row = 24, .ws_col = 80 };
 	uint32_t at = 1;
 
@@ -159,25 +127,19 @@ static void loop(const struct top_options *options, const sigset_t *signals)
 		(void)ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
 		view.columns = size.ws_col ? size.ws_col : 80;
 		view.lines = size.ws_row > 3 ? size.ws_row : 24;
-		(void)fputs(resized ? "\033[2J\033[H" : "\033[H", stdout);
-		resized = 0;
+		(void)fputs("\033[H", stdout);
 		top_screen(&tops[at], &view, stdout);
 		(void)fputs("\033[J", stdout);
 		(void)fflush(stdout);
-	} while (!keys_take(&view, &tops[at], options->interval_ms, signals) &&
-		 !ended);
+	} while (!keys_take(&view, &tops[at], options->interval_ms, signals));
 	top_free(&tops[0]);
 	top_free(&tops[1]);
 }
 
 int top_terminal(const struct top_options *options)
 {
-	static const int ends[] = { SIGINT, SIGTERM, SIGHUP };
-	const struct sigaction resize = { .sa_handler = on_resize };
-	const struct sigaction end = { .sa_handler = on_end };
-	uint32_t at;
 	sigset_t held;
-	sigset_t signals;
+	int signals;
 	struct termios before;
 	struct termios raw;
 
@@ -191,21 +153,18 @@ int top_terminal(const struct top_options *options)
 	raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
 	/* Ctrl-C would drop what is written last: that the screen is given back. */
 	raw.c_lflag |= NOFLSH;
+	/* A signal that ends us has to wait until the screen is given back. */
 	(void)sigemptyset(&held);
 	(void)sigaddset(&held, SIGWINCH);
-	(void)sigaction(SIGWINCH, &resize, NULL);
-	for (at = 0; at < sizeof(ends) / sizeof(ends[0]); at++) {
-		(void)sigaddset(&held, ends[at]);
-		(void)sigaction(ends[at], &end, NULL);
-	}
-	/*
-	 * Block signals first: one that came before the wait would be seen only
-	 * when the wait ends.
-	 */
-	(void)sigprocmask(SIG_BLOCK, &held, &signals);
+	(void)sigaddset(&held, SIGINT);
+	(void)sigaddset(&held, SIGTERM);
+	(void)sigaddset(&held, SIGHUP);
+	signals = signalfd(-1, &held, SFD_CLOEXEC);
+	if (signals >= 0)
+		(void)sigprocmask(SIG_BLOCK, &held, NULL);
 	(void)tcsetattr(STDIN_FILENO, TCSANOW, &raw);
 	(void)fputs("\033[?1049h\033[?25l\033[2J", stdout);
-	loop(options, &signals);
+	loop(options, signals);
 	(void)fputs("\033[?25h\033[?1049l", stdout);
 	(void)fflush(stdout);
 	(void)tcsetattr(STDIN_FILENO, TCSANOW, &before);
