@@ -19,12 +19,53 @@
 static const char *const views[] = { "holds", "consumers", "peers", "pulls",
 				     "pools", "findings",  NULL };
 
+static int folder_add(struct top_options *options, const char *path)
+{
+	if (options->folder_count == TOP_FOLDERS_MAX)
+		return -1;
+	options->folders[options->folder_count++] = path;
+	return 0;
+}
+
 static int folder_take(const struct cli *cli, const struct cli_option *option,
-		       void *to, const char *text);
+		       void *to, const char *text)
+{
+	(void)option;
+	return folder_add(to, text) ? cli_wrong(cli, "too many folders") : 0;
+}
+
+/* The kinds of output exclude each other. */
 static int mode_take(const struct cli *cli, const struct cli_option *option,
-		     void *to, const char *text);
+		     void *to, const char *text)
+{
+	static const struct cli_option *named;
+	struct top_options *options = to;
+
+	if (named && named != option)
+		return cli_wrong(cli, "--%s and --%s: one of them", named->name,
+				 option->name);
+	named = option;
+	options->mode = (enum top_mode)option->letter;
+	options->path = text;
+	return 0;
+}
+
 static int uid_take(const struct cli *cli, const struct cli_option *option,
-		    void *to, const char *text);
+		    void *to, const char *text)
+{
+	struct top_options *options = to;
+	const struct passwd *user = getpwnam(text);
+	char *end;
+	const unsigned long number = strtoul(text, &end, 10);
+
+	(void)option;
+	if (!user &&
+	    (!isdigit((unsigned char)*text) || *end || number >= UINT32_MAX))
+		return cli_wrong(
+			cli, "--uid is a user's name or number, not %s", text);
+	options->uid = user ? (int64_t)user->pw_uid : (int64_t)number;
+	return 0;
+}
 
 #define AT(member) CLI_MEMBER(struct top_options, member)
 
@@ -75,14 +116,6 @@ static const struct cli top_cli = {
 	.exits = exits,
 };
 
-static int folder_add(struct top_options *options, const char *path)
-{
-	if (options->folder_count == TOP_FOLDERS_MAX)
-		return -1;
-	options->folders[options->folder_count++] = path;
-	return 0;
-}
-
 static void folders_default(struct top_options *options)
 {
 	static char socket_dir[64];
@@ -99,53 +132,6 @@ static void folders_default(struct top_options *options)
 	(void)folder_add(options, named ? named : socket_dir);
 	if (!named || strcmp(named, in_memory) != 0)
 		(void)folder_add(options, in_memory);
-}
-
-static int folder_take(const struct cli *cli, const struct cli_option *option,
-		       void *to, const char *text)
-{
-	(void)option;
-	return folder_add(to, text) ? cli_wrong(cli, "too many folders") : 0;
-}
-
-/* The kinds of output exclude each other. */
-static int mode_take(const struct cli *cli, const struct cli_option *option,
-		     void *to, const char *text)
-{
-	static const char *const names[] = {
-		[TOP_JSON] = "json",
-		[TOP_PROMETHEUS] = "prometheus",
-		[TOP_PROMETHEUS_FILE] = "prometheus-file",
-		[TOP_TRACE] = "trace",
-	};
-	struct top_options *options = to;
-	enum top_mode mode = TOP_SCREEN;
-
-	while (!names[mode] || strcmp(names[mode], option->name) != 0)
-		mode++;
-	if (options->mode != TOP_SCREEN && options->mode != mode)
-		return cli_wrong(cli, "--%s and --%s: one of them",
-				 names[options->mode], option->name);
-	options->mode = mode;
-	options->path = text;
-	return 0;
-}
-
-static int uid_take(const struct cli *cli, const struct cli_option *option,
-		    void *to, const char *text)
-{
-	struct top_options *options = to;
-	const struct passwd *user = getpwnam(text);
-	char *end;
-	const unsigned long number = strtoul(text, &end, 10);
-
-	(void)option;
-	if (!user &&
-	    (!isdigit((unsigned char)*text) || *end || number >= UINT32_MAX))
-		return cli_wrong(
-			cli, "--uid is a user's name or number, not %s", text);
-	options->uid = user ? (int64_t)user->pw_uid : (int64_t)number;
-	return 0;
 }
 
 /* CLI_GO, or the exit status. */

@@ -22,22 +22,22 @@
 
 /* Columns of each file; half: "worker" or "reader", in metrics. */
 #define FILE_COLUMNS(X, head, rank_head, half) \
-	X("engine", head, -13, 1, NO, NO, TEXT(header->engine_id)) \
-	X("rank", rank_head, 4, 4, NO, NO, NUMBER(header->rank)) \
-	X("pid", "PID", 7, 1, NO, NO, NUMBER(header->pid)) \
+	X("engine", head, -13, 1, NO, NO, TEXT(worker->header.engine_id)) \
+	X("rank", rank_head, 4, 4, NO, NO, NUMBER(worker->header.rank)) \
+	X("pid", "PID", 7, 1, NO, NO, NUMBER(worker->header.pid)) \
 	X("state", NO, 0, 0, NO, NO, WORD(file_states[worker->state])) \
 	X(NO, "STATE", -7, 1, NO, NO, is_ended(worker) ? \
 		DATE(file_states[worker->state], ended_ago(row->top, worker)) : \
 		WORD(file_states[worker->state])) \
 	X(NO, NO, 0, 0, "kvpull_" half "_up", "1: its process lives and is not stopped", \
 		NUMBER(worker->state == TOP_RUNNING)) \
-	X("rank_count", NO, 0, 0, NO, NO, NUMBER(header->rank_count)) \
-	X("uid", NO, 0, 0, NO, NO, NUMBER(header->uid)) \
-	X("incarnation", NO, 0, 0, NO, NO, HEX(header->incarnation)) \
-	X("host", NO, 0, 0, NO, NO, TEXT(header->host)) \
-	X("library", NO, 0, 0, NO, NO, TEXT(header->library)) \
+	X("rank_count", NO, 0, 0, NO, NO, NUMBER(worker->header.rank_count)) \
+	X("uid", NO, 0, 0, NO, NO, NUMBER(worker->header.uid)) \
+	X("incarnation", NO, 0, 0, NO, NO, HEX(worker->header.incarnation)) \
+	X("host", NO, 0, 0, NO, NO, TEXT(worker->header.host)) \
+	X("library", NO, 0, 0, NO, NO, TEXT(worker->header.library)) \
 	X("path", NO, 0, 0, NO, NO, TEXT(worker->path)) \
-	X("up_s", NO, 0, 0, NO, NO, AGE(top_ago(worker, header->opened_ns)))
+	X("up_s", NO, 0, 0, NO, NO, AGE(top_ago(worker, worker->header.opened_ns)))
 
 #define POLLED(X, metric) \
 	X("engine_thread_s", "POLLED", 6, 1, metric, "Since the engine's last poll", \
@@ -53,12 +53,12 @@
 		AGE(top_ran(worker, KVPULL_STATUS_PROGRESS) + worker->gone_ns)) \
 	X("step_s", NO, 0, 0, NO, NO, \
 		SINCE(GET(&top_thread(worker, KVPULL_STATUS_ENGINE)->step_ns))) \
-	X("lease_s", NO, 0, 0, NO, NO, AGE(header->lease_ns)) \
+	X("lease_s", NO, 0, 0, NO, NO, AGE(worker->header.lease_ns)) \
 	X("holds.held", "HOLDS", 5, 1, NO, NO, NUMBER(holds.held)) \
 	X("holds.blocks", "BLOCKS", 6, 1, "kvpull_worker_hold_blocks", "Blocks held now", NUMBER(holds.blocks)) \
 	X("holds.oldest_s", "OLDEST", 6, 2, "kvpull_worker_hold_oldest_seconds", "Age of the oldest hold", \
 		AGE(goes_on(worker, holds.oldest_ns))) \
-	X("holds.max", NO, 0, 0, "kvpull_worker_holds_max", "Holds that there is room for", NUMBER(header->max_holds)) \
+	X("holds.max", NO, 0, 0, "kvpull_worker_holds_max", "Holds that there is room for", NUMBER(worker->header.max_holds)) \
 	X("holds.staged", NO, 0, 0, NO, NO, NUMBER(holds.staged)) \
 	X("holds.ended", NO, 0, 0, NO, NO, NUMBER(holds.ended)) \
 	X("holds.claimed", NO, 0, 0, NO, NO, NUMBER(holds.claimed)) \

@@ -117,12 +117,13 @@ struct top {
 	char host[KVPULL_STATUS_NAME_BYTES];
 };
 
+/* The letter of the option, but for the screen. */
 enum top_mode {
 	TOP_SCREEN,
-	TOP_JSON,
-	TOP_PROMETHEUS,
-	TOP_PROMETHEUS_FILE,
-	TOP_TRACE
+	TOP_JSON = 'j',
+	TOP_PROMETHEUS = 'p',
+	TOP_PROMETHEUS_FILE = 'P',
+	TOP_TRACE = 't'
 };
 
 /* In the order of the words of the command line and of the keys. */

@@ -207,7 +207,6 @@ static enum top_mark plain_mark(const struct top_worker *worker)
 static void workers_each(struct top_row *row)
 {
 	const struct top_worker *worker = row->worker;
-	const struct kvpull_status_header *header = &worker->header;
 	struct top_holds holds;
 
 	top_holds(worker, &holds);
@@ -217,7 +216,6 @@ static void workers_each(struct top_row *row)
 static void pools_each(struct top_row *row)
 {
 	const struct top_worker *worker = row->worker;
-	const struct kvpull_status_header *header = &worker->header;
 	const struct kvpull_status_pool *pool = top_pool(worker);
 	const uint64_t shared = GET(&pool->state) == KVPULL_SHOWN_HERE;
 
