@@ -19,19 +19,16 @@
 static const char *const views[] = { "holds", "consumers", "peers", "pulls",
 				     "pools", "findings",  NULL };
 
-static int folder_add(struct top_options *options, const char *path)
-{
-	if (options->folder_count == TOP_FOLDERS_MAX)
-		return -1;
-	options->folders[options->folder_count++] = path;
-	return 0;
-}
-
 static int folder_take(const struct cli *cli, const struct cli_option *option,
 		       void *to, const char *text)
 {
+	struct top_options *options = to;
+
 	(void)option;
-	return folder_add(to, text) ? cli_wrong(cli, "too many folders") : 0;
+	if (options->folder_count == TOP_FOLDERS_MAX)
+		return cli_wrong(cli, "too many folders");
+	options->folders[options->folder_count++] = text;
+	return 0;
 }
 
 /* The kinds of output exclude each other. */
@@ -129,9 +126,9 @@ static void folders_default(struct top_options *options)
 	options->folders_are_usual = 1;
 	(void)snprintf(socket_dir, sizeof(socket_dir), "/tmp/kvpull-%u", uid);
 	(void)snprintf(in_memory, sizeof(in_memory), KVPULL_STATUS_FOLDER, uid);
-	(void)folder_add(options, named ? named : socket_dir);
+	options->folders[options->folder_count++] = named ? named : socket_dir;
 	if (!named || strcmp(named, in_memory) != 0)
-		(void)folder_add(options, in_memory);
+		options->folders[options->folder_count++] = in_memory;
 }
 
 /* CLI_GO, or the exit status. */
@@ -161,20 +158,11 @@ static uint32_t columns_of(void)
 	return columns >= 20 && columns <= 400 ? (uint32_t)columns : 0;
 }
 
-static void tables_print(const struct top *top,
-			 const struct top_options *options)
-{
-	struct top_view view = { .shown = options->shown,
-				 .columns = columns_of() };
-
-	top_screen(top, &view, stdout);
-	if (options->after)
-		top_after(top, view.columns, stdout);
-}
-
 /* Prints the answer once. Returns the exit status. */
 static int once_show(const struct top *top, const struct top_options *options)
 {
+	struct top_view view = { .shown = options->shown,
+				 .columns = columns_of() };
 	int code = 0;
 
 	if (options->after && !top->worker_count) {
@@ -191,7 +179,9 @@ static int once_show(const struct top *top, const struct top_options *options)
 	else if (options->mode == TOP_PROMETHEUS)
 		code = top_prometheus(top, stdout);
 	else
-		tables_print(top, options);
+		top_screen(top, &view, stdout);
+	if (options->after && options->mode == TOP_SCREEN)
+		top_after(top, view.columns, stdout);
 	if ((fflush(stdout) || ferror(stdout)) && errno != EPIPE)
 		(void)fprintf(stderr, "kvpull_top: cannot write: %s\n",
 			      strerror(errno));

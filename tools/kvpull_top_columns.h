@@ -21,7 +21,7 @@
 #define NO NULL
 
 /* Columns of each file; half: "worker" or "reader", in metrics. */
-#define FILE_COLUMNS(X, head, rank_head, half) \
+#define FILE_COLUMNS(X, head, rank_head, half, silent) \
 	X("engine", head, -13, 1, NO, NO, TEXT(worker->header.engine_id)) \
 	X("rank", rank_head, 4, 4, NO, NO, NUMBER(worker->header.rank)) \
 	X("pid", "PID", 7, 1, NO, NO, NUMBER(worker->header.pid)) \
@@ -37,22 +37,15 @@
 	X("host", NO, 0, 0, NO, NO, TEXT(worker->header.host)) \
 	X("library", NO, 0, 0, NO, NO, TEXT(worker->header.library)) \
 	X("path", NO, 0, 0, NO, NO, TEXT(worker->path)) \
-	X("up_s", NO, 0, 0, NO, NO, AGE(top_ago(worker, worker->header.opened_ns)))
-
-#define POLLED(X, metric) \
-	X("engine_thread_s", "POLLED", 6, 1, metric, "Since the engine's last poll", \
+	X("up_s", NO, 0, 0, NO, NO, AGE(top_ago(worker, worker->header.opened_ns))) \
+	X("engine_thread_s", "POLLED", 6, 1, silent, "Since the engine's last poll", \
 		AGE(top_ran(worker, KVPULL_STATUS_ENGINE) + worker->gone_ns))
 
-#define ERRORS(X) \
-	X("errors_last_minute", "ERR", 3, 3, NO, NO, NUMBER(top_errors(worker)))
-
 #define WORKER_COLUMNS(X) \
-	FILE_COLUMNS(X, "ENGINE", "RANK", "worker") \
-	POLLED(X, "kvpull_worker_engine_silent_seconds") \
+	FILE_COLUMNS(X, "ENGINE", "RANK", "worker", "kvpull_worker_engine_silent_seconds") \
 	X("progress_thread_s", NO, 0, 0, "kvpull_worker_progress_silent_seconds", "Since the progress thread's last run", \
 		AGE(top_ran(worker, KVPULL_STATUS_PROGRESS) + worker->gone_ns)) \
-	X("step_s", NO, 0, 0, NO, NO, \
-		SINCE(GET(&top_thread(worker, KVPULL_STATUS_ENGINE)->step_ns))) \
+	X("step_s", NO, 0, 0, NO, NO, SINCE(GET(&top_thread(worker, KVPULL_STATUS_ENGINE)->step_ns))) \
 	X("lease_s", NO, 0, 0, NO, NO, AGE(worker->header.lease_ns)) \
 	X("holds.held", "HOLDS", 5, 1, NO, NO, NUMBER(holds.held)) \
 	X("holds.blocks", "BLOCKS", 6, 1, "kvpull_worker_hold_blocks", "Blocks held now", NUMBER(holds.blocks)) \
@@ -64,13 +57,12 @@
 	X("holds.claimed", NO, 0, 0, NO, NO, NUMBER(holds.claimed)) \
 	X(NO, "PULLS", 5, 2, NO, NO, COUNTER("pulls_live")) \
 	X(NO, "MiB", 8, 5, NO, NO, throughput_put(cell++, worker)) \
-	ERRORS(X) \
+	X("errors_last_minute", "ERR", 3, 3, NO, NO, NUMBER(top_errors(worker))) \
 	X(NO, "TICKETS", 7, 5, NO, NO, COUNTER("claims_live")) \
 	X(NO, "SENDING", 7, 6, NO, NO, COUNTER("releases_queued"))
 
 #define POOL_COLUMNS(X) \
-	FILE_COLUMNS(X, "POOL", NO, "reader") \
-	POLLED(X, "kvpull_reader_silent_seconds") \
+	FILE_COLUMNS(X, "POOL", NO, "reader", "kvpull_reader_silent_seconds") \
 	X("role", "ROLE", -6, 1, NO, NO, WORD(top_role(worker))) \
 	X("shares", NO, 0, 0, NO, NO, FLAG(shared)) \
 	X("chunks", "CHUNKS", 7, 2, "kvpull_reader_chunks", "Chunks that it shares", NUMBER(shared * GET(&pool->chunk_count))) \
@@ -80,7 +72,7 @@
 	X(NO, "PEERS", 5, 2, NO, NO, COUNTER("peers_live")) \
 	X(NO, NO, 0, 0, "kvpull_reader_peers_given_up", "Owners that it does not read any more", NUMBER(top_given_up(worker))) \
 	X(NO, "MiB", 8, 4, NO, NO, throughput_put(cell++, worker)) \
-	ERRORS(X) \
+	X("errors_last_minute", "ERR", 3, 3, NO, NO, NUMBER(top_errors(worker))) \
 	X(NO, "ASKS", 4, 2, NO, NO, COUNTER("asks_live")) \
 	X(NO, "GOOD", 8, 5, NO, NO, COUNTER("pieces_good")) \
 	X(NO, "STALE", 6, 6, NO, NO, COUNTER("pieces_stale")) \
@@ -98,10 +90,8 @@
 	X("age_s", "AGE", 7, 0, NO, NO, SINCE(GET(&hold->taken_ns))) \
 	X("blocks", "BLOCKS", 6, 1, NO, NO, NUMBER(GET(&now->blocks))) \
 	X("heard_s", "HEARD", 7, 2, NO, NO, SINCE(GET(&now->word_ns))) \
-	X("claimed_by", "CLAIMED BY", -13, 0, NO, NO, \
-		by && *by->row->engine_id ? TEXT(by->row->engine_id) : NOTHING("nobody")) \
-	X("claimed_pid", "PID", 7, 0, NO, NO, \
-		by && by->row->pid ? NUMBER(by->row->pid) : NOTHING("-")) \
+	X("claimed_by", "CLAIMED BY", -13, 0, NO, NO, by && *by->row->engine_id ? TEXT(by->row->engine_id) : NOTHING("nobody")) \
+	X("claimed_pid", "PID", 7, 0, NO, NO, by && by->row->pid ? NUMBER(by->row->pid) : NOTHING("-")) \
 	X(NO, "OF", -10, 3, NO, NO, TEXT(worker->header.engine_id)) \
 	X("slot", "SLOT", 6, 5, NO, NO, NUMBER(slot)) \
 	X("generation", "GENERATION", 10, 4, NO, NO, NUMBER(GET(&hold->generation))) \
@@ -146,8 +136,7 @@
 	X("pid", "PID", 7, 1, NO, NO, NUMBER(peer->pid)) \
 	X("route", "ROUTE", -5, 2, NO, NO, TEXT(peer->route)) \
 	X("state", "STATE", -10, 1, NO, NO, WORD(NAME_OF(peer_states, GET(&peer->state)))) \
-	X("error", "ERROR", -9, 1, NO, NO, \
-		GET(&peer->error) ? WORD(kvpull_error_name(GET(&peer->error))) : NOTHING("-")) \
+	X("error", "ERROR", -9, 1, NO, NO, GET(&peer->error) ? WORD(kvpull_error_name(GET(&peer->error))) : NOTHING("-")) \
 	X("claims", "CLAIMS", 6, 4, NO, NO, NUMBER(GET(&peer->claims))) \
 	X(NO, "MiB", 7, 3, NO, NO, NUMBER(peer_bytes >> 20)) \
 	X("bytes", NO, 0, 0, NO, NO, NUMBER(peer_bytes)) \
@@ -190,8 +179,7 @@
 
 #define FINDING_COLUMNS(X) \
 	X("what", NO, 0, 0, NO, NO, WORD(finding->what)) \
-	X("engine", NO, 0, 0, NO, NO, \
-		*finding->engine ? WORD(finding->engine) : NOTHING("nobody")) \
+	X("engine", NO, 0, 0, NO, NO, *finding->engine ? WORD(finding->engine) : NOTHING("nobody")) \
 	X("pid", NO, 0, 0, NO, NO, finding->pid ? NUMBER(finding->pid) : NOTHING("-")) \
 	X("since_s", NO, 0, 0, NO, NO, AGE(finding->since_ns)) \
 	X("holds", NO, 0, 0, NO, NO, NUMBER(finding->holds)) \
@@ -202,20 +190,6 @@
 #define UNREAD_COLUMNS(X) \
 	X("path", NO, 0, 0, NO, NO, TEXT(unread->path)) \
 	X("why", NO, 0, 0, NO, NO, TEXT(unread->why))
-/*
- * X(time, of, name, metric, help): a time that is measured, KVPULL_TIMES_time;
- * its name in JSON, its histogram.
- */
-#define TOP_TIMES(X) \
-	X(HOLD, TOP_OF_WORKERS, "hold", "kvpull_worker_hold_seconds", "From a hold's take to its end") \
-	X(SENT, TOP_OF_WORKERS, "release_to_sent", "kvpull_worker_release_to_sent_seconds", \
-		"From the poll that took the last release to SENT") \
-	X(STEP, TOP_OF_WORKERS, "step", "kvpull_worker_step_seconds", "A step") \
-	X(PULL, TOP_OF_WORKERS, "pull", "kvpull_worker_pull_seconds", "From a pull's command to its outcome") \
-	X(FIRST, TOP_OF_WORKERS, "claim_to_first", "kvpull_worker_claim_to_first_seconds", \
-		"From a claim to the first bytes of its pull") \
-	X(CHECK, TOP_OF_WORKERS, "check", "kvpull_worker_check_seconds", "From a pull's last bytes to its outcome") \
-	X(READ, TOP_OF_POOLS, "read", "kvpull_reader_read_seconds", "From a read's beginning to its end")
 /* clang-format on */
 
 #endif /* KVPULL_TOOLS_KVPULL_TOP_COLUMNS_H */

@@ -70,6 +70,9 @@ struct page {
 	uint32_t count;
 	uint32_t head; /* lines above those that scroll */
 	struct line *lines;
+	/* Of each column of the table that is added. */
+	uint32_t needs[TOP_COLUMNS_MAX];  /* the longest text */
+	uint32_t widths[TOP_COLUMNS_MAX]; /* 0: it is left out */
 };
 
 static struct page page_of(const struct top_view *view)
@@ -115,13 +118,12 @@ put(struct line *line, const char *format, ...)
 
 size_t top_wrap(const char *text, size_t columns)
 {
-	size_t bytes = strlen(text);
+	const size_t bytes = strnlen(text, columns + 1);
+	const char *blank = memrchr(text, ' ', bytes);
 
 	if (bytes <= columns)
 		return bytes;
-	for (bytes = columns; bytes && text[bytes] != ' ';)
-		bytes--;
-	return bytes ? bytes : columns;
+	return blank && blank > text ? (size_t)(blank - text) : columns;
 }
 
 /* The first line begins with lead, the others with as many blanks. */
@@ -143,13 +145,6 @@ static void wrapped_add(struct page *page, enum top_mark mark, const char *lead,
 		lead = "";
 	} while (*text);
 }
-
-/* A table on its way to the page. */
-struct sheet {
-	struct page *page;
-	uint32_t needs[TOP_COLUMNS_MAX];  /* the longest text of the column */
-	uint32_t widths[TOP_COLUMNS_MAX]; /* 0: the column is left out */
-};
 
 static int is_sorted_by(const struct top_view *view,
 			const struct top_column *column)
@@ -180,14 +175,14 @@ static int is_culprit(const struct top_row *row)
 /* Also of a row that the filter leaves out: columns stay where they are. */
 static void row_measure(const struct top_row *row)
 {
-	struct sheet *sheet = row->context;
+	struct page *page = row->context;
 	uint32_t at;
 
 	for (at = 0; at < row->table->column_count; at++) {
 		const uint32_t bytes = (uint32_t)strlen(row->cells[at].text);
 
-		if (row->mark != TOP_HIDDEN && sheet->needs[at] < bytes)
-			sheet->needs[at] = bytes;
+		if (row->mark != TOP_HIDDEN && page->needs[at] < bytes)
+			page->needs[at] = bytes;
 	}
 }
 
@@ -208,20 +203,19 @@ static void cell_put(struct line *line, const char *text, int width,
 }
 
 /* cells: NULL: the heads. */
-static struct line *cells_add(const struct sheet *sheet,
-			      const struct top_table *table, enum top_mark mark,
-			      const struct top_cell *cells)
+static struct line *cells_add(struct page *page, const struct top_table *table,
+			      enum top_mark mark, const struct top_cell *cells)
 {
-	struct line *line = line_add(sheet->page, mark);
+	struct line *line = line_add(page, mark);
 	size_t used;
 	uint32_t at;
 
 	for (at = 0; at < table->column_count; at++)
-		if (sheet->widths[at])
+		if (page->widths[at])
 			cell_put(line,
 				 cells ? cells[at].text :
 					 table->columns[at].head,
-				 (int)sheet->widths[at],
+				 (int)page->widths[at],
 				 table->columns[at].width < 0);
 	for (used = strlen(line->text); used && line->text[used - 1] == ' ';)
 		line->text[--used] = '\0';
@@ -231,8 +225,8 @@ static struct line *cells_add(const struct sheet *sheet,
 /* A row without the filter's text is not shown. */
 static void row_add(const struct top_row *row)
 {
-	const struct sheet *sheet = row->context;
-	const struct top_view *view = sheet->page->view;
+	struct page *page = row->context;
+	const struct top_view *view = page->view;
 	const struct top_cell *key = NULL;
 	struct line *line;
 	int is_found = 0;
@@ -249,14 +243,16 @@ static void row_add(const struct top_row *row)
 	}
 	if (!is_found || row->mark == TOP_HIDDEN)
 		return;
-	line = cells_add(sheet, row->table, row->mark, row->cells);
-	line->order = sheet->page->count;
-	line->number = key             ? key->number :
-		       view->sort_head ? 0 :
-					 (uint64_t)is_culprit(row);
+	line = cells_add(page, row->table, row->mark, row->cells);
+	line->order = page->count;
+	line->number = !view->sort_head && is_culprit(row);
 	/* A table without that column stays as it comes. */
-	(void)snprintf(line->key, sizeof(line->key), "%.*s",
-		       (int)sizeof(line->key) - 1, key ? key->text : "");
+	line->key[0] = '\0';
+	if (key) {
+		line->number = key->number;
+		(void)snprintf(line->key, sizeof(line->key), "%.*s",
+			       (int)sizeof(line->key) - 1, key->text);
+	}
 }
 
 /*
@@ -267,7 +263,7 @@ static int by_key(const void *left, const void *right, void *context)
 {
 	const struct line *one = left;
 	const struct line *other = right;
-	const struct top_view *view = context;
+	const struct page *page = context;
 	int order =
 		(one->number < other->number) - (one->number > other->number);
 
@@ -275,7 +271,7 @@ static int by_key(const void *left, const void *right, void *context)
 		order = strcmp(one->key, other->key);
 	if (!order)
 		order = one->order < other->order ? -1 : 1;
-	return view->is_reversed ? -order : order;
+	return page->view->is_reversed ? -order : order;
 }
 
 /* The width of a column that has so many places; 0: it is left out. */
@@ -295,31 +291,31 @@ static uint32_t width_in(const struct top_column *column, uint32_t need,
  * By priority each column takes what its rows need; a long text gets the rest
  * of it from what is left in the end.
  */
-static void widths_choose(struct sheet *sheet, const struct top_table *table)
+static void widths_choose(struct page *page, const struct top_table *table)
 {
 	/* A blank is behind each column, but for the last. */
-	uint32_t left = sheet->page->columns + 1;
+	uint32_t left = page->columns + 1;
 	uint32_t priority;
 	uint32_t at;
 
 	for (priority = 0; priority < PRIORITIES; priority++)
 		for (at = 0; at < table->column_count; at++) {
 			const struct top_column *column = &table->columns[at];
-			uint32_t *width = &sheet->widths[at];
+			uint32_t *width = &page->widths[at];
 
 			if (!column->head || column->priority != priority ||
 			    !left)
 				continue;
-			*width = width_in(column, sheet->needs[at], left - 1);
+			*width = width_in(column, page->needs[at], left - 1);
 			left -= *width ? *width + 1 : 0;
 		}
 	for (at = 0; at < table->column_count; at++) {
-		uint32_t *width = &sheet->widths[at];
+		uint32_t *width = &page->widths[at];
 		uint32_t more;
 
-		if (!*width || *width >= sheet->needs[at])
+		if (!*width || *width >= page->needs[at])
 			continue;
-		more = kvpull_least_u32(sheet->needs[at] - *width, left);
+		more = kvpull_least_u32(page->needs[at] - *width, left);
 		*width += more;
 		left -= more;
 	}
@@ -330,20 +326,20 @@ static void table_add(struct page *page, const struct top *top,
 		      const struct top_table *table)
 {
 	const uint32_t before = page->count;
-	struct sheet sheet = { .page = page };
 	uint32_t first;
 
-	top_each(table, top, row_measure, &sheet);
-	widths_choose(&sheet, table);
+	memset(page->needs, 0, sizeof(page->needs));
+	memset(page->widths, 0, sizeof(page->widths));
+	top_each(table, top, row_measure, page);
+	widths_choose(page, table);
 	if (page->count > page->head)
 		(void)line_add(page, TOP_PLAIN);
-	(void)cells_add(&sheet, table, TOP_HEAD, NULL);
+	(void)cells_add(page, table, TOP_HEAD, NULL);
 	first = page->count;
-	top_each(table, top, row_add, &sheet);
+	top_each(table, top, row_add, page);
 	if (page->count > first)
 		qsort_r(page->lines + first, page->count - first,
-			sizeof(*page->lines), by_key,
-			(void *)(uintptr_t)page->view);
+			sizeof(*page->lines), by_key, page);
 	else if (page->view->shown == TOP_OVERVIEW)
 		page->count = before;
 }

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/device_name.h"
+#include "base/least.h"
 #include "base/text_file.h"
 #include "tools/kvpull_top_columns.h"
 #include "tools/kvpull_top_parts.h"
@@ -178,16 +179,17 @@ static void throughput_put(struct top_cell *cell,
 			   const struct top_worker *worker)
 {
 	const struct top_worker *then = worker->before;
+	const uint64_t took_ns = then ? top_ago(worker, then->now_ns) : 0;
 	const char *name = top_pool(worker) ? "bytes_read" : "bytes_pulled";
 	const uint64_t bytes = top_counter_named(worker, name);
 	double rate;
 
-	if (!then || worker->now_ns <= then->now_ns) {
+	if (!took_ns) {
 		text_put(cell, bytes, "%.0f M", (double)bytes / 1048576);
 		return;
 	}
 	rate = (double)(bytes - top_counter_named(then, name)) * 1e9 /
-	       (double)(worker->now_ns - then->now_ns);
+	       (double)took_ns;
 	text_put(cell, (uint64_t)rate, "%.1f/s", rate / 1048576);
 }
 
@@ -248,9 +250,8 @@ static void holds_each(struct top_row *row)
 	const struct top_worker *worker = row->worker;
 	uint32_t count;
 	struct top_consumer *consumers = top_consumers(worker, &count);
-	uint32_t hold_count;
 	const struct kvpull_status_hold *holds =
-		top_rows(worker, KVPULL_STATUS_HOLDS, &hold_count);
+		top_rows(worker, KVPULL_STATUS_HOLDS, NULL);
 	uint32_t slots[TOP_ROWS_MAX];
 	const uint32_t used = top_oldest(worker, slots, TOP_ROWS_MAX);
 	uint32_t at;
@@ -438,7 +439,7 @@ static void outcome_put(struct top_cell *cell,
 		text_put(cell, 0, "rank %d", note->arg);
 		return;
 	default:
-		text_put(cell, 0, "%s", "");
+		nothing_put(cell, "");
 		return;
 	}
 }
@@ -469,9 +470,8 @@ static void findings_each(struct top_row *row)
 static void unread_each(struct top_row *row)
 {
 	const struct top_unread *unread = row->top->unread;
-	uint32_t left = row->top->unread_count < TOP_UNREAD_MAX ?
-				row->top->unread_count :
-				TOP_UNREAD_MAX;
+	uint32_t left =
+		kvpull_least_u32(row->top->unread_count, TOP_UNREAD_MAX);
 
 	for (; left--; unread++)
 		GIVE(UNREAD_COLUMNS, TOP_FAINT);
@@ -492,9 +492,21 @@ TABLE(events, OF_BOTH, EVENT_COLUMNS)
 TABLE(findings, TOP_OF_NONE, FINDING_COLUMNS)
 TABLE(unread, TOP_OF_NONE, UNREAD_COLUMNS)
 
-#define TIME(name, whose, text, metric, help)                                  \
-	[KVPULL_TIMES_##name] = { whose, text, metric, help },
-const struct top_time top_times_names[KVPULL_TIMES_COUNT] = { TOP_TIMES(TIME) };
+/* clang-format off */
+const struct top_time top_times_names[KVPULL_TIMES_COUNT] = {
+	[KVPULL_TIMES_HOLD] = { TOP_OF_WORKERS, "hold", "kvpull_worker_hold_seconds", "From a hold's take to its end" },
+	[KVPULL_TIMES_SENT] = { TOP_OF_WORKERS, "release_to_sent", "kvpull_worker_release_to_sent_seconds",
+		"From the poll that took the last release to SENT" },
+	[KVPULL_TIMES_STEP] = { TOP_OF_WORKERS, "step", "kvpull_worker_step_seconds", "A step" },
+	[KVPULL_TIMES_PULL] = { TOP_OF_WORKERS, "pull", "kvpull_worker_pull_seconds",
+		"From a pull's command to its outcome" },
+	[KVPULL_TIMES_FIRST] = { TOP_OF_WORKERS, "claim_to_first", "kvpull_worker_claim_to_first_seconds",
+		"From a claim to the first bytes of its pull" },
+	[KVPULL_TIMES_CHECK] = { TOP_OF_WORKERS, "check", "kvpull_worker_check_seconds",
+		"From a pull's last bytes to its outcome" },
+	[KVPULL_TIMES_READ] = { TOP_OF_POOLS, "read", "kvpull_reader_read_seconds", "From a read's beginning to its end" },
+};
+/* clang-format on */
 
 void top_each_of(const struct top_table *table, const struct top *top,
 		 const struct top_worker *worker, top_row_fn *give,
