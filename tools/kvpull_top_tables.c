@@ -166,12 +166,11 @@ static int is_ended(const struct top_worker *worker)
 static uint64_t ended_ago(const struct top *top,
 			  const struct top_worker *worker)
 {
-	const struct kvpull_status_header *header = &worker->header;
+	const uint64_t ran_ns = worker->now_ns - worker->header.opened_ns;
 
 	return worker->is_here ?
 		       worker->gone_ns :
-		       top->utc_ns - (header->opened_utc +
-				      (worker->now_ns - header->opened_ns));
+		       top->utc_ns - worker->header.opened_utc - ran_ns;
 }
 
 /* MiB a second since the snapshot before; without one what came in all. */
@@ -477,18 +476,16 @@ static void unread_each(struct top_row *row)
 		GIVE(UNREAD_COLUMNS, TOP_FAINT);
 }
 
-#define OF_BOTH (TOP_OF_WORKERS | TOP_OF_POOLS)
-
 TABLE(workers, TOP_OF_WORKERS, WORKER_COLUMNS)
 TABLE(pools, TOP_OF_POOLS, POOL_COLUMNS)
 TABLE(ages, TOP_OF_NONE, AGE_COLUMNS)
 TABLE(holds, TOP_OF_WORKERS, HOLD_COLUMNS)
 TABLE(consumers, TOP_OF_WORKERS, CONSUMER_COLUMNS)
 TABLE(readers, TOP_OF_POOLS, READER_COLUMNS)
-TABLE(peers, OF_BOTH, PEER_COLUMNS)
+TABLE(peers, TOP_OF_WORKERS | TOP_OF_POOLS, PEER_COLUMNS)
 TABLE(gpus, TOP_OF_WORKERS, GPU_COLUMNS)
 TABLE(pulls, TOP_OF_WORKERS, PULL_COLUMNS)
-TABLE(events, OF_BOTH, EVENT_COLUMNS)
+TABLE(events, TOP_OF_WORKERS | TOP_OF_POOLS, EVENT_COLUMNS)
 TABLE(findings, TOP_OF_NONE, FINDING_COLUMNS)
 TABLE(unread, TOP_OF_NONE, UNREAD_COLUMNS)
 
