@@ -7,10 +7,13 @@
 
 #include <fnmatch.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "plugin/config/config.h"
 #include "verbs/address.h"
+#include "verbs/pick.h"
+#include "verbs/place.h"
 
 #define GID_ANY 65535u /* as the key has it */
 
@@ -24,37 +27,29 @@ struct wanted {
 	uint32_t gid_index;    /* GID_ANY: any */
 };
 
+const char *doctor_devices_wanted(const struct doctor *doctor)
+{
+	return !doctor->device[0] && doctor->config ?
+		       doctor->config->verbs_device :
+		       doctor->device;
+}
+
 static struct wanted wanted_of(const struct doctor *doctor)
 {
 	const struct kvpull_config *config = doctor->config;
-	struct wanted wanted = { .devices = doctor->device,
-				 .addresses = "",
-				 .gid_index = GID_ANY };
 
-	if (!config)
-		return wanted;
-	if (!doctor->device[0])
-		wanted.devices = config->verbs_device;
-	wanted.addresses = config->verbs_address;
-	wanted.port = config->verbs_port;
-	wanted.gid_index = config->verbs_gid_index;
-	return wanted;
+	return (struct wanted){
+		.devices = doctor_devices_wanted(doctor),
+		.addresses = config ? config->verbs_address : "",
+		.port = config ? config->verbs_port : 0,
+		.gid_index = config ? config->verbs_gid_index : GID_ANY,
+	};
 }
 
 static int is_narrow(const struct wanted *wanted)
 {
 	return wanted->addresses[0] || wanted->port ||
 	       wanted->gid_index != GID_ANY;
-}
-
-static int is_same(const char *one, const char *other)
-{
-	struct kvpull_verbs_address first;
-	struct kvpull_verbs_address second;
-
-	return !kvpull_verbs_address_parse_ip(one, &first) &&
-	       !kvpull_verbs_address_parse_ip(other, &second) &&
-	       kvpull_verbs_address_is(&first, &second);
 }
 
 static int device_fits(const struct doctor_port *port,
@@ -69,92 +64,58 @@ static int device_fits(const struct doctor_port *port,
 	return !wanted->devices[0];
 }
 
-/* InfiniBand GIDs are no IP addresses: they prove nothing here. */
-static int address_fits(const struct doctor_port *port,
-			const struct wanted *wanted, const char *address)
+static int is_among(const char *text, const char *list)
 {
-	const char *list = wanted->addresses;
-	char one[INET6_ADDRSTRLEN];
+	struct kvpull_verbs_address address;
+	struct kvpull_verbs_address other;
+	char item[INET6_ADDRSTRLEN];
 
-	while (doctor_item_next(&list, one, sizeof(one)))
-		if (is_same(one, address))
+	while (doctor_item_next(&list, item, sizeof(item)))
+		if (!kvpull_verbs_address_parse_ip(item, &other) &&
+		    !kvpull_verbs_address_parse_ip(text, &address) &&
+		    kvpull_verbs_address_is(&address, &other))
 			return 1;
-	return !wanted->addresses[0] || port->is_infiniband;
+	return 0;
 }
 
-static enum kvpull_gid_rank rank_named(const char *kind)
+/* The best GID that is asked for; NULL: there is none. */
+static const struct doctor_gid *gid_best(const struct doctor_port *port,
+					 const struct wanted *wanted)
 {
-	enum kvpull_gid_rank rank = KVPULL_GID_NONE;
+	/* InfiniBand GIDs are no IP addresses: they prove nothing here. */
+	const char *addresses = port->is_infiniband ? "" : wanted->addresses;
+	const struct doctor_gid *best = NULL;
+	uint32_t at;
 
-	while (rank < KVPULL_GID_RANKS - 1 &&
-	       strcmp(kvpull_gid_rank_name(rank), kind) != 0)
-		rank++;
-	return rank;
-}
+	for (at = 0; at < port->gid_count; at++) {
+		const struct doctor_gid *gid = &port->gids[at];
 
-/* Takes the GID that is asked for as the port's; 1: it has one. */
-static int gid_fits(struct doctor_port *port, const struct wanted *wanted)
-{
-	enum kvpull_gid_rank best = KVPULL_GID_NONE;
-	const json_t *gid;
-	size_t at;
-
-	json_array_foreach(port->gids, at, gid)
-	{
-		const char *address =
-			json_string_value(json_object_get(gid, "address"));
-		const uint32_t index = (uint32_t)json_integer_value(
-			json_object_get(gid, "index"));
-		const enum kvpull_gid_rank rank = rank_named(
-			json_string_value(json_object_get(gid, "kind")));
-
-		if ((wanted->gid_index != GID_ANY &&
-		     wanted->gid_index != index) ||
-		    !address_fits(port, wanted, address) || rank <= best)
-			continue;
-		best = rank;
-		port->rank = rank;
-		port->gid_index = index;
-		(void)snprintf(port->address, sizeof(port->address), "%s",
-			       address);
+		if ((wanted->gid_index == GID_ANY ||
+		     wanted->gid_index == gid->index) &&
+		    (!addresses[0] || is_among(gid->address, addresses)) &&
+		    (!best || gid->rank > best->rank))
+			best = gid;
 	}
-	return best != KVPULL_GID_NONE;
+	return best;
 }
 
-static int port_fits(struct doctor_port *port, const struct wanted *wanted)
+/* The GID that a worker would take; NULL: not this port. */
+static const struct doctor_gid *port_fits(const struct doctor_port *port,
+					  const struct wanted *wanted)
 {
+	const int is_named =
+		wanted->gid_index != GID_ANY || wanted->addresses[0];
+	const struct doctor_gid *gid = gid_best(port, wanted);
+
 	if (!port->is_active || port->is_absent || port->is_iwarp ||
 	    !device_fits(port, wanted) ||
 	    (wanted->port && wanted->port != port->number))
-		return 0;
-	if (wanted->gid_index == GID_ANY && !wanted->addresses[0])
-		return port->rank > KVPULL_GID_V1;
-	return gid_fits(port, wanted);
+		return NULL;
+	/* RoCE v1 only where its GID or address is named. */
+	return gid && (is_named || gid->rank > KVPULL_GID_V1) ? gid : NULL;
 }
 
 /* ---- the best of it ---- */
-
-static int is_better(const struct doctor_port *one,
-		     const struct doctor_port *other)
-{
-	if (one->rank != other->rank)
-		return one->rank > other->rank;
-	if (one->gbps > other->gbps || one->gbps < other->gbps)
-		return one->gbps > other->gbps;
-	return one->is_near > other->is_near;
-}
-
-static const char *why_better(const struct doctor_port *one,
-			      const struct doctor_port *other)
-{
-	if (one->rank != other->rank)
-		return "better kind of address";
-	if (one->gbps > other->gbps)
-		return "faster link";
-	if (one->is_near != other->is_near)
-		return "nearer to the CPUs of this process";
-	return "the first of equals";
-}
 
 /* A worker asks the connection manager which IP address leads to the port. */
 static void infiniband_judge(struct doctor *doctor,
@@ -162,7 +123,8 @@ static void infiniband_judge(struct doctor *doctor,
 {
 	if (doctor->config && doctor->config->verbs_address[0])
 		return;
-	if (doctor_matches(doctor, CLASS "/%s/device/net/*", best->device))
+	if (doctor_matches(
+		    doctor_at(doctor, CLASS "/%s/device/net/*", best->device)))
 		doctor_say(doctor, SAY_IB_BY_IP, best->device);
 	else
 		doctor_say(doctor, SAY_IB_HAS_NO_IP(doctor_verbs_level(doctor)),
@@ -171,14 +133,14 @@ static void infiniband_judge(struct doctor *doctor,
 
 static void choice_judge(struct doctor *doctor, const struct doctor_port *best)
 {
-	if (best->rank == KVPULL_GID_V1 && doctor_cm_is_v1(doctor, best))
-		doctor_say(doctor, SAY_GID_IS_V1, best->gid_index,
+	if (best->gid.rank == KVPULL_GID_V1 && doctor_cm_is_v1(doctor, best))
+		doctor_say(doctor, SAY_GID_IS_V1, best->gid.index,
 			   best->device);
-	if (best->rank == KVPULL_GID_LINK_LOCAL) {
+	if (best->gid.rank == KVPULL_GID_LINK_LOCAL) {
 		doctor_say(doctor, SAY_GID_IS_LINK_LOCAL, best->device);
 		doctor_advise(doctor, "give %s an IP address", best->netdev);
 	}
-	if (best->rank == KVPULL_GID_INFINIBAND)
+	if (best->gid.rank == KVPULL_GID_INFINIBAND)
 		infiniband_judge(doctor, best);
 	if (best->numa_node >= 0 && !best->is_near) {
 		doctor_say(doctor, SAY_DEVICE_IS_FAR, best->device,
@@ -192,11 +154,12 @@ static void choice_judge(struct doctor *doctor, const struct doctor_port *best)
 /* A device of the kernel's own making has nothing behind it. */
 static void link_remember(struct doctor *doctor, const struct doctor_port *port)
 {
-	doctor->link_is_soft =
-		!doctor_exists(doctor, CLASS "/%s/device", port->device);
-	doctor->link_gbps = port->gbps;
+	doctor->link_is_soft = !doctor_matches(
+		doctor_at(doctor, CLASS "/%s/device", port->device));
+	doctor->link_gbps = strtod(port->rate, NULL);
 	doctor->link_mtu_bytes = port->mtu_bytes;
-	memcpy(doctor->link_address, port->address, sizeof(port->address));
+	memcpy(doctor->link_address, port->gid.address,
+	       sizeof(port->gid.address));
 	memcpy(doctor->link_netdev, port->netdev, sizeof(port->netdev));
 }
 
@@ -214,8 +177,8 @@ static void ports_print(const struct doctor_ports *ports,
 		used += (size_t)snprintf(
 			text + used, DOCTOR_TEXT_BYTES_MAX - used,
 			"%s%s port %u GID %u %s%s", used ? ", " : "",
-			port->device, port->number, port->gid_index,
-			port->address[0] ? port->address : "no address",
+			port->device, port->number, port->gid.index,
+			port->gid.address[0] ? port->gid.address : "no address",
 			port->is_active ? "" : " (not active)");
 	}
 }
@@ -249,76 +212,91 @@ static void none_say(struct doctor *doctor, const struct wanted *wanted,
 			   wanted->devices[0] ? " of " : "", wanted->devices);
 }
 
+static int is_asked(const struct wanted *wanted)
+{
+	return wanted->devices[0] || is_narrow(wanted);
+}
+
+static const char *why_of(const struct kvpull_verbs_choice *choice,
+			  const struct wanted *wanted)
+{
+	static const char *const respects[] = {
+		[KVPULL_VERBS_BY_KIND] = "better kind of address",
+		[KVPULL_VERBS_BY_SPEED] = "faster link",
+		[KVPULL_VERBS_BY_NEARNESS] =
+			"nearer to the CPUs of this process",
+	};
+
+	if (is_asked(wanted))
+		return "asked for";
+	if (choice->free_count == 1)
+		return "the only one";
+	return choice->equal_count > 1 ? "the first of equals" :
+					 respects[choice->respect];
+}
+
 static void best_say(struct doctor *doctor, const struct doctor_port *best,
 		     const char *why)
 {
+	const char *kind = kvpull_gid_rank_name(best->gid.rank);
+
 	doctor_say(doctor, SAY_CHOICE, best->device, best->number,
-		   best->gid_index, kvpull_gid_rank_name(best->rank),
-		   best->address, best->rate, why);
-	doctor->chosen = json_pack("{s:s, s:i, s:i, s:s, s:s, s:s}", "device",
-				   best->device, "port", (int)best->number,
-				   "gid_index", (int)best->gid_index, "kind",
-				   kvpull_gid_rank_name(best->rank), "address",
-				   best->address, "why", why);
-}
-
-static int is_among(const char *address, const struct doctor_ports *ports)
-{
-	const struct wanted wanted = { .devices = "",
-				       .addresses = address,
-				       .gid_index = GID_ANY };
-	uint32_t at;
-
-	for (at = 0; at < ports->count; at++) {
-		struct doctor_port port = ports->list[at];
-
-		if (port_fits(&port, &wanted))
-			return 1;
-	}
-	return 0;
+		   best->gid.index, kind, best->gid.address, best->rate, why);
+	doctor->chosen = json_pack(
+		"{s:s, s:i, s:i, s:s, s:s, s:s}", "device", best->device,
+		"port", (int)best->number, "gid_index", (int)best->gid.index,
+		"kind", kind, "address", best->gid.address, "why", why);
 }
 
 /* A wrong address is named, though others are right. */
-static void addresses_judge(struct doctor *doctor, const struct wanted *wanted,
+static void addresses_judge(struct doctor *doctor, const char *list,
 			    const struct doctor_ports *ports)
 {
-	const char *list = wanted->addresses;
 	char address[INET6_ADDRSTRLEN];
+	const struct wanted wanted = { .devices = "",
+				       .addresses = address,
+				       .gid_index = GID_ANY };
 
-	while (doctor_item_next(&list, address, sizeof(address)))
-		if (!is_among(address, ports))
+	while (doctor_item_next(&list, address, sizeof(address))) {
+		uint32_t at = 0;
+
+		while (at < ports->count &&
+		       !port_fits(&ports->list[at], &wanted))
+			at++;
+		if (at == ports->count)
 			doctor_say(doctor, SAY_ADDRESS_IS_NOT_THERE, address);
+	}
 }
 
 void doctor_choose(struct doctor *doctor, struct doctor_ports *ports)
 {
-	const struct doctor_port *best = NULL;
-	const struct doctor_port *next = NULL;
 	const struct wanted wanted = wanted_of(doctor);
-	const int is_asked = wanted.devices[0] || is_narrow(&wanted);
+	struct kvpull_verbs_port fitting[DOCTOR_PORTS_MAX];
+	struct kvpull_verbs_choice choice;
+	const struct doctor_port *best;
 	uint32_t i;
 
 	for (i = 0; i < ports->count; i++) {
 		struct doctor_port *port = &ports->list[i];
+		const struct doctor_gid *gid = port_fits(port, &wanted);
 
-		if (!port_fits(port, &wanted))
-			continue;
-		if (!best || is_better(port, best)) {
-			next = best;
-			best = port;
-		} else if (!next || is_better(port, next)) {
-			next = port;
-		}
+		if (gid)
+			port->gid = *gid;
+		fitting[i] = (struct kvpull_verbs_port){
+			.rank = gid ? gid->rank : KVPULL_GID_NONE,
+			.link_mbps = kvpull_place_rate_mbps(port->rate),
+			.distance = !port->is_near,
+			.is_taken = !gid,
+		};
 	}
-	if (!best) {
+	kvpull_verbs_pick(fitting, ports->count, 0, &choice);
+	if (!choice.port) {
 		none_say(doctor, &wanted, ports);
 		return;
 	}
-	best_say(doctor, best,
-		 is_asked ? "asked for" :
-		 next     ? why_better(best, next) :
-			    "the only one");
-	if (next && !is_asked)
+	best = &ports->list[choice.port - fitting];
+	best_say(doctor, best, why_of(&choice, &wanted));
+	if (choice.free_count > 1 && !is_asked(&wanted))
 		doctor_advise(
 			doctor,
 			"another: verbs_device, verbs_port, verbs_gid_index");
@@ -326,5 +304,5 @@ void doctor_choose(struct doctor *doctor, struct doctor_ports *ports)
 	choice_judge(doctor, best);
 	doctor_cm_mode(doctor, best);
 	doctor_fork(doctor);
-	addresses_judge(doctor, &wanted, ports);
+	addresses_judge(doctor, wanted.addresses, ports);
 }

@@ -4,13 +4,13 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <glob.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "base/text_file.h"
 
 void doctor_say(struct doctor *doctor, enum doctor_level level,
 		const char *name, const char *format, const char *advice, ...)
@@ -69,102 +69,55 @@ struct kvpull_log doctor_log(char line[DOCTOR_TEXT_BYTES_MAX])
 
 /* ---- below root ---- */
 
-struct path {
-	char text[2 * DOCTOR_PATH_BYTES_MAX];
-};
-
-static struct path __attribute__((format(printf, 2, 0)))
-path_of(const struct doctor *doctor, const char *format, va_list words)
+struct doctor_file doctor_at(const struct doctor *doctor, const char *format,
+			     ...)
 {
-	char name[DOCTOR_PATH_BYTES_MAX];
-	struct path path;
+	struct doctor_file path;
+	va_list words;
+	int bytes;
 
-	(void)vsnprintf(name, sizeof(name), format, words);
-	(void)snprintf(path.text, sizeof(path.text), "%s%s", doctor->root,
-		       name);
+	bytes = snprintf(path.text, sizeof(path.text), "%s", doctor->root);
+	va_start(words, format);
+	if ((size_t)bytes < sizeof(path.text))
+		(void)vsnprintf(path.text + bytes,
+				sizeof(path.text) - (size_t)bytes, format,
+				words);
+	va_end(words);
 	return path;
 }
 
-/* Its first bytes. Return: how many there are, or -1 and an empty text. */
-static int path_read(struct path path, char *text, size_t text_bytes)
+size_t doctor_read(struct doctor_file path, char *line, size_t line_bytes)
 {
-	const int fd = open(path.text, O_RDONLY | O_CLOEXEC);
-	ssize_t got = -1;
-
-	if (fd >= 0) {
-		got = read(fd, text, text_bytes - 1);
-		(void)close(fd);
-	}
-	text[got < 0 ? 0 : got] = '\0';
-	return (int)got;
-}
-
-int doctor_read_all(const struct doctor *doctor, char *text, size_t text_bytes,
-		    const char *format, ...)
-{
-	va_list words;
-	int got;
-
-	va_start(words, format);
-	got = path_read(path_of(doctor, format, words), text, text_bytes);
-	va_end(words);
-	return got;
-}
-
-int doctor_read(const struct doctor *doctor, char *line, size_t line_bytes,
-		const char *format, ...)
-{
-	va_list words;
-	int got;
-
-	va_start(words, format);
-	got = path_read(path_of(doctor, format, words), line, line_bytes);
-	va_end(words);
+	kvpull_text_read(path.text, line, line_bytes);
 	line[strcspn(line, "\n")] = '\0';
-	return got < 0 ? -1 : (int)strlen(line);
+	return strlen(line);
 }
 
-long long doctor_number(const struct doctor *doctor, long long otherwise,
-			const char *format, ...)
+long long doctor_number(struct doctor_file path, long long otherwise)
 {
 	char text[64];
 	char *end;
 	long long number;
-	va_list words;
 
-	va_start(words, format);
-	(void)path_read(path_of(doctor, format, words), text, sizeof(text));
-	va_end(words);
+	(void)doctor_read(path, text, sizeof(text));
 	errno = 0;
 	number = strtoll(text, &end, 10);
 	return errno || end == text ? otherwise : number;
 }
 
-int doctor_exists(const struct doctor *doctor, const char *format, ...)
+int doctor_matches(struct doctor_file pattern)
 {
-	struct path path;
-	va_list words;
-
-	va_start(words, format);
-	path = path_of(doctor, format, words);
-	va_end(words);
-	return access(path.text, F_OK) == 0;
-}
-
-int doctor_matches(const struct doctor *doctor, const char *format, ...)
-{
-	struct path path;
-	va_list words;
 	glob_t found;
-	int code;
+	const int code = glob(pattern.text, 0, NULL, &found);
 
-	va_start(words, format);
-	path = path_of(doctor, format, words);
-	va_end(words);
-	code = glob(path.text, 0, NULL, &found);
 	if (!code)
 		globfree(&found);
 	return !code;
+}
+
+int doctor_sees(const struct doctor *doctor, const char *folder)
+{
+	return doctor_matches(doctor_at(doctor, "%s/*", folder));
 }
 
 int doctor_item_next(const char **list, char *item, size_t item_bytes)
@@ -178,18 +131,14 @@ int doctor_item_next(const char **list, char *item, size_t item_bytes)
 	return bytes != 0;
 }
 
-int doctor_entry(const struct doctor *doctor, const char *folder,
-		 const char *prefix, uint32_t index,
+int doctor_entry(struct doctor_file folder, const char *prefix, uint32_t index,
 		 char name[DOCTOR_NAME_BYTES])
 {
-	char path[2 * DOCTOR_PATH_BYTES_MAX];
 	struct dirent **entries = NULL;
+	const int count = scandir(folder.text, &entries, NULL, versionsort);
 	int code = -1;
-	int count;
 	int at;
 
-	(void)snprintf(path, sizeof(path), "%s%s", doctor->root, folder);
-	count = scandir(path, &entries, NULL, versionsort);
 	for (at = 0; at < count; at++) {
 		const char *found = entries[at]->d_name;
 
@@ -202,13 +151,6 @@ int doctor_entry(const struct doctor *doctor, const char *folder,
 	}
 	free(entries);
 	return code;
-}
-
-int doctor_sees(const struct doctor *doctor, const char *folder)
-{
-	char name[DOCTOR_NAME_BYTES];
-
-	return !doctor_entry(doctor, folder, "", 0, name);
 }
 
 int doctor_is_older(const char *release, unsigned long major,

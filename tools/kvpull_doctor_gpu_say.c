@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/device_name.h"
+#include "base/text_file.h"
 #include "tools/json.h"
 
 /* Regions of a PCI device that are no ROM, in the file `resource`. */
@@ -21,15 +22,14 @@
  */
 uint64_t doctor_gpu_bar1_bytes(const struct doctor *doctor, const char *pci)
 {
+	const struct doctor_file path =
+		doctor_at(doctor, "/sys/bus/pci/devices/%s/resource", pci);
 	char text[PCI_TEXT_BYTES_MAX];
 	const char *line = text;
 	uint32_t found = 0;
 	uint32_t region;
 
-	if (!pci[0] ||
-	    doctor_read_all(doctor, text, sizeof(text),
-			    "/sys/bus/pci/devices/%s/resource", pci) < 0)
-		return 0;
+	kvpull_text_read(path.text, text, sizeof(text));
 	for (region = 0; region < PCI_REGIONS && line; region++) {
 		char *end;
 		const uint64_t first = strtoull(line, &end, 16);
@@ -50,15 +50,15 @@ uint64_t doctor_gpu_bar1_bytes(const struct doctor *doctor, const char *pci)
 int doctor_gpu_is_mig(const struct doctor *doctor, const struct doctor_gpu *gpu)
 {
 	static const char head[] = "GPU UUID:";
+	const struct doctor_file path = doctor_at(
+		doctor, "/proc/driver/nvidia/gpus/%s/information", gpu->pci);
 	char own[KVPULL_DEVICE_NAME_BYTES];
 	char text[PCI_TEXT_BYTES_MAX];
 	const char *at;
 
-	if (!gpu->has_uuid || !gpu->pci[0] ||
-	    doctor_read_all(doctor, text, sizeof(text),
-			    "/proc/driver/nvidia/gpus/%s/information",
-			    gpu->pci) < 0)
+	if (!gpu->has_uuid || !gpu->pci[0])
 		return DOCTOR_NOT_TOLD;
+	kvpull_text_read(path.text, text, sizeof(text));
 	at = strstr(text, head);
 	if (!at)
 		return DOCTOR_NOT_TOLD;

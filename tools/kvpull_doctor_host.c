@@ -3,7 +3,9 @@
  * Checks kernel features, limits and folders that kvpull needs, by trying each.
  */
 #include "shm/memory_left.h"
+#include "shm/segment.h"
 #include "tools/kvpull_doctor_parts.h"
+#include "verbs/place.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,8 +28,7 @@
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
-#define HUGE_BYTES ((size_t)2 << 20)
-#define NODES_MAX 64u
+#define NODES_MAX 64
 #define FILES_MIN 256u
 #define FILES_OPEN_MIN 32u /* a worker opens by so many, and has no peer yet */
 
@@ -85,13 +86,13 @@ void doctor_memory(struct doctor *doctor)
 {
 	const uint64_t left = kvpull_memory_left(doctor->root);
 	const uint64_t need_bytes = doctor->memory_bytes;
-	static const char head[] = "MemTotal:";
 	uint64_t kib = 0;
-	char line[64] = "";
+	char line[64];
 
-	if (doctor_read(doctor, line, sizeof(line), "/proc/meminfo") >= 0 &&
-	    strncmp(line, head, strlen(head)) == 0)
-		kib = strtoull(line + strlen(head), NULL, 10);
+	(void)doctor_read(doctor_at(doctor, "/proc/meminfo"), line,
+			  sizeof(line));
+	if (strncmp(line, "MemTotal:", 9) == 0)
+		kib = strtoull(line + 9, NULL, 10);
 	if (!kib)
 		doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "memory",
 				   "/proc/meminfo");
@@ -134,7 +135,8 @@ static int may_lock(const struct doctor *doctor)
 	if (syscall(SYS_capget, &header, data) ||
 	    !(data[0].effective & 1u << CAP_IPC_LOCK))
 		return 0;
-	if (doctor_read(doctor, map, sizeof(map), "/proc/self/uid_map") < 0)
+	if (!doctor_read(doctor_at(doctor, "/proc/self/uid_map"), map,
+			 sizeof(map)))
 		return -1;
 	(void)strtoul(map, &rest, 10);
 	return strtoul(rest, NULL, 10) == 0 && strstr(map, "4294967295");
@@ -178,16 +180,18 @@ void doctor_memlock(struct doctor *doctor)
 
 /* ---- memory of devices ---- */
 
+static int has_module(const struct doctor *doctor, const char *name)
+{
+	return doctor_matches(doctor_at(doctor, "/sys/module/%s", name));
+}
+
 void doctor_device_memory(struct doctor *doctor)
 {
 	char driver[128];
-	const int has_driver = doctor_read(doctor, driver, sizeof(driver),
-					   "/proc/driver/nvidia/version") > 0;
-	const int has_peermem =
-		doctor_exists(doctor, "/sys/module/nvidia_peermem") ||
-		doctor_exists(doctor, "/sys/module/nv_peer_mem");
-	const char *unseen = !doctor_sees(doctor, "/sys/module") ?
-				     "/sys/module" :
+	const int has_driver =
+		doctor_read(doctor_at(doctor, "/proc/driver/nvidia/version"),
+			    driver, sizeof(driver)) > 0;
+	const char *unseen = !has_module(doctor, "*")      ? "/sys/module" :
 			     !doctor_sees(doctor, "/proc") ? "/proc" :
 							     NULL;
 
@@ -196,13 +200,14 @@ void doctor_device_memory(struct doctor *doctor)
 				   unseen);
 		return;
 	}
-	if (!has_driver && !doctor_exists(doctor, "/sys/module/amdgpu")) {
+	if (!has_driver && !has_module(doctor, "amdgpu")) {
 		doctor_say(doctor, SAY_DEVICE_MEMORY_NONE);
 		return;
 	}
-	if (has_driver && strstr(driver, "Open Kernel Module"))
+	if (strstr(driver, "Open Kernel Module"))
 		doctor_say(doctor, SAY_DEVICE_MEMORY_DMABUF);
-	else if (has_peermem)
+	else if (has_module(doctor, "nvidia_peermem") ||
+		 has_module(doctor, "nv_peer_mem"))
 		doctor_say(doctor, SAY_DEVICE_MEMORY_PEERMEM);
 	else
 		doctor_say(doctor, SAY_DEVICE_MEMORY_CLOSED);
@@ -233,38 +238,23 @@ void doctor_uring(struct doctor *doctor)
 
 static int collapse_try(void)
 {
-	const int fd = memfd_create("kvpull-doctor", MFD_CLOEXEC);
-	uint8_t *memory;
-	uint8_t *aligned;
-	int code = -1;
+	const struct kvpull_log silent = { 0 };
+	struct kvpull_shared memory;
+	int code;
 
-	if (fd < 0 || ftruncate(fd, (off_t)(2 * HUGE_BYTES))) {
-		if (fd >= 0)
-			(void)close(fd);
+	if (kvpull_segment_make(&memory, "kvpull-doctor", KVPULL_HUGE_BYTES,
+				KVPULL_SEGMENT_READ_ONLY, 0, &silent))
 		return -1;
-	}
-	memory = mmap(NULL, 2 * HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
-		      fd, 0);
-	if (memory != MAP_FAILED) {
-		/* An address that matches the offset, or nothing collapses. */
-		aligned =
-			memory + (HUGE_BYTES - (uintptr_t)memory % HUGE_BYTES) %
-					 HUGE_BYTES;
-		if (mmap(aligned, HUGE_BYTES, PROT_READ | PROT_WRITE,
-			 MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED) {
-			memset(aligned, 1, HUGE_BYTES);
-			code = madvise(aligned, HUGE_BYTES, MADV_COLLAPSE);
-		}
-		(void)munmap(memory, 2 * HUGE_BYTES);
-	}
-	(void)close(fd);
+	memset(memory.base, 1, memory.bytes);
+	code = madvise(memory.base, memory.bytes, MADV_COLLAPSE);
+	kvpull_segment_unmake(&memory);
 	return code;
 }
 
 void doctor_huge_pages(struct doctor *doctor)
 {
-	const long long pages =
-		doctor_number(doctor, 0, "/proc/sys/vm/nr_hugepages");
+	const long long pages = doctor_number(
+		doctor_at(doctor, "/proc/sys/vm/nr_hugepages"), 0);
 
 	if (collapse_try() == 0)
 		doctor_say(doctor, SAY_HUGE_PAGES);
@@ -276,49 +266,37 @@ void doctor_huge_pages(struct doctor *doctor)
 
 /* ---- NUMA ---- */
 
-static uint64_t nodes_of_affinity(const struct doctor *doctor)
+int doctor_is_near(const struct doctor *doctor, int node)
 {
-	uint64_t nodes = 0;
-	uint32_t node;
-	cpu_set_t set;
-	size_t cpu;
+	char list[512];
+	cpu_set_t cpus;
 
-	if (sched_getaffinity(0, sizeof(set), &set))
-		return 0;
-	for (cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-		if (!CPU_ISSET(cpu, &set))
-			continue;
-		for (node = 0; node < NODES_MAX; node++)
-			if (doctor_exists(
-				    doctor,
-				    "/sys/devices/system/cpu/cpu%zu/node%u",
-				    cpu, node)) {
-				nodes |= UINT64_C(1) << node;
-				break;
-			}
-	}
-	return nodes;
+	(void)doctor_read(doctor_at(doctor,
+				    "/sys/devices/system/node/node%d/cpulist",
+				    node),
+			  list, sizeof(list));
+	return !sched_getaffinity(getpid(), sizeof(cpus), &cpus) &&
+	       kvpull_place_is_among(list, &cpus);
 }
 
 void doctor_numa(struct doctor *doctor)
 {
 	uint32_t node_count = 0;
-	uint32_t node;
-	uint64_t mine;
+	uint32_t near_count = 0;
+	int node;
 
-	for (node = 0; node < NODES_MAX; node++)
-		node_count += (uint32_t)doctor_exists(
-			doctor, "/sys/devices/system/node/node%u", node);
+	for (node = 0; node < NODES_MAX; node++) {
+		node_count += (uint32_t)doctor_matches(doctor_at(
+			doctor, "/sys/devices/system/node/node%d", node));
+		near_count += (uint32_t)doctor_is_near(doctor, node);
+	}
 	/* A kernel that knows of no nodes still lists its processors. */
-	if (!node_count && !doctor_sees(doctor, "/sys/devices/system/cpu")) {
+	if (!node_count && !doctor_sees(doctor, "/sys/devices/system/cpu"))
 		doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "numa",
 				   "/sys/devices/system");
-		return;
-	}
-	mine = nodes_of_affinity(doctor);
-	if (node_count < 2)
+	else if (node_count < 2)
 		doctor_say(doctor, SAY_NUMA_ONE);
-	else if (mine && !(mine & (mine - 1)))
+	else if (near_count == 1)
 		doctor_say(doctor, SAY_NUMA_BOUND, node_count);
 	else
 		doctor_say(doctor, SAY_NUMA_UNBOUND, node_count);
@@ -328,8 +306,8 @@ void doctor_numa(struct doctor *doctor)
 
 void doctor_foreign(struct doctor *doctor)
 {
-	const long long scope =
-		doctor_number(doctor, 0, "/proc/sys/kernel/yama/ptrace_scope");
+	const long long scope = doctor_number(
+		doctor_at(doctor, "/proc/sys/kernel/yama/ptrace_scope"), 0);
 
 	if (geteuid() != 0 && !doctor_sees(doctor, "/proc/sys/kernel"))
 		doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "foreign memory",

@@ -15,12 +15,6 @@
 
 /* ---- RoCE v1 or v2 ---- */
 
-static int is_v1(const json_t *gid)
-{
-	return strcmp(json_string_value(json_object_get(gid, "kind")),
-		      kvpull_gid_rank_name(KVPULL_GID_V1)) == 0;
-}
-
 /* GIDs of RoCE v1 are read as IPv6 addresses, IPv4 ones as well. */
 static const char *plain(const char *address)
 {
@@ -29,9 +23,8 @@ static const char *plain(const char *address)
 
 int doctor_cm_is_v1(const struct doctor *doctor, const struct doctor_port *port)
 {
-	const json_t *gid;
 	char mode[32];
-	size_t at;
+	uint32_t at;
 
 	if (port->is_infiniband)
 		return 0;
@@ -39,54 +32,49 @@ int doctor_cm_is_v1(const struct doctor *doctor, const struct doctor_port *port)
 	 * The file appears once somebody makes the device's folder in configfs.
 	 * Until then the kernel takes RoCE v2 where the port has such GIDs.
 	 */
-	if (doctor_read(doctor, mode, sizeof(mode), MODE, port->device,
-			port->number) > 0)
+	if (doctor_read(doctor_at(doctor, MODE, port->device, port->number),
+			mode, sizeof(mode)))
 		return strncmp(mode, "RoCE v2", 7) != 0;
-	json_array_foreach(port->gids, at, gid)
-	{
-		if (!is_v1(gid))
+	for (at = 0; at < port->gid_count; at++)
+		if (port->gids[at].rank != KVPULL_GID_V1)
 			return 0;
-	}
 	return 1;
 }
 
-/* The GID of that kind with the port's address; -1: there is none. */
-static int twin_of(const struct doctor_port *port, int cm_is_v1)
+/* The GID of that kind with the port's address; NULL: there is none. */
+static const struct doctor_gid *twin_of(const struct doctor_port *port,
+					int cm_is_v1)
 {
-	const json_t *gid;
-	size_t at;
+	uint32_t at;
 
-	json_array_foreach(port->gids, at, gid)
-	{
-		const char *address =
-			json_string_value(json_object_get(gid, "address"));
+	for (at = 0; at < port->gid_count; at++) {
+		const struct doctor_gid *gid = &port->gids[at];
 
-		if (is_v1(gid) == cm_is_v1 &&
-		    strcmp(plain(address), plain(port->address)) == 0)
-			return (int)json_integer_value(
-				json_object_get(gid, "index"));
+		if ((gid->rank == KVPULL_GID_V1) == cm_is_v1 &&
+		    strcmp(plain(gid->address), plain(port->gid.address)) == 0)
+			return gid;
 	}
-	return -1;
+	return NULL;
 }
 
 void doctor_cm_mode(struct doctor *doctor, const struct doctor_port *port)
 {
 	const int cm_is_v1 = doctor_cm_is_v1(doctor, port);
 	const char *kind = cm_is_v1 ? "RoCE v1" : "RoCE v2";
-	int twin;
+	const struct doctor_gid *twin = twin_of(port, cm_is_v1);
 
-	if (port->is_infiniband || cm_is_v1 == (port->rank == KVPULL_GID_V1))
+	if (port->is_infiniband ||
+	    cm_is_v1 == (port->gid.rank == KVPULL_GID_V1))
 		return;
-	twin = twin_of(port, cm_is_v1);
-	if (twin < 0)
-		doctor_say(doctor,
-			   SAY_CM_HAS_NO_GID(doctor_verbs_level(doctor)),
-			   port->device, kind, port->address, port->gid_index);
+	if (!twin)
+		doctor_say(
+			doctor, SAY_CM_HAS_NO_GID(doctor_verbs_level(doctor)),
+			port->device, kind, port->gid.address, port->gid.index);
 	else
 		doctor_say(doctor,
 			   SAY_CM_BY_OTHER_GID(cm_is_v1 ? DOCTOR_WARN :
 							  DOCTOR_NOTE),
-			   port->device, kind, twin, port->gid_index);
+			   port->device, kind, twin->index, port->gid.index);
 	if (cm_is_v1)
 		doctor_advise(
 			doctor,
@@ -106,8 +94,8 @@ void doctor_fork(struct doctor *doctor)
 	char release[64];
 
 	if (doctor->route == KVPULL_ROUTE_PIN_SHM ||
-	    doctor_read(doctor, release, sizeof(release),
-			"/proc/sys/kernel/osrelease") < 1 ||
+	    !doctor_read(doctor_at(doctor, "/proc/sys/kernel/osrelease"),
+			 release, sizeof(release)) ||
 	    !doctor_is_older(release, FORK_MAJOR, FORK_MINOR))
 		return;
 	if (getenv("RDMAV_FORK_SAFE") || getenv("IBV_FORK_SAFE"))

@@ -77,42 +77,36 @@ enum doctor_level doctor_verbs_level(const struct doctor *doctor);
 /* A log of the library's warnings, the last of which is kept in line. */
 struct kvpull_log doctor_log(char line[DOCTOR_TEXT_BYTES_MAX]);
 
+/* A file or folder of the machine, below root; for a few calls, a pattern. */
+struct doctor_file {
+	char text[2 * DOCTOR_PATH_BYTES_MAX];
+};
+
+__attribute__((format(printf, 2, 3))) struct doctor_file
+doctor_at(const struct doctor *doctor, const char *format, ...);
 /*
- * The first line of a file below root, without its newline. Return: its
- * length, or -1 and an empty line.
+ * The first line of a file, without its newline. Return: its length; 0 and an
+ * empty line where it cannot be read.
  */
-__attribute__((format(printf, 4, 5))) int
-doctor_read(const struct doctor *doctor, char *line, size_t line_bytes,
-	    const char *format, ...);
-/* Likewise all of a file, whose lines end as they do there. */
-__attribute__((format(printf, 4, 5))) int
-doctor_read_all(const struct doctor *doctor, char *text, size_t text_bytes,
-		const char *format, ...);
+size_t doctor_read(struct doctor_file path, char *line, size_t line_bytes);
 /* The number that a file begins with; `otherwise` if there is none. */
-__attribute__((format(printf, 3, 4))) long long
-doctor_number(const struct doctor *doctor, long long otherwise,
-	      const char *format, ...);
+long long doctor_number(struct doctor_file path, long long otherwise);
+/* 1 if there is a file or folder that this path, a pattern of the shell's, names. */
+int doctor_matches(struct doctor_file pattern);
 /*
  * 1 if there is such a folder below root with something in it: what is not
  * listed there is not there. An empty one is where something is to be mounted.
  */
 int doctor_sees(const struct doctor *doctor, const char *folder);
-/* 1 if there is such a file or folder below root. */
-__attribute__((format(printf, 2, 3))) int
-doctor_exists(const struct doctor *doctor, const char *format, ...);
 /*
- * Entry @index of a folder below root, of those whose names begin with @prefix,
- * uverbs2 before uverbs10. 0, or -1: it has no more.
+ * Entry @index of a folder, of those whose names begin with @prefix, uverbs2
+ * before uverbs10. 0, or -1: it has no more.
  */
-int doctor_entry(const struct doctor *doctor, const char *folder,
-		 const char *prefix, uint32_t index,
+int doctor_entry(struct doctor_file folder, const char *prefix, uint32_t index,
 		 char name[DOCTOR_NAME_BYTES]);
 /* 1 if a kernel's release is older than that version. */
 int doctor_is_older(const char *release, unsigned long major,
 		    unsigned long minor);
-/* Likewise, one that a pattern of the shell's names. */
-__attribute__((format(printf, 2, 3))) int
-doctor_matches(const struct doctor *doctor, const char *format, ...);
 /*
  * The next item of a key's list "a,b;c", of whichever rail and local rank. 1, or
  * 0: there is none. One that is too long is cut: it names nothing.
@@ -134,6 +128,11 @@ void doctor_users(struct doctor *doctor);  /* after doctor_config() */
 void doctor_status(struct doctor *doctor); /* after doctor_config() */
 void doctor_copy(struct doctor *doctor);   /* after doctor_config() */
 void doctor_numa(struct doctor *doctor);
+/*
+ * 1 if this node has a CPU that a process begun as this one may use, as the
+ * library has it.
+ */
+int doctor_is_near(const struct doctor *doctor, int node);
 void doctor_foreign(struct doctor *doctor);
 void doctor_networks(struct doctor *doctor); /* after doctor_devices() */
 /* A value of networks that has this host's address and the peer's. */

@@ -10,11 +10,18 @@
 
 #define CLASS "/sys/class/infiniband"
 #define DOCTOR_PORTS_MAX 32u
+#define DOCTOR_GIDS_MAX 1024u
+
+struct doctor_gid {
+	uint32_t index;
+	enum kvpull_gid_rank rank;
+	char address[INET6_ADDRSTRLEN];
+};
 
 struct doctor_port {
 	char device[64];
+	char folder[DOCTOR_PATH_BYTES_MAX]; /* of the port, below root */
 	char netdev[64];
-	char address[INET6_ADDRSTRLEN];
 	char rate[64];
 	uint32_t number;
 	uint32_t is_active;
@@ -22,14 +29,12 @@ struct doctor_port {
 	uint32_t is_iwarp;
 	uint32_t is_near;
 	uint32_t is_absent; /* its node is: a container was not given it */
-	uint32_t gid_index; /* the best one */
-	uint32_t gid_count;
-	enum kvpull_gid_rank rank;
-	double gbps;
 	int numa_node;
 	uint32_t mtu_bytes; /* 0: not told */
 	long long netdev_mtu_bytes;
-	const json_t *gids; /* of doctor->ports: index, kind, address */
+	uint32_t gid_count;
+	struct doctor_gid gids[DOCTOR_GIDS_MAX];
+	struct doctor_gid gid; /* the best that is asked for; rank NONE: none */
 };
 
 struct doctor_ports {
@@ -37,6 +42,8 @@ struct doctor_ports {
 	uint32_t count;
 };
 
+/* Devices that are asked for, names or patterns; "": any. */
+const char *doctor_devices_wanted(const struct doctor *doctor);
 /* Says which port a worker would open, by its configuration, and why. */
 void doctor_choose(struct doctor *doctor, struct doctor_ports *ports);
 /* 1: connections of the port go by GIDs of RoCE v1, as the kernel is set. */

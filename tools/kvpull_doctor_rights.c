@@ -40,10 +40,12 @@ static int libraries(struct doctor *doctor, struct kvpull_fabric *fabric)
 /* Why libibverbs may know no device though the kernel has one; NULL: it may. */
 static const char *providers_lack(const struct doctor *doctor)
 {
-	if (!doctor_matches(doctor, "/etc/libibverbs.d/*.driver"))
+	if (!doctor_matches(doctor_at(doctor, "/etc/libibverbs.d/*.driver")))
 		return "/etc/libibverbs.d names no provider";
-	if (!doctor_matches(doctor, "/usr/lib*/libibverbs/*-rdmav*.so") &&
-	    !doctor_matches(doctor, "/usr/lib*/*/libibverbs/*-rdmav*.so"))
+	if (!doctor_matches(
+		    doctor_at(doctor, "/usr/lib*/libibverbs/*-rdmav*.so")) &&
+	    !doctor_matches(
+		    doctor_at(doctor, "/usr/lib*/*/libibverbs/*-rdmav*.so")))
 		return "there is no provider's library, libibverbs/*-rdmav*.so";
 	return NULL;
 }
@@ -92,10 +94,11 @@ static int node_find(const struct doctor *doctor, const char *device,
 	char owner[64];
 	uint32_t index;
 
-	for (index = 0; !doctor_entry(doctor, NODES, "", index, node);
+	for (index = 0;
+	     !doctor_entry(doctor_at(doctor, NODES), "", index, node);
 	     index++) {
-		(void)doctor_read(doctor, owner, sizeof(owner),
-				  NODES "/%s/ibdev", node);
+		(void)doctor_read(doctor_at(doctor, NODES "/%s/ibdev", node),
+				  owner, sizeof(owner));
 		if (strcmp(owner, device) == 0)
 			return 0;
 	}
@@ -109,26 +112,24 @@ static int character_devices(struct doctor *doctor)
 		json_string_value(json_object_get(doctor->chosen, "device"));
 	char node[DOCTOR_NAME_BYTES];
 	const char *const names[] = { "rdma_cm", node };
-	char path[2 * DOCTOR_PATH_BYTES_MAX];
 	uint32_t i;
 
 	/* Any one, where the kernel does not say whose it is. */
 	if ((!device || node_find(doctor, device, node)) &&
-	    doctor_entry(doctor, "/dev/infiniband", "uverbs", 0, node))
+	    doctor_entry(doctor_at(doctor, "/dev/infiniband"), "uverbs", 0,
+			 node))
 		(void)snprintf(node, sizeof(node), "uverbs0");
 	for (i = 0; i < 2; i++) {
-		int why;
+		const struct doctor_file path =
+			doctor_at(doctor, "/dev/infiniband/%s", names[i]);
 
-		(void)snprintf(path, sizeof(path), "%s/dev/infiniband/%s",
-			       doctor->root, names[i]);
-		if (access(path, R_OK | W_OK) == 0)
+		if (access(path.text, R_OK | W_OK) == 0)
 			continue;
-		why = errno;
 		doctor_say(doctor, SAY_RIGHTS_NOT(doctor_verbs_level(doctor)),
-			   names[i], strerror(why));
+			   names[i], strerror(errno));
 		doctor_advise(
 			doctor,
-			why == ENOENT ?
+			errno == ENOENT ?
 				"modprobe ib_uverbs rdma_ucm; in a container: --device /dev/infiniband" :
 				"add the user to the group of that file");
 		return -1;
@@ -142,7 +143,7 @@ int doctor_is_absent(const struct doctor *doctor, const char *device)
 	char node[DOCTOR_NAME_BYTES];
 
 	return !node_find(doctor, device, node) &&
-	       !doctor_exists(doctor, "/dev/infiniband/%s", node);
+	       !doctor_matches(doctor_at(doctor, "/dev/infiniband/%s", node));
 }
 
 void doctor_rights(struct doctor *doctor)

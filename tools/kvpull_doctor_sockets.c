@@ -164,10 +164,11 @@ void doctor_users(struct doctor *doctor)
 	char overflow_uid[32];
 
 	if (doctor->root[0]) { /* a machine that is a folder */
-		if (doctor_read(doctor, uid_map, sizeof(uid_map),
-				"/proc/self/uid_map") < 0 ||
-		    doctor_read(doctor, overflow_uid, sizeof(overflow_uid),
-				"/proc/sys/kernel/overflowuid") < 0) {
+		if (!doctor_read(doctor_at(doctor, "/proc/self/uid_map"),
+				 uid_map, sizeof(uid_map)) ||
+		    !doctor_read(
+			    doctor_at(doctor, "/proc/sys/kernel/overflowuid"),
+			    overflow_uid, sizeof(overflow_uid))) {
 			doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "users",
 					   "/proc/self/uid_map");
 			return;

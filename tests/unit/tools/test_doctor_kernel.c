@@ -19,7 +19,6 @@
 static char root[] = "/tmp/kvpull-doctor-XXXXXX";
 static struct doctor doctor;
 static struct doctor_port port;
-static json_t *gids;
 
 static void put(const char *name, const char *line)
 {
@@ -34,16 +33,6 @@ static void unput(const char *name)
 	files_unput(root, name);
 }
 
-static void gid_add(int index, enum kvpull_gid_rank rank, const char *address)
-{
-	assert_int_equal(
-		json_array_append_new(
-			gids, json_pack("{s:i, s:s, s:s}", "index", index,
-					"kind", kvpull_gid_rank_name(rank),
-					"address", address)),
-		0);
-}
-
 static int up(void **state)
 {
 	(void)state;
@@ -51,20 +40,22 @@ static int up(void **state)
 	assert_non_null(mkdtemp(root));
 	(void)unsetenv("RDMAV_FORK_SAFE");
 	(void)unsetenv("IBV_FORK_SAFE");
-	gids = json_array();
-	gid_add(2, KVPULL_GID_V1, "::ffff:10.66.0.1");
-	gid_add(3, KVPULL_GID_IPV4, "10.66.0.1");
 	doctor = (struct doctor){ .root = root };
 	port = (struct doctor_port){ .device = "mlx5_0",
 				     .number = 1,
-				     .gids = gids };
+				     .gid_count = 2,
+				     .gids = {
+					     { 2, KVPULL_GID_V1,
+					       "::ffff:10.66.0.1" },
+					     { 3, KVPULL_GID_IPV4,
+					       "10.66.0.1" },
+				     } };
 	return 0;
 }
 
 static int down(void **state)
 {
 	(void)state;
-	json_decref(gids);
 	unput(MODE);
 	unput(RELEASE);
 	(void)rmdir(root);
@@ -75,9 +66,9 @@ static void chosen(uint32_t index, enum kvpull_gid_rank rank,
 		   const char *address)
 {
 	doctor.finding_count = 0;
-	port.gid_index = index;
-	port.rank = rank;
-	(void)snprintf(port.address, sizeof(port.address), "%s", address);
+	port.gid = (struct doctor_gid){ .index = index, .rank = rank };
+	(void)snprintf(port.gid.address, sizeof(port.gid.address), "%s",
+		       address);
 	doctor_cm_mode(&doctor, &port);
 }
 
@@ -128,7 +119,7 @@ UNIT_TEST_WITH(address_without_a_gid_of_the_mode_fails_who_wants_verbs, up,
 
 UNIT_TEST_WITH(port_of_version_1_alone_connects_by_it, up, down)
 {
-	(void)json_array_remove(gids, 1);
+	port.gid_count = 1;
 	chosen(2, KVPULL_GID_V1, "::ffff:10.66.0.1");
 	assert_int_equal(doctor.finding_count, 0);
 	assert_int_equal(doctor_cm_is_v1(&doctor, &port), 1);
