@@ -18,10 +18,10 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/least.h"
 #include "shm/memory_left.h"
 #include "shm/segment.h"
 
@@ -54,11 +54,11 @@
 /* A candidate must beat memcpy by this much, or memcpy stays: noise. */
 #define MARGIN_PERCENT 3u
 
-struct candidate {
-	const struct kvpull_copy_routine *routine;
-	uint32_t is_out[KVPULL_COPY_CLASSES];
-	uint64_t median_ns[KVPULL_COPY_CLASSES];
-	uint64_t took_ns[KVPULL_COPY_CLASSES][ROUNDS_MAX];
+/* A routine's samples of one class, the fastest first. */
+struct times {
+	uint32_t is_out; /* no more are taken */
+	uint32_t count;
+	uint64_t ns[ROUNDS_MAX];
 };
 
 struct bench {
@@ -67,10 +67,11 @@ struct bench {
 	size_t side_bytes;
 	size_t at; /* of the next sample's first block, before it is scattered */
 	uint64_t serial;
-	uint64_t until_ns; /* then it is given up */
-	uint32_t candidate_count;
+	uint64_t until_ns;   /* then it is given up */
 	uint32_t is_watched; /* at a terminal, by a person */
-	struct candidate candidates[ROUTINES_MAX];
+	uint32_t routine_count;
+	const struct kvpull_copy_routine *routines[ROUTINES_MAX];
+	struct times times[KVPULL_COPY_CLASSES][ROUTINES_MAX];
 	uint32_t remote_ids[SAMPLE_BLOCKS_MAX];
 	uint32_t local_ids[SAMPLE_BLOCKS_MAX];
 };
@@ -84,17 +85,16 @@ static const uint32_t class_bytes[KVPULL_COPY_CLASSES] = {
 };
 
 /* All but the single streams: those lose to several on every CPU measured. */
-static void candidates_find(struct bench *bench)
+static void routines_find(struct bench *bench)
 {
 	uint32_t count;
 	const struct kvpull_copy_routine *all = kvpull_copy_routines(&count);
 	uint32_t i;
 
-	for (i = 0; i < count && bench->candidate_count < ROUTINES_MAX; i++)
+	for (i = 0; i < count && bench->routine_count < ROUTINES_MAX; i++)
 		if (kvpull_copy_usable(&all[i]) &&
 		    !strstr(all[i].name, "-nt-1"))
-			bench->candidates[bench->candidate_count++].routine =
-				&all[i];
+			bench->routines[bench->routine_count++] = &all[i];
 }
 
 /* Time one sample. */
@@ -146,92 +146,61 @@ static uint64_t sample(struct bench *bench,
 	return kvpull_clock_ns() - start_ns;
 }
 
-static int is_late(const struct bench *bench)
+static void time_add(struct times *times, uint64_t ns)
 {
-	return kvpull_clock_ns() > bench->until_ns;
+	uint32_t at = times->count++;
+
+	for (; at > 0 && times->ns[at - 1] > ns; at--)
+		times->ns[at] = times->ns[at - 1];
+	times->ns[at] = ns;
 }
 
-/* 0, or -1: given up. */
-static int round_run(struct bench *bench, uint32_t round)
+static uint64_t median(const struct times *times)
+{
+	return times->ns[(times->count - 1) / 2];
+}
+
+/* 0 or KVPULL_EAGAIN: given up. */
+static int round_run(struct bench *bench)
 {
 	uint32_t class, i;
 
 	/* Between two samples of a class are the others: it begins cold. */
-	for (i = 0; i < bench->candidate_count; i++) {
-		struct candidate *candidate = &bench->candidates[i];
-
+	for (i = 0; i < bench->routine_count; i++) {
 		for (class = 0; class < KVPULL_COPY_CLASSES; class ++) {
-			if (is_late(bench))
-				return -1;
-			if (!candidate->is_out[class])
-				candidate->took_ns[class][round] =
-					sample(bench, candidate->routine,
-					       class_bytes[class]);
+			struct times *times = &bench->times[class][i];
+
+			if (kvpull_clock_ns() > bench->until_ns)
+				return KVPULL_EAGAIN;
+			if (!times->is_out)
+				time_add(times,
+					 sample(bench, bench->routines[i],
+						class_bytes[class]));
 		}
 	}
 	return 0;
 }
 
-static uint64_t median(const uint64_t *times, uint32_t count)
+/* Drops the routines that are far behind the best of their class. */
+static void sift(struct bench *bench, uint32_t percent)
 {
-	uint64_t sorted[ROUNDS_MAX] = { 0 };
-	uint32_t i, k;
+	uint32_t class, i;
 
-	for (i = 0; i < count; i++) {
-		for (k = i; k > 0 && sorted[k - 1] > times[i]; k--)
-			sorted[k] = sorted[k - 1];
-		sorted[k] = times[i];
+	for (class = 0; class < KVPULL_COPY_CLASSES; class ++) {
+		struct times *times = bench->times[class];
+		uint64_t best_ns = UINT64_MAX;
+
+		for (i = 0; i < bench->routine_count; i++)
+			if (!times[i].is_out)
+				best_ns = kvpull_least(best_ns,
+						       median(&times[i]));
+		for (i = 0; i < bench->routine_count; i++)
+			if (median(&times[i]) > best_ns * percent / 100)
+				times[i].is_out = 1;
 	}
-	return sorted[(count - 1) / 2];
 }
 
-/* Medians of those still in, and out with those far behind the best. */
-static void sift(struct bench *bench, uint32_t class, uint32_t round_count,
-		 uint32_t percent)
-{
-	uint64_t best_ns = UINT64_MAX;
-	uint32_t i;
-
-	for (i = 0; i < bench->candidate_count; i++) {
-		struct candidate *candidate = &bench->candidates[i];
-
-		if (candidate->is_out[class])
-			continue;
-		candidate->median_ns[class] =
-			median(candidate->took_ns[class], round_count);
-		if (candidate->median_ns[class] < best_ns)
-			best_ns = candidate->median_ns[class];
-	}
-	for (i = 0; i < bench->candidate_count; i++)
-		if (bench->candidates[i].median_ns[class] >
-		    best_ns * percent / 100)
-			bench->candidates[i].is_out[class] = 1;
-}
-
-static void all_sift(struct bench *bench, uint32_t round_count,
-		     uint32_t percent)
-{
-	uint32_t class;
-
-	for (class = 0; class < KVPULL_COPY_CLASSES; class ++)
-		sift(bench, class, round_count, percent);
-}
-
-/* The next line of the doctor takes the place of this one. */
-static void progress_show(const struct bench *bench, uint32_t round)
-{
-	if (bench->is_watched)
-		(void)fprintf(stderr, "\rcalibrating: %u of at most %u rounds ",
-			      round, ROUNDS_MAX);
-}
-
-static void progress_clear(const struct bench *bench)
-{
-	if (bench->is_watched)
-		(void)fputs("\r\033[K", stderr);
-}
-
-/* 0, or -1: given up. */
+/* 0 or KVPULL_EAGAIN: given up. */
 static int measure(struct bench *bench)
 {
 	const uint64_t start_ns = kvpull_clock_ns();
@@ -239,15 +208,19 @@ static int measure(struct bench *bench)
 
 	while (round < ROUNDS_MAX && (round < ROUNDS_FIRST ||
 				      kvpull_clock_ns() - start_ns < TIME_NS)) {
-		if (round_run(bench, round++))
-			return -1;
-		progress_show(bench, round);
+		if (round_run(bench))
+			return KVPULL_EAGAIN;
+		round++;
+		if (bench->is_watched)
+			(void)fprintf(stderr,
+				      "\rcalibrating: %u of at most %u rounds ",
+				      round, ROUNDS_MAX);
 		if (round == ROUNDS_FIRST)
-			all_sift(bench, round, FIRST_PERCENT);
+			sift(bench, FIRST_PERCENT);
 		else if (round == ROUNDS_SECOND)
-			all_sift(bench, round, SECOND_PERCENT);
+			sift(bench, SECOND_PERCENT);
 	}
-	all_sift(bench, round, FIRST_PERCENT);
+	sift(bench, FIRST_PERCENT);
 	return 0;
 }
 
@@ -257,21 +230,17 @@ static void choose(const struct bench *bench,
 	uint32_t class, i;
 
 	for (class = 0; class < KVPULL_COPY_CLASSES; class ++) {
+		const struct times *times = bench->times[class];
 		/* memcpy is the first of all routines. */
-		const uint64_t memcpy_ns =
-			bench->candidates[0].median_ns[class];
-		uint64_t best_ns = memcpy_ns - memcpy_ns * MARGIN_PERCENT / 100;
+		uint64_t best_ns =
+			median(times) - median(times) * MARGIN_PERCENT / 100;
 
-		choices->routines[class] = bench->candidates[0].routine;
-		for (i = 1; i < bench->candidate_count; i++) {
-			const struct candidate *candidate =
-				&bench->candidates[i];
-
-			if (candidate->is_out[class] ||
-			    candidate->median_ns[class] >= best_ns)
+		choices->routines[class] = bench->routines[0];
+		for (i = 1; i < bench->routine_count; i++) {
+			if (times[i].is_out || median(&times[i]) >= best_ns)
 				continue;
-			best_ns = candidate->median_ns[class];
-			choices->routines[class] = candidate->routine;
+			best_ns = median(&times[i]);
+			choices->routines[class] = bench->routines[i];
 		}
 	}
 }
@@ -287,49 +256,43 @@ static size_t side_bytes_choose(void)
 	return bytes > left / 4 ? 0 : bytes;
 }
 
-/* 0, or why it was given up. */
-static int calibrate(struct bench *bench, struct kvpull_copy_choices *choices)
+/* No page's first use is in a sample. 0, or why there is no such memory. */
+static int side_make(const struct bench *bench, struct kvpull_shared *side)
 {
 	const struct kvpull_log silent = { 0 };
-	int code = kvpull_segment_make(&bench->from, "kvpull-calibrate",
-				       bench->side_bytes,
-				       KVPULL_SEGMENT_READ_ONLY, 1, &silent);
+	const int code =
+		kvpull_segment_make(side, "kvpull-calibrate", bench->side_bytes,
+				    KVPULL_SEGMENT_READ_ONLY, 1, &silent);
 
 	if (!code)
-		code = kvpull_segment_make(
-			&bench->to, "kvpull-calibrate", bench->side_bytes,
-			KVPULL_SEGMENT_READ_ONLY, 1, &silent);
-	if (code)
-		return code;
-	/* No page's first use is in a sample. */
-	memset(bench->from.base, 1, bench->side_bytes);
-	memset(bench->to.base, 1, bench->side_bytes);
-	candidates_find(bench);
-	if (measure(bench))
-		return KVPULL_EAGAIN;
-	choose(bench, choices);
-	return 0;
+		memset(side->base, 1, side->bytes);
+	return code;
 }
 
 int doctor_calibrate(struct kvpull_copy_choices *choices)
 {
-	const size_t side_bytes = side_bytes_choose();
-	struct bench *bench;
+	static struct bench bench;
 	int code;
 
-	if (!side_bytes)
+	bench = (struct bench){
+		.side_bytes = side_bytes_choose(),
+		.until_ns = kvpull_clock_ns() + GIVE_UP_NS,
+		.is_watched = isatty(STDERR_FILENO) == 1,
+	};
+	if (!bench.side_bytes)
 		return KVPULL_ENOMEM;
-	bench = mmap(NULL, sizeof(*bench), PROT_READ | PROT_WRITE,
-		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (bench == MAP_FAILED)
-		return KVPULL_ENOMEM;
-	bench->side_bytes = side_bytes;
-	bench->until_ns = kvpull_clock_ns() + GIVE_UP_NS;
-	bench->is_watched = isatty(STDERR_FILENO) == 1;
-	code = calibrate(bench, choices);
-	progress_clear(bench);
-	kvpull_segment_unmake(&bench->from);
-	kvpull_segment_unmake(&bench->to);
-	(void)munmap(bench, sizeof(*bench));
+	routines_find(&bench);
+	code = side_make(&bench, &bench.from);
+	if (!code)
+		code = side_make(&bench, &bench.to);
+	if (!code)
+		code = measure(&bench);
+	if (!code)
+		choose(&bench, choices);
+	/* The next line of the doctor takes the place of the last round's. */
+	if (bench.is_watched)
+		(void)fputs("\r\033[K", stderr);
+	kvpull_segment_unmake(&bench.from);
+	kvpull_segment_unmake(&bench.to);
 	return code;
 }
