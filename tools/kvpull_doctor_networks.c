@@ -6,7 +6,7 @@
 #include "tools/kvpull_doctor_parts.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,14 +16,15 @@
 
 #define ROUTES_MAX 256u
 #define LINE_BYTES_MAX 512
-#define WORDS_MAX 12u
 #define ROUTE_UP 0x1u
 #define ROUTE_REJECT 0x200u
-#define NETWORK_BYTES_MAX (INET6_ADDRSTRLEN + 4)
+#define NETWORK_BYTES_MAX (INET6_ADDRSTRLEN + 12)
 
+/* A network that this host has a way to, as the key networks takes it. */
 struct route {
-	struct kvpull_network network;
 	char netdev[32];
+	char network[NETWORK_BYTES_MAX];
+	uint32_t prefix_bits;
 };
 
 struct routes {
@@ -31,84 +32,68 @@ struct routes {
 	uint32_t count;
 };
 
-/* Splits a row at blanks; returns how many words it has. */
-static uint32_t row_split(char *line, char *words[WORDS_MAX])
-{
-	uint32_t count = 0;
-	char *rest = NULL;
-	char *word;
-
-	for (word = strtok_r(line, " \t\n", &rest); word && count < WORDS_MAX;
-	     word = strtok_r(NULL, " \t\n", &rest))
-		words[count++] = word;
-	return count;
-}
-
 /* Returns 0, or -1 if it is no hexadecimal number. */
 static int hex_parse(const char *word, uint32_t *number)
 {
 	char *end;
 
-	errno = 0;
 	*number = (uint32_t)strtoul(word, &end, 16);
-	return errno || end == word || *end ? -1 : 0;
+	return end == word || *end ? -1 : 0;
 }
 
-static int is_way(uint32_t flags)
+/* 0; -1: the route refuses the way, or is the default: it is everybody. */
+static int network_take(struct route *route, uint32_t flags, int family,
+			const void *to)
 {
-	return (flags & (ROUTE_UP | ROUTE_REJECT)) == ROUTE_UP;
-}
+	char address[INET6_ADDRSTRLEN] = "";
 
-static void netdev_keep(struct route *route, const char *name)
-{
-	(void)snprintf(route->netdev, sizeof(route->netdev), "%s", name);
+	if ((flags & (ROUTE_UP | ROUTE_REJECT)) != ROUTE_UP ||
+	    !route->prefix_bits)
+		return -1;
+	(void)inet_ntop(family, to, address, sizeof(address));
+	(void)snprintf(route->network, sizeof(route->network), "%s/%u", address,
+		       route->prefix_bits);
+	return 0;
 }
 
 /* A row of /proc/net/route; numbers are as they lie in memory. 0 or -1. */
-static int route4_parse(char *line, struct route *route)
+static int route4_parse(const char *line, struct route *route)
 {
-	char *words[WORDS_MAX];
+	char words[3][9];
 	uint32_t to;
 	uint32_t flags;
 	uint32_t mask;
 
-	if (row_split(line, words) < 8 || hex_parse(words[1], &to) ||
-	    hex_parse(words[3], &flags) || hex_parse(words[7], &mask) ||
-	    !is_way(flags))
+	if (sscanf(line, "%31s %8s %*s %8s %*s %*s %*s %8s", route->netdev,
+		   words[0], words[1], words[2]) != 4 ||
+	    hex_parse(words[0], &to) || hex_parse(words[1], &flags) ||
+	    hex_parse(words[2], &mask))
 		return -1;
-	netdev_keep(route, words[0]);
-	route->network.family = AF_INET;
-	route->network.prefix_bits = (uint32_t)__builtin_popcount(mask);
-	memcpy(route->network.bytes, &to, sizeof(to));
-	return 0;
+	route->prefix_bits = (uint32_t)__builtin_popcount(mask);
+	return network_take(route, flags, AF_INET, &to);
 }
 
 /* A row of /proc/net/ipv6_route. 0 or -1. */
-static int route6_parse(char *line, struct route *route)
+static int route6_parse(const char *line, struct route *route)
 {
-	char *words[WORDS_MAX];
+	char words[3][33];
+	uint8_t to[16];
+	size_t to_bytes;
 	uint32_t flags;
-	uint32_t byte;
-	uint32_t at;
 
-	if (row_split(line, words) < 10 || strlen(words[0]) != 32 ||
-	    hex_parse(words[1], &route->network.prefix_bits) ||
-	    route->network.prefix_bits > 128 || hex_parse(words[8], &flags) ||
-	    !is_way(flags))
+	if (sscanf(line, "%32s %8s %*s %*s %*s %*s %*s %*s %8s %31s", words[0],
+		   words[1], words[2], route->netdev) != 4 ||
+	    sodium_hex2bin(to, sizeof(to), words[0], strlen(words[0]), NULL,
+			   &to_bytes, NULL) ||
+	    to_bytes != sizeof(to) ||
+	    hex_parse(words[1], &route->prefix_bits) ||
+	    route->prefix_bits > 128 || hex_parse(words[2], &flags))
 		return -1;
-	netdev_keep(route, words[9]);
-	route->network.family = AF_INET6;
-	for (at = 16; at-- > 0;) {
-		if (hex_parse(words[0] + 2 * at, &byte))
-			return -1;
-		route->network.bytes[at] = (uint8_t)byte;
-		words[0][2 * at] = '\0';
-	}
-	return 0;
+	return network_take(route, flags, AF_INET6, to);
 }
 
 static void table_read(const struct doctor *doctor, const char *name,
-		       int (*parse)(char *, struct route *),
+		       int (*parse)(const char *, struct route *),
 		       struct routes *routes)
 {
 	char path[2 * DOCTOR_PATH_BYTES_MAX];
@@ -118,15 +103,9 @@ static void table_read(const struct doctor *doctor, const char *name,
 	(void)snprintf(path, sizeof(path), "%s%s", doctor->root, name);
 	file = fopen(path, "re");
 	while (file && routes->count < ROUTES_MAX &&
-	       fgets(line, sizeof(line), file)) {
-		struct route *route = &routes->list[routes->count];
-
-		memset(route, 0, sizeof(*route));
-		if (parse(line, route))
-			continue;
-		/* The default route is everybody, and no proposal. */
-		routes->count += route->network.prefix_bits > 0;
-	}
+	       fgets(line, sizeof(line), file))
+		if (!parse(line, &routes->list[routes->count]))
+			routes->count++;
 	if (file)
 		(void)fclose(file);
 }
@@ -138,70 +117,47 @@ static void routes_read(const struct doctor *doctor, struct routes *routes)
 	table_read(doctor, "/proc/net/ipv6_route", route6_parse, routes);
 }
 
-static int has(const struct kvpull_network *network,
-	       const struct kvpull_verbs_address *address)
-{
-	const struct kvpull_networks one = { .count = 1, .list = { *network } };
-
-	return kvpull_verbs_networks_allow(&one, address);
-}
-
-/* The narrowest network that a route leads to the address by; NULL: none. */
-static const struct kvpull_network *
-network_find(const struct routes *routes,
-	     const struct kvpull_verbs_address *address)
-{
-	const struct kvpull_network *found = NULL;
-	uint32_t at;
-
-	for (at = 0; at < routes->count; at++) {
-		const struct kvpull_network *network =
-			&routes->list[at].network;
-
-		if (has(network, address) &&
-		    (!found || network->prefix_bits > found->prefix_bits))
-			found = network;
-	}
-	return found;
-}
-
-static void network_print(const struct kvpull_network *network,
-			  char text[NETWORK_BYTES_MAX])
-{
-	char ip[INET6_ADDRSTRLEN] = "?";
-
-	(void)inet_ntop((int)network->family, network->bytes, ip, sizeof(ip));
-	(void)snprintf(text, NETWORK_BYTES_MAX, "%s/%u", ip,
-		       network->prefix_bits);
-}
-
-/* The address alone where only the default route leads to it. */
-static void network_of(const struct routes *routes, const char *text,
-		       char network[NETWORK_BYTES_MAX])
-{
-	struct kvpull_verbs_address address;
-	const struct kvpull_network *found;
-
-	network[0] = '\0';
-	if (kvpull_verbs_address_parse_ip(text, &address))
-		return;
-	found = network_find(routes, &address);
-	if (found)
-		network_print(found, network);
-	else
-		(void)snprintf(network, NETWORK_BYTES_MAX, "%s/%d", text,
-			       address.socket.any.sa_family == AF_INET ? 32 :
-									 128);
-}
-
+/* Is an address, or the first one of a network, in that network? */
 static int covers(const char *network, const char *text)
 {
+	char ip[NETWORK_BYTES_MAX];
 	struct kvpull_verbs_address address;
 	struct kvpull_networks networks;
 
+	(void)snprintf(ip, sizeof(ip), "%.*s", (int)strcspn(text, "/"), text);
 	return !kvpull_verbs_networks_parse(network, &networks) &&
-	       !kvpull_verbs_address_parse_ip(text, &address) &&
+	       !kvpull_verbs_address_parse_ip(ip, &address) &&
 	       kvpull_verbs_networks_allow(&networks, &address);
+}
+
+static int is_v6(const char *address)
+{
+	return strchr(address, ':') != NULL;
+}
+
+/*
+ * The narrowest network that a route leads to the address by; the address alone
+ * where only the default route does; "": it is no address.
+ */
+static void network_of(const struct routes *routes, const char *address,
+		       char network[NETWORK_BYTES_MAX])
+{
+	uint32_t bits = 0;
+	uint32_t at;
+
+	(void)snprintf(network, NETWORK_BYTES_MAX, "%s/%u", address,
+		       is_v6(address) ? 128 : 32);
+	for (at = 0; at < routes->count; at++) {
+		const struct route *route = &routes->list[at];
+
+		if (covers(route->network, address) &&
+		    route->prefix_bits > bits) {
+			bits = route->prefix_bits;
+			memcpy(network, route->network, NETWORK_BYTES_MAX);
+		}
+	}
+	if (!covers(network, address))
+		network[0] = '\0';
 }
 
 void doctor_networks_propose(const struct doctor *doctor, const char *peer,
@@ -214,7 +170,7 @@ void doctor_networks_propose(const struct doctor *doctor, const char *peer,
 	routes_read(doctor, &routes);
 	network_of(&routes, doctor->link_address, own);
 	network_of(&routes, peer, other);
-	if (!own[0] || covers(other, doctor->link_address))
+	if (covers(other, doctor->link_address))
 		own[0] = '\0';
 	else if (covers(own, peer))
 		other[0] = '\0';
@@ -229,18 +185,20 @@ static int is_inside(const struct routes *routes, const struct route *route)
 
 	for (at = 0; at < routes->count; at++) {
 		const struct route *other = &routes->list[at];
-		struct kvpull_verbs_address address;
-		char network[NETWORK_BYTES_MAX];
 
-		network_print(&route->network, network);
-		*strchr(network, '/') = '\0';
-		if (other->network.prefix_bits < route->network.prefix_bits &&
+		if (other->prefix_bits < route->prefix_bits &&
 		    strcmp(other->netdev, route->netdev) == 0 &&
-		    !kvpull_verbs_address_parse_ip(network, &address) &&
-		    has(&other->network, &address))
+		    covers(other->network, route->network))
 			return 1;
 	}
 	return 0;
+}
+
+/* Link-local and multicast addresses begin so. */
+static int is_of_link(const struct route *route)
+{
+	return strncmp(route->network, "fe", 2) == 0 ||
+	       strncmp(route->network, "ff", 2) == 0;
 }
 
 /* Networks beyond the own one that the chosen port's netdev leads to. */
@@ -248,37 +206,31 @@ static uint32_t others_print(const struct doctor *doctor,
 			     const struct routes *routes,
 			     char text[DOCTOR_NETWORKS_BYTES_MAX])
 {
-	struct kvpull_verbs_address own;
+	char own[NETWORK_BYTES_MAX];
 	uint32_t count = 0;
-	const struct kvpull_network *near;
 	size_t used = 0;
 	uint32_t at;
 
 	text[0] = '\0';
-	if (kvpull_verbs_address_parse_ip(doctor->link_address, &own))
+	network_of(routes, doctor->link_address, own);
+	if (!own[0])
 		return 0;
-	near = network_find(routes, &own);
 	for (at = 0; at < routes->count; at++) {
 		const struct route *route = &routes->list[at];
-		char network[NETWORK_BYTES_MAX];
 
 		if (strcmp(route->netdev, doctor->link_netdev) != 0 ||
-		    route->network.family != own.socket.any.sa_family ||
-		    route->network.bytes[0] == 0xfe ||
-		    route->network.bytes[0] == 0xff ||
-		    route->network.prefix_bits == 128)
+		    is_v6(route->network) != is_v6(own) || is_of_link(route) ||
+		    route->prefix_bits == 128)
 			continue;
-		count += !has(&route->network, &own) ||
-			 (near &&
-			  route->network.prefix_bits < near->prefix_bits);
+		count += strcmp(route->network, own) != 0;
 		if (is_inside(routes, route))
 			continue;
-		network_print(&route->network, network);
-		if (used + strlen(network) + 2 > DOCTOR_NETWORKS_BYTES_MAX)
+		if (used + strlen(route->network) + 2 >
+		    DOCTOR_NETWORKS_BYTES_MAX)
 			break;
-		used += (size_t)snprintf(text + used,
-					 DOCTOR_NETWORKS_BYTES_MAX - used,
-					 "%s%s", used ? "," : "", network);
+		used += (size_t)snprintf(
+			text + used, DOCTOR_NETWORKS_BYTES_MAX - used, "%s%s",
+			used ? "," : "", route->network);
 	}
 	return count;
 }

@@ -16,6 +16,7 @@
 #define WIDE4 "eth0 0000420A 0100420A 0003 0 0 0 0000FFFF 0 0 0\n"
 #define OTHER4 "eth1 0000630A 00000000 0001 0 0 0 0000FFFF 0 0 0\n"
 #define DEFAULT4 "eth1 00000000 0100000A 0003 0 0 0 00000000 0 0 0\n"
+#define DEFAULT_THERE4 "eth0 00000000 0100420A 0003 0 0 0 00000000 0 0 0\n"
 #define REJECT4 "lo 0000070A 00000000 0201 0 0 0 0000FFFF 0 0 0\n"
 #define LINK31 "eth0 0200420A 00000000 0001 0 0 0 FEFFFFFF 0 0 0\n"
 #define ZERO6 "00000000000000000000000000000000"
@@ -151,6 +152,7 @@ UNIT_TEST_WITH(routes_of_the_device_are_noted, up, down)
 UNIT_TEST_WITH(own_subnet_alone_is_no_note, up, down)
 {
 	assert_null(noted(HEAD OWN4 DEFAULT4 OTHER4, "10.66.0.2"));
+	assert_null(noted(HEAD OWN4 DEFAULT_THERE4, "10.66.0.2"));
 	assert_null(noted(OWN6 LINK6, "fd66::2"));
 	memcpy(config.networks, "10.0.0.0/8", sizeof("10.0.0.0/8"));
 	assert_null(noted(HEAD OWN4 WIDE4, "10.66.0.2"));
