@@ -9,6 +9,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <jansson.h>
 
@@ -22,7 +23,6 @@
 #define DOCTOR_NETWORKS_BYTES_MAX 256u /* as the key has it */
 
 struct ib_answer;
-struct addrinfo;
 
 struct doctor_finding {
 	enum doctor_level level;
@@ -59,6 +59,12 @@ struct doctor {
 	json_t *chosen; /* these three: null until there is an object */
 	json_t *probe;
 	json_t *peer_probe;
+};
+
+/* Another process, and the socket to it; in that one, to this one. */
+struct doctor_child {
+	pid_t pid;
+	int socket;
 };
 
 /* Add a finding, a line of kvpull_doctor_texts.h, with the values of its text. */
@@ -141,15 +147,24 @@ void doctor_networks_propose(const struct doctor *doctor, const char *peer,
 void doctor_probe(struct doctor *doctor);
 void doctor_gpus(struct doctor *doctor);
 void doctor_peer(struct doctor *doctor);
-/* Connects a socket until then. 0, or -1 and errno. */
-int doctor_connect(int control, const struct addrinfo *to, uint64_t until_ns);
-/* 1: there is something to read, or its end; 0: there was not until then. */
-int doctor_await(int from, uint64_t until_ns);
-/* 1: it is said why no ib_pull answers there; 0: its numbers. */
+/*
+ * 1: the descriptor has one of those events, or its end; 0: it had none until
+ * then.
+ */
+int doctor_await(int fd, short events, uint64_t until_ns);
+/*
+ * Starts a process that is killed when this one ends, and a socket of that type
+ * between the two. In it the pid is 0. 0, or -1: there is none.
+ */
+int doctor_child_start(struct doctor_child *child, int type);
+/*
+ * Hangs up, and kills what has not ended a second later: within a driver of the
+ * kernel's it may not end even then, and is left behind. Its status, or -1.
+ */
+int doctor_child_end(const struct doctor_child *child);
+/* 1: it is said why nothing can be pulled from there; 0: its numbers. */
 int doctor_reach(struct doctor *doctor, struct ib_answer *answer);
 /* 1: what a failed pull printed has a known cause, which is said. */
 int doctor_causes(struct doctor *doctor, const char *output);
-/* 1: it is said why the way to the peer carries no pull; 0: it may. */
-int doctor_path(struct doctor *doctor);
 
 #endif /* KVPULL_TOOLS_KVPULL_DOCTOR_PARTS_H */

@@ -8,10 +8,13 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,7 +23,7 @@
 
 #define OUTPUT_BYTES_MAX 65536
 #define GOOD_PERCENT 60.0
-#define KILL_MS 500 /* from a signal to the one that nobody can refuse */
+#define TERM_MS 500 /* from a signal to the end of all output */
 #define NUMBER_BYTES 16
 
 /* A run of ib_pull. The first is small: it holds few of P's blocks. */
@@ -74,6 +77,8 @@ static void pull_exec(const struct doctor *doctor, const struct pull *pull,
 		_exit(1);
 	path[used] = '\0';
 	(void)snprintf(strrchr(path, '/') + 1, 16, "ib_pull");
+	/* Its holds are given back. */
+	(void)prctl(PR_SET_PDEATHSIG, SIGTERM);
 	(void)setenv("KVPULL_ROUTE", "verbs", 1);
 	if (pull->connect_ms)
 		(void)setenv("KVPULL_CONNECT_MS", pull->connect_ms, 1);
@@ -82,20 +87,21 @@ static void pull_exec(const struct doctor *doctor, const struct pull *pull,
 	(void)dup2(to, STDOUT_FILENO);
 	(void)dup2(to, STDERR_FILENO);
 	(void)execv(path, (char *const *)(const void *)words);
-	printf("%s: %s\n", path, strerror(errno));
-	(void)fflush(stdout);
+	(void)dprintf(to, "%s: %s\n", path, strerror(errno));
 	_exit(1);
 }
 
 /* Reads what the child prints until its end, or until the time is up: 1. */
-static int output_read(int from, char *output, uint64_t until_ns)
+static int output_read(int from, char *output, uint32_t limit_ms)
 {
+	const uint64_t until_ns =
+		kvpull_clock_ns() + limit_ms * KVPULL_NS_PER_MS;
 	size_t used = strlen(output);
 
 	while (used < OUTPUT_BYTES_MAX - 1) {
 		ssize_t got;
 
-		if (!doctor_await(from, until_ns))
+		if (!doctor_await(from, POLLIN, until_ns))
 			return 1;
 		got = read(from, output + used, OUTPUT_BYTES_MAX - 1 - used);
 		if (got <= 0)
@@ -110,29 +116,19 @@ static int output_read(int from, char *output, uint64_t until_ns)
 static int pull_run(const struct doctor *doctor, const struct pull *pull,
 		    const struct ib_answer *shape, char *output)
 {
-	uint64_t until_ns;
-	int pipes[2];
+	struct doctor_child child;
 	int status;
-	pid_t child;
 
 	output[0] = '\0';
-	if (pipe(pipes))
+	if (doctor_child_start(&child, SOCK_STREAM))
 		return -1;
-	(void)fflush(stdout);
-	child = fork();
-	if (child == 0)
-		pull_exec(doctor, pull, shape, pipes[1]);
-	(void)close(pipes[1]);
-	until_ns = kvpull_clock_ns() + pull->limit_ms * KVPULL_NS_PER_MS;
-	if (child > 0 && output_read(pipes[0], output, until_ns)) {
-		(void)kill(child, SIGTERM);
-		until_ns = kvpull_clock_ns() + KILL_MS * KVPULL_NS_PER_MS;
-		if (output_read(pipes[0], output, until_ns))
-			(void)kill(child, SIGKILL);
+	if (!child.pid)
+		pull_exec(doctor, pull, shape, child.socket);
+	if (output_read(child.socket, output, pull->limit_ms)) {
+		(void)kill(child.pid, SIGTERM);
+		(void)output_read(child.socket, output, TERM_MS);
 	}
-	(void)close(pipes[0]);
-	if (child < 0 || waitpid(child, &status, 0) != child)
-		return -1;
+	status = doctor_child_end(&child);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
@@ -191,31 +187,30 @@ static void failure_say(struct doctor *doctor, char *output)
 			doctor->port);
 }
 
-static double connect_ms_of(const json_t *report)
-{
-	return number_of(report, "first_connect_us") / 1e3;
-}
-
 static void speed_say(struct doctor *doctor, const json_t *report)
 {
 	const double gb_s = number_of(report, "one_pull_gb_s");
-	const double percent =
-		doctor->link_gbps > 0 ? 800 * gb_s / doctor->link_gbps : 0;
-	const double connect_ms = connect_ms_of(report);
+	const double connect_ms = number_of(report, "first_connect_us") / 1e3;
+	const double gbps = doctor->link_gbps;
+	const int is_soft = doctor->link_is_soft || !(gbps > 0);
+	const double percent = is_soft ? 100 : 800 * gb_s / gbps;
 
-	if (doctor->link_is_soft || !(doctor->link_gbps > 0)) {
+	if (is_soft)
 		doctor_say(doctor, SAY_PEER_BY_SOFTWARE, doctor->peer, gb_s,
 			   connect_ms);
-		return;
-	}
-	doctor_say(doctor,
-		   SAY_PEER_SPEED(percent < GOOD_PERCENT ? DOCTOR_WARN :
-							   DOCTOR_OK),
-		   doctor->peer, gb_s, percent, doctor->link_gbps, connect_ms);
+	else
+		doctor_say(doctor,
+			   SAY_PEER_SPEED(percent < GOOD_PERCENT ? DOCTOR_WARN :
+								   DOCTOR_OK),
+			   doctor->peer, gb_s, percent, gbps, connect_ms);
 	if (percent < GOOD_PERCENT)
 		doctor_advise(
 			doctor,
 			"compare with ib_read_bw; then MTU, NUMA node, the peer's link, other traffic");
+	doctor->peer_probe =
+		json_pack("{s:s, s:f, s:f, s:f, s:b}", "address", doctor->peer,
+			  "gb_s", gb_s, "connect_ms", connect_ms, "link_gbps",
+			  gbps, "link_is_soft", (int)doctor->link_is_soft);
 }
 
 /*
@@ -263,21 +258,14 @@ void doctor_peer(struct doctor *doctor)
 	struct ib_answer shape = { 0 };
 	json_t *report;
 
-	if (doctor_reach(doctor, &shape) || doctor_path(doctor) ||
-	    full_judge(doctor, &shape))
+	if (doctor_reach(doctor, &shape) || full_judge(doctor, &shape))
 		return;
 	report = pull_judge(doctor, small_pull, &shape);
 	if (!report)
 		return;
 	json_decref(report);
 	report = pull_judge(doctor, large_pull, &shape);
-	if (!report)
-		return;
-	speed_say(doctor, report);
-	doctor->peer_probe = json_pack(
-		"{s:s, s:f, s:f, s:f, s:b}", "address", doctor->peer, "gb_s",
-		number_of(report, "one_pull_gb_s"), "connect_ms",
-		connect_ms_of(report), "link_gbps", doctor->link_gbps,
-		"link_is_soft", (int)doctor->link_is_soft);
+	if (report)
+		speed_say(doctor, report);
 	json_decref(report);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The probe: a producer and a consumer, as processes of their own, and one
- * pull between them through the library, each byte compared.
+ * pull between them through the library, each byte compared. A call into a
+ * device or a folder may hang for ever: this process waits a bounded time.
  */
 #include "tools/kvpull_doctor_parts.h"
 
@@ -10,36 +11,43 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/time.h>
-#include <sys/wait.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "tools/ib_pull_engine.h"
 
 #define PROBE_BLOCKS 64u
 #define PROBE_BLOCK_BYTES 65536u
 #define PROBE_LAYERS 4u
 #define PROBE_SEED 7u
-#define PROBE_S 10
-#define PROBE_NS (PROBE_S * UINT64_C(1000000000))
+#define PULL_NS (8 * KVPULL_NS_PER_S)
+#define PROBE_NS (10 * KVPULL_NS_PER_S) /* for all */
+
+/* Comes in the place of a ticket, which has no blank. */
+#define COMPLAINT "its producer: "
+
+/* What the consumer tells. */
+struct result {
+	int code;
+	uint64_t took_ns;
+	uint64_t wrong_bytes;
+	char why[DOCTOR_TEXT_BYTES_MAX]; /* the library's last complaint */
+};
 
 struct probe {
 	const struct kvpull_connector_ops *ops;
 	char config[DOCTOR_PATH_BYTES_MAX];
-	char why[DOCTOR_TEXT_BYTES_MAX]; /* the library's last complaint */
+	struct result result;
 	struct engine engine;
 	uint32_t ids[PROBE_BLOCKS];
 	uint8_t ticket[65536];
 	size_t ticket_bytes;
-	uint64_t took_ns;
-	uint64_t wrong_bytes;
 };
 
 static int probe_open(struct probe *probe, const char *name)
 {
-	const struct kvpull_log log = doctor_log(probe->why);
+	const struct kvpull_log log = doctor_log(probe->result.why);
 	const struct kvpull_host host = {
 		.struct_size = sizeof(host),
 		.context = log.context,
@@ -63,9 +71,9 @@ static int probe_open(struct probe *probe, const char *name)
 	const int code = engine_open(&probe->engine, &params);
 
 	/* Where the log has nothing, the detail is the reason. */
-	if (code && !probe->why[0])
-		(void)snprintf(probe->why, sizeof(probe->why), "%s",
-			       probe->engine.detail.message);
+	if (code && !probe->result.why[0])
+		(void)snprintf(probe->result.why, sizeof(probe->result.why),
+			       "%s", probe->engine.detail.message);
 	return code ? code :
 		      engine_blocks_take(&probe->engine, probe->ids,
 					 PROBE_BLOCKS);
@@ -111,29 +119,18 @@ static int produce(struct probe *probe)
 	return 0;
 }
 
-/* In the place of a ticket, which begins with a letter: 0 and why. */
-static void producer_fails(const struct probe *probe, int to)
+/* Until the consumer and the parent have hung up. */
+static void producer_run(struct probe *probe, int to)
 {
-	(void)dprintf(to, "%cits producer: %s", '\0', probe->why);
-}
-
-/* Until the consumer has hung up; its pipe tells. */
-static void producer_run(struct probe *probe, int to, int until)
-{
-	struct pollfd gone = { .fd = until, .events = POLLIN };
-
-	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (probe_open(probe, "doctor-producer") || produce(probe) ||
-	    write(to, probe->ticket, probe->ticket_bytes) !=
-		    (ssize_t)probe->ticket_bytes) {
-		producer_fails(probe, to);
+	if (probe_open(probe, "doctor-producer") || produce(probe)) {
+		(void)dprintf(to, COMPLAINT "%s", probe->result.why);
 		_exit(1);
 	}
-	(void)close(to);
-	while (poll(&gone, 1, 1) == 0) {
+	if (write(to, probe->ticket, probe->ticket_bytes) < 0)
+		_exit(1);
+	while (!doctor_await(to, POLLIN, kvpull_clock_ns() + KVPULL_NS_PER_MS))
 		if (engine_step(&probe->engine))
 			_exit(1);
-	}
 	engine_close(&probe->engine);
 	_exit(0);
 }
@@ -171,7 +168,7 @@ static int consumer_ask(struct probe *probe)
 
 static int consumer_wait(struct probe *probe)
 {
-	const uint64_t until_ns = engine_now_ns() + PROBE_NS;
+	const uint64_t until_ns = engine_now_ns() + PULL_NS;
 	struct engine_event event;
 
 	while (engine_now_ns() < until_ns) {
@@ -179,53 +176,64 @@ static int consumer_wait(struct probe *probe)
 			return KVPULL_EDEVICE;
 		if (!engine_event(&probe->engine, &event))
 			continue;
-		probe->took_ns = event.took_ns;
+		probe->result.took_ns = event.took_ns;
 		return event.kind == KVPULL_POLL_LOADED ? 0 : event.reason;
 	}
 	return KVPULL_EDEADLINE;
 }
 
-static int consume(struct probe *probe)
+static int consume(struct probe *probe, int from)
 {
+	const ssize_t got =
+		recv(from, probe->ticket, sizeof(probe->ticket) - 1, 0);
+	const char *ticket = (const char *)probe->ticket;
 	uint32_t i;
 	int code;
 
-	if (!probe->ticket_bytes) {
-		(void)snprintf(probe->why, sizeof(probe->why),
-			       "its producer did not start");
+	if (got <= 0)
+		ticket = "its producer did not start";
+	if (got <= 0 || !strncmp(ticket, COMPLAINT, sizeof(COMPLAINT) - 1)) {
+		(void)snprintf(probe->result.why, DOCTOR_TEXT_BYTES_MAX, "%.*s",
+			       (int)DOCTOR_TEXT_BYTES_MAX - 1, ticket);
 		return KVPULL_EPEER;
 	}
-	if (!probe->ticket[0]) {
-		(void)snprintf(probe->why, sizeof(probe->why), "%.*s",
-			       (int)probe->ticket_bytes - 1,
-			       (const char *)probe->ticket + 1);
-		return KVPULL_EPEER;
-	}
+	probe->ticket_bytes = (size_t)got;
 	code = probe_open(probe, "doctor-consumer");
 	if (code)
 		return code;
 	code = consumer_ask(probe) ? KVPULL_EDEVICE : consumer_wait(probe);
 	for (i = 0; i < PROBE_BLOCKS && !code; i++)
-		probe->wrong_bytes += engine_block_wrong(
+		probe->result.wrong_bytes += engine_block_wrong(
 			&probe->engine, 0, probe->ids[i], PROBE_SEED + i);
 	engine_close(&probe->engine);
 	return code;
 }
 
-static void consumer_say(struct doctor *doctor, struct probe *probe, int code)
+static void consumer_run(struct probe *probe, int from, int to)
 {
+	probe->result.code = consume(probe, from);
+	(void)!write(to, &probe->result, sizeof(probe->result));
+	_exit(0);
+}
+
+/* ---- the parent ---- */
+
+static void result_say(struct doctor *doctor, const struct probe *probe)
+{
+	const struct result *result = &probe->result;
 	const uint64_t bytes =
 		(uint64_t)PROBE_BLOCKS * PROBE_BLOCK_BYTES * PROBE_LAYERS;
-	const double gb_s = (double)bytes / (double)probe->took_ns;
+	const double gb_s = (double)bytes / (double)result->took_ns;
 
-	if (code || probe->wrong_bytes) {
-		doctor_say(doctor, SAY_PROBE_FAILED,
-			   probe->wrong_bytes ? "wrong bytes" :
-			   probe->why[0]      ? probe->why :
-						probe->ops->error_text(code));
+	if (result->code || result->wrong_bytes) {
+		doctor_say(
+			doctor, SAY_PROBE_FAILED,
+			result->wrong_bytes ? "wrong bytes" :
+			result->why[0]      ? result->why :
+					 probe->ops->error_text(result->code));
 		doctor_advise(
 			doctor,
-			strstr(probe->why, "raise ulimit -n") ?
+			strstr(result->why, "raise ulimit -n") ?
 				DOCTOR_RAISE_THE_FILES :
 				"ib_pull --demo says more; OPERATION in kvpull(7) says what it needs");
 		return;
@@ -233,75 +241,34 @@ static void consumer_say(struct doctor *doctor, struct probe *probe, int code)
 	doctor_say(doctor, SAY_PROBE, (unsigned int)(bytes >> 20), gb_s);
 	doctor->probe =
 		json_pack("{s:I, s:I, s:f}", "bytes", (json_int_t)bytes,
-			  "took_ns", (json_int_t)probe->took_ns, "gb_s", gb_s);
-}
-
-/* Reads the ticket, which is all that the child writes before it closes. */
-static void ticket_take(struct probe *probe, int from)
-{
-	ssize_t got;
-
-	while (probe->ticket_bytes < sizeof(probe->ticket) &&
-	       (got = read(from, probe->ticket + probe->ticket_bytes,
-			   sizeof(probe->ticket) - probe->ticket_bytes)) > 0)
-		probe->ticket_bytes += (size_t)got;
+			  "took_ns", (json_int_t)result->took_ns, "gb_s", gb_s);
 }
 
 static void probe_run(struct doctor *doctor, struct probe *probe)
 {
-	int tickets[2];
-	int end[2];
-	pid_t child;
+	struct doctor_child producer;
+	struct doctor_child consumer;
 
-	if (pipe(tickets))
-		return;
-	if (pipe(end) || (child = fork()) < 0) {
+	if (doctor_child_start(&producer, SOCK_SEQPACKET)) {
 		doctor_say(doctor, SAY_PROBE_NO_PROCESS);
 		return;
 	}
-	if (child == 0) {
-		(void)close(end[1]);
-		(void)close(tickets[0]);
-		producer_run(probe, tickets[1], end[0]);
+	if (!producer.pid)
+		producer_run(probe, producer.socket);
+	if (doctor_child_start(&consumer, SOCK_SEQPACKET)) {
+		doctor_say(doctor, SAY_PROBE_NO_PROCESS);
+	} else {
+		if (!consumer.pid)
+			consumer_run(probe, producer.socket, consumer.socket);
+		probe->result.code = KVPULL_EDEADLINE;
+		if (doctor_await(consumer.socket, POLLIN,
+				 kvpull_clock_ns() + PROBE_NS))
+			(void)!read(consumer.socket, &probe->result,
+				    sizeof(probe->result));
+		result_say(doctor, probe);
+		(void)doctor_child_end(&consumer);
 	}
-	(void)close(tickets[1]);
-	(void)close(end[0]);
-	ticket_take(probe, tickets[0]);
-	(void)close(tickets[0]);
-	consumer_say(doctor, probe, consume(probe));
-	(void)close(end[1]);
-	(void)waitpid(child, NULL, 0);
-}
-
-static void ends_take(sigset_t *ends)
-{
-	(void)sigemptyset(ends);
-	(void)sigaddset(ends, SIGINT);
-	(void)sigaddset(ends, SIGTERM);
-	(void)sigaddset(ends, SIGHUP);
-}
-
-/*
- * A call into a device or a folder may hang for ever: let signals end the wait.
- */
-static void ends_let(int number)
-{
-	sigset_t ends;
-
-	(void)number;
-	ends_take(&ends);
-	(void)sigprocmask(SIG_UNBLOCK, &ends, NULL);
-}
-
-static void ends_look_each(time_t seconds)
-{
-	const struct sigaction action = { .sa_handler = ends_let,
-					  .sa_flags = SA_RESTART };
-	const struct itimerval timer = { .it_interval.tv_sec = seconds,
-					 .it_value.tv_sec = seconds };
-
-	(void)sigaction(SIGALRM, &action, NULL);
-	(void)setitimer(ITIMER_REAL, &timer, NULL);
+	(void)doctor_child_end(&producer);
 }
 
 void doctor_probe(struct doctor *doctor)
@@ -316,22 +283,22 @@ void doctor_probe(struct doctor *doctor)
 		doctor_say(doctor, SAY_PROBE_NO_LIBRARY);
 		return;
 	}
-	/* A signal waits until the probe has cleaned up, PROBE_S at most. */
-	ends_take(&ends);
+	/* A signal waits until the probe has cleaned up. */
+	(void)sigemptyset(&ends);
+	(void)sigaddset(&ends, SIGINT);
+	(void)sigaddset(&ends, SIGTERM);
+	(void)sigaddset(&ends, SIGHUP);
 	(void)sigprocmask(SIG_BLOCK, &ends, &before);
 	/* A folder of the probe's own: it meets no engine's socket. */
-	if (!mkdtemp(folder)) {
-		(void)sigprocmask(SIG_SETMASK, &before, NULL);
+	if (mkdtemp(folder)) {
+		(void)snprintf(
+			probe.config, sizeof(probe.config),
+			"{\"socket_dir\":\"%s\",\"progress\":\"caller\",\"route\":\"shm\"}",
+			folder);
+		probe_run(doctor, &probe);
+		(void)rmdir(folder);
+	} else {
 		doctor_say(doctor, SAY_PROBE_NO_FOLDER);
-		return;
 	}
-	(void)snprintf(
-		probe.config, sizeof(probe.config),
-		"{\"socket_dir\":\"%s\",\"progress\":\"caller\",\"route\":\"shm\"}",
-		folder);
-	ends_look_each(PROBE_S);
-	probe_run(doctor, &probe);
-	ends_look_each(0);
-	(void)rmdir(folder);
 	(void)sigprocmask(SIG_SETMASK, &before, NULL);
 }

@@ -2,15 +2,22 @@
 /*
  * Does an ib_pull answer at the peer's port? Asked before anything large is, so
  * that a host, a name or a port that is wrong is said within seconds.
+ *
+ * Does the way there carry frames as large as RDMA will send? A switch that drops
+ * them says nothing, and all that is small gets through. So that ib_pull is asked
+ * for its numbers, many times at once, by TCP in frames of that size, both ways;
+ * then in smaller ones.
  */
 #include "tools/kvpull_doctor_parts.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -18,57 +25,55 @@
 
 #define CONNECT_S 2 /* for all addresses of a host together */
 #define ANSWER_NS (2 * KVPULL_NS_PER_S)
-#define WAIT_MS 20 /* between two looks at the clock */
+/* More than a frame of them; their answers fill more than a window. */
+#define ASKS 400u
+/* RoCE's headers take 20 bytes more than TCP's. */
+#define ROCE_MORE_BYTES 20
+#define TCP_OPTION_BYTES 12
+#define TCP_HEADER_BYTES 40 /* and IP's */
+/* A network device's MTU over RoCE's: vendors name 4200 for 4096. */
+#define NETDEV_MORE_BYTES 104
+#define TRY_NS KVPULL_NS_PER_S
+#define FILL_NS 100000000L
+/*
+ * Of a connection in segments of a given size: answers wait in this side's
+ * window, and so come in whole ones.
+ */
+#define WINDOW_BYTES 16384
+
+/* ---- who answers there ---- */
 
 /*
- * Not by a blocking connect(): with SO_SNDTIMEO a signal, or work that io_uring
- * left, ends that with EINTR.
+ * Connects until then, in segments of so many bytes; 0: as it gets them. A socket
+ * that does not block, or -1 and errno. A blocking connect() with SO_SNDTIMEO
+ * ends with EINTR at a signal, or at work that io_uring left.
  */
-int doctor_connect(int control, const struct addrinfo *to, uint64_t until_ns)
+static int call(const struct addrinfo *to, int segment_bytes, uint64_t until_ns)
 {
-	struct pollfd waits = { .fd = control, .events = POLLOUT };
-	const int flags = fcntl(control, F_GETFL);
+	const int control = socket(
+		to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	const int window_bytes = WINDOW_BYTES;
 	socklen_t why_bytes = sizeof(int);
 	int why = 0;
-	int count = 0;
 
-	if (flags < 0 || fcntl(control, F_SETFL, flags | O_NONBLOCK))
+	if (control < 0)
 		return -1;
-	if (connect(control, to->ai_addr, to->ai_addrlen)) {
-		if (errno != EINPROGRESS)
-			return -1;
-		while (count < 1 && kvpull_clock_ns() < until_ns)
-			count = poll(&waits, 1, WAIT_MS);
-		if (count < 1)
-			why = ETIMEDOUT;
-		else
-			(void)getsockopt(control, SOL_SOCKET, SO_ERROR, &why,
-					 &why_bytes);
-	}
-	errno = why;
-	return why || fcntl(control, F_SETFL, flags) ? -1 : 0;
-}
-
-int doctor_await(int from, uint64_t until_ns)
-{
-	struct pollfd waits = { .fd = from, .events = POLLIN };
-	const uint64_t now_ns = kvpull_clock_ns();
-
-	return now_ns < until_ns &&
-	       poll(&waits, 1,
-		    (int)((until_ns - now_ns) / KVPULL_NS_PER_MS) + 1) > 0;
-}
-
-/* Connected, or -1 and errno. */
-static int address_call(const struct addrinfo *to, uint64_t until_ns)
-{
-	const int control =
-		socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	int why;
-
-	if (control < 0 || !doctor_connect(control, to, until_ns))
+	if (segment_bytes &&
+	    (setsockopt(control, SOL_SOCKET, SO_RCVBUF, &window_bytes,
+			sizeof(window_bytes)) ||
+	     setsockopt(control, IPPROTO_TCP, TCP_MAXSEG, &segment_bytes,
+			sizeof(segment_bytes))))
+		why = errno;
+	if (!why && connect(control, to->ai_addr, to->ai_addrlen) &&
+	    errno != EINPROGRESS)
+		why = errno;
+	if (!why && !doctor_await(control, POLLOUT, until_ns))
+		why = ETIMEDOUT;
+	if (!why)
+		(void)getsockopt(control, SOL_SOCKET, SO_ERROR, &why,
+				 &why_bytes);
+	if (!why)
 		return control;
-	why = errno;
 	(void)close(control);
 	errno = why;
 	return -1;
@@ -98,7 +103,7 @@ static int host_call(struct doctor *doctor, const struct addrinfo *to)
 	int control = -1;
 
 	for (; to && control < 0; to = to->ai_next)
-		control = address_call(to, until_ns);
+		control = call(to, 0, until_ns);
 	if (control < 0)
 		nobody_say(doctor, errno);
 	return control;
@@ -120,8 +125,8 @@ static int numbers_ask(int control, struct ib_answer *answer)
 
 	if (send(control, &what, sizeof(what), MSG_NOSIGNAL) !=
 		    (ssize_t)sizeof(what) ||
-	    !doctor_await(control, kvpull_clock_ns() + ANSWER_NS) ||
-	    recv(control, answer, sizeof(*answer), MSG_DONTWAIT) !=
+	    !doctor_await(control, POLLIN, kvpull_clock_ns() + ANSWER_NS) ||
+	    recv(control, answer, sizeof(*answer), 0) !=
 		    (ssize_t)sizeof(*answer))
 		return -1;
 	return is_numbers(answer) ? 0 : -1;
@@ -143,6 +148,118 @@ static int peer_ask(struct doctor *doctor, const struct addrinfo *to,
 	return 1;
 }
 
+/* ---- frames of that size ---- */
+
+enum arrival {
+	ARRIVED,
+	LOST,
+	NOT_TRIED /* nobody is there, or the way is not RDMA's */
+};
+
+/* The own address that it goes by is the chosen port's. */
+static int is_of_link(const struct doctor *doctor, int control)
+{
+	struct sockaddr_storage own;
+	socklen_t own_bytes = sizeof(own);
+	char address[INET6_ADDRSTRLEN];
+
+	return !getsockname(control, (struct sockaddr *)&own, &own_bytes) &&
+	       !getnameinfo((struct sockaddr *)&own, own_bytes, address,
+			    sizeof(address), NULL, 0, NI_NUMERICHOST) &&
+	       strcmp(address, doctor->link_address) == 0;
+}
+
+/* All answers, until then. Return: 0, or -1: some are missing. */
+static int answers_take(int control, uint64_t until_ns)
+{
+	size_t left = ASKS * sizeof(struct ib_answer);
+	char bytes[4096];
+
+	while (left) {
+		ssize_t got;
+
+		if (!doctor_await(control, POLLIN, until_ns))
+			return -1;
+		got = recv(control, bytes,
+			   left < sizeof(bytes) ? left : sizeof(bytes), 0);
+		if (got <= 0)
+			return -1;
+		left -= (size_t)got;
+	}
+	return 0;
+}
+
+/* segment_bytes: of TCP, in the end. */
+static enum arrival path_try(const struct doctor *doctor,
+			     const struct addrinfo *to, uint32_t payload_bytes,
+			     int *segment_bytes)
+{
+	const struct timespec fill = { .tv_nsec = FILL_NS };
+	static struct ib_ask asks[ASKS];
+	socklen_t option_bytes = sizeof(*segment_bytes);
+	enum arrival arrival = NOT_TRIED;
+	const int control = call(to, (int)payload_bytes + ROCE_MORE_BYTES,
+				 kvpull_clock_ns() + TRY_NS);
+	uint32_t i;
+
+	if (control < 0)
+		return NOT_TRIED;
+	for (i = 0; i < ASKS; i++)
+		asks[i].kind = IB_ASK_STATS;
+	if (is_of_link(doctor, control) &&
+	    send(control, asks, sizeof(asks), MSG_NOSIGNAL) ==
+		    (ssize_t)sizeof(asks)) {
+		(void)nanosleep(&fill, NULL);
+		arrival = answers_take(control, kvpull_clock_ns() + TRY_NS) ?
+				  LOST :
+				  ARRIVED;
+	}
+	(void)getsockopt(control, IPPROTO_TCP, TCP_MAXSEG, segment_bytes,
+			 &option_bytes);
+	(void)close(control);
+	return arrival;
+}
+
+static int path_judge(struct doctor *doctor, const struct addrinfo *to)
+{
+	const uint32_t link_bytes = doctor->link_mtu_bytes;
+	uint32_t fits_bytes = link_bytes / 2;
+	int segment_bytes = 0;
+	int other_bytes;
+	enum arrival arrival;
+
+	if (link_bytes < 1024)
+		return 0;
+	arrival = path_try(doctor, to, link_bytes, &segment_bytes);
+	segment_bytes += TCP_OPTION_BYTES;
+	/* The other side's TCP allows less than RDMA's payload. */
+	if (arrival == ARRIVED &&
+	    segment_bytes < (int)link_bytes + ROCE_MORE_BYTES)
+		doctor_say(doctor, SAY_MTU_DIFFERS, doctor->peer,
+			   segment_bytes + TCP_HEADER_BYTES, link_bytes);
+	if (arrival != LOST)
+		return 0;
+	/* Two more at the most: all this takes less than 5 s. */
+	while (fits_bytes >= 1024 &&
+	       path_try(doctor, to, fits_bytes, &other_bytes))
+		fits_bytes /= 2;
+	/* A small question was answered a moment ago. */
+	if (fits_bytes < 1024) {
+		doctor_say(doctor, SAY_MTU_NONE_ARRIVES, link_bytes,
+			   doctor->peer);
+		return 1;
+	}
+	doctor_say(doctor, SAY_MTU_LOST, link_bytes, doctor->peer, fits_bytes);
+	doctor_advise(
+		doctor,
+		"let every switch between carry %u bytes and more, or on both hosts: ip link set DEV mtu %u",
+		link_bytes + NETDEV_MORE_BYTES,
+		fits_bytes == 1024 ? 1500 : fits_bytes + NETDEV_MORE_BYTES);
+	return 1;
+}
+
+/* ---- both ---- */
+
 int doctor_reach(struct doctor *doctor, struct ib_answer *answer)
 {
 	const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
@@ -157,7 +274,7 @@ int doctor_reach(struct doctor *doctor, struct ib_answer *answer)
 						gai_strerror(code));
 		return 1;
 	}
-	is_said = peer_ask(doctor, to, answer);
+	is_said = peer_ask(doctor, to, answer) || path_judge(doctor, to);
 	freeaddrinfo(to);
 	return is_said;
 }
