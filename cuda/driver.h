@@ -6,8 +6,8 @@
  *
  * GPU_CALLS has a row for each call: its name, the version of its arguments for
  * cuGetProcAddress_v2(), the arguments. Two versions of cuMemcpyBatchAsync()
- * are apart, since their arguments differ under one name. GPU_DOCTOR_CALLS has
- * the calls that kvpull_doctor makes and the library does not.
+ * are apart, since their arguments differ under one name. kvpull_doctor alone makes
+ * the last three calls.
  */
 #ifndef KVPULL_CUDA_DRIVER_H
 #define KVPULL_CUDA_DRIVER_H
@@ -202,9 +202,7 @@ struct gpu_function;
 	  (struct gpu_function * function, uint32_t grid_x, uint32_t grid_y,   \
 	   uint32_t grid_z, uint32_t block_x, uint32_t block_y,                \
 	   uint32_t block_z, uint32_t shared_bytes,                            \
-	   struct gpu_stream * stream, void **arguments, void **extra))
-
-#define GPU_DOCTOR_CALLS(X)                                                    \
+	   struct gpu_stream * stream, void **arguments, void **extra))        \
 	X(cuDeviceGetCount, 2000, (int *count))                                \
 	X(cuDeviceCanAccessPeer, 4000, (int *can, int device, int peer))       \
 	X(cuDeviceGetP2PAttribute, 8000,                                       \

@@ -85,7 +85,7 @@ static int answer_take(int from, struct answer *answer, int *fd)
 /* ---- the first child ---- */
 
 struct taker {
-	struct doctor_gpu_calls calls;
+	struct kvpull_cuda_calls calls;
 	struct kvpull_arena arena;
 	struct kvpull_device *device; /* NULL: none is open */
 	struct kvpull_device_memory memory;
@@ -149,7 +149,7 @@ __attribute__((noreturn)) static void taker_run(int to)
 	int32_t index = 0;
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	answer.code = doctor_gpu_calls_load(&taker.calls, &log);
+	answer.code = kvpull_cuda_calls_load(&taker.calls, &log);
 	if (answer.code) {
 		(void)answer_send(to, &answer, -1);
 		_exit(0);

@@ -5,56 +5,12 @@
  */
 #include "tools/kvpull_doctor_gpu_facts.h"
 
-#include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* @function is a pointer to a pointer to a function, which ISO C cannot name. */
-static int look_up(gpu_proc_address_fn address_of, const char *name,
-		   int version, void *function, const struct kvpull_log *log)
-{
-	void *found = NULL;
-	int status = 0;
-
-	if (address_of(name, &found, version, 0, &status) || status || !found) {
-		kvpull_warn(
-			log,
-			"cuda: libcuda.so.1 has no %s of version %d: update the driver to 12.0 or newer",
-			name, version);
-		return KVPULL_EUNSUPPORTED;
-	}
-	memcpy(function, &found, sizeof(found));
-	return 0;
-}
-
-int doctor_gpu_calls_load(struct doctor_gpu_calls *calls,
-			  const struct kvpull_log *log)
-{
-	int code = kvpull_cuda_calls_load(&calls->library, log);
-	gpu_proc_address_fn address_of;
-	void *library;
-	void *symbol;
-
-	if (code)
-		return code;
-	/* The library is loaded, and has this symbol. */
-	library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-	symbol = library ? dlsym(library, "cuGetProcAddress_v2") : NULL;
-	if (!symbol)
-		return KVPULL_EUNSUPPORTED;
-	memcpy(&address_of, &symbol, sizeof(symbol));
-#define LOOK_UP(name, version, arguments)                                      \
-	if (!code)                                                             \
-		code = look_up(address_of, #name, version, &calls->name, log);
-	GPU_DOCTOR_CALLS(LOOK_UP)
-	return code;
-}
-
-/* ---- answers ---- */
-
 struct question {
-	const struct doctor_gpu_calls *calls;
+	const struct kvpull_cuda_calls *calls;
 	struct doctor_gpu *gpu;
 	int device;
 };
@@ -75,14 +31,14 @@ is_answer(const struct question *question, int code, const char *format, ...)
 	(void)vsnprintf(call, sizeof(call), format, words);
 	va_end(words);
 	(void)snprintf(gpu->fault, sizeof(gpu->fault), "%s: %d %s", call, code,
-		       kvpull_cuda_code_name(&question->calls->library, code));
+		       kvpull_cuda_code_name(question->calls, code));
 	return 0;
 }
 
 static int32_t attribute_of(const struct question *question, int attribute)
 {
 	int value = 0;
-	const int code = question->calls->library.cuDeviceGetAttribute(
+	const int code = question->calls->cuDeviceGetAttribute(
 		&value, attribute, question->device);
 
 	/* An older driver does not know an attribute of a newer one. */
@@ -110,7 +66,7 @@ static void attributes_ask(const struct question *question)
 /* In the small letters of the kernel's files. */
 static void names_ask(const struct question *question)
 {
-	const struct kvpull_cuda_calls *const calls = &question->calls->library;
+	const struct kvpull_cuda_calls *const calls = question->calls;
 	struct doctor_gpu *const gpu = question->gpu;
 	char *at;
 	int code = calls->cuDeviceGetUuid(gpu->uuid, question->device);
@@ -128,11 +84,11 @@ static void names_ask(const struct question *question)
 /* Does it read memory of that GPU, and by which link? */
 static void peer_ask(const struct question *question, uint32_t other)
 {
-	const struct doctor_gpu_calls *const calls = question->calls;
+	const struct kvpull_cuda_calls *const calls = question->calls;
 	struct doctor_gpu *const gpu = question->gpu;
 	int value = 0;
 	int peer = 0;
-	int code = calls->library.cuDeviceGet(&peer, (int)other);
+	int code = calls->cuDeviceGet(&peer, (int)other);
 
 	if (!is_answer(question, code, "cuDeviceGet of GPU %u", other))
 		return;
@@ -174,12 +130,12 @@ static void nothing_is_told(struct doctor_gpu *gpu)
 	gpu->count = 1; /* the first one is asked of all the same */
 }
 
-void doctor_gpu_ask(const struct doctor_gpu_calls *calls,
+void doctor_gpu_ask(const struct kvpull_cuda_calls *calls,
 		    struct doctor_gpu *gpu)
 {
 	struct question question = { .calls = calls, .gpu = gpu };
 	int value = 0;
-	int code = calls->library.cuDriverGetVersion(&value);
+	int code = calls->cuDriverGetVersion(&value);
 
 	nothing_is_told(gpu);
 	if (is_answer(&question, code, "cuDriverGetVersion"))
@@ -187,7 +143,7 @@ void doctor_gpu_ask(const struct doctor_gpu_calls *calls,
 	code = calls->cuDeviceGetCount(&value);
 	if (is_answer(&question, code, "cuDeviceGetCount"))
 		gpu->count = value;
-	code = calls->library.cuDeviceGet(&question.device, gpu->index);
+	code = calls->cuDeviceGet(&question.device, gpu->index);
 	if (!is_answer(&question, code, "cuDeviceGet"))
 		return;
 	names_ask(&question);

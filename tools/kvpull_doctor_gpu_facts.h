@@ -14,13 +14,6 @@
 #define DOCTOR_GPU_FAULT_BYTES_MAX 128u
 #define DOCTOR_NOT_TOLD (-1)
 
-/* NOLINTNEXTLINE(bugprone-macro-parentheses): a name and a list. */
-#define DOCTOR_GPU_MEMBER(name, version, arguments) int(*name) arguments;
-struct doctor_gpu_calls {
-	struct kvpull_cuda_calls library;
-	GPU_DOCTOR_CALLS(DOCTOR_GPU_MEMBER)
-};
-
 /* The driver's answers; DOCTOR_NOT_TOLD: it has none. */
 struct doctor_gpu {
 	int32_t index; /* the driver's number of it */
@@ -62,11 +55,8 @@ struct doctor_gpu_import {
 
 /* ---- a child's ---- */
 
-/* Starts the driver. 0, or the library's error and its line. */
-int doctor_gpu_calls_load(struct doctor_gpu_calls *calls,
-			  const struct kvpull_log *log);
 /* Asks of the GPU of @gpu->index. */
-void doctor_gpu_ask(const struct doctor_gpu_calls *calls,
+void doctor_gpu_ask(const struct kvpull_cuda_calls *calls,
 		    struct doctor_gpu *gpu);
 /* Maps memory of that GPU by the descriptor, which stays open, and copies. */
 void doctor_gpu_import(const struct doctor_gpu *gpu, int fd, uint64_t bytes,

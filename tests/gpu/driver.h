@@ -24,7 +24,6 @@
 
 #define GPU_ALL_CALLS(X)                                                       \
 	GPU_CALLS(X)                                                           \
-	GPU_DOCTOR_CALLS(X)                                                    \
 	GPU_TEST_CALLS(X)
 
 #endif

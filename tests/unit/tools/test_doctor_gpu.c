@@ -97,15 +97,13 @@ static int get_p2p(int *value, int attribute, int source, int target)
 	return GPU_OK;
 }
 
-static const struct doctor_gpu_calls calls = {
-	.library = {
-		.cuDriverGetVersion = get_version,
-		.cuDeviceGet = get_device,
-		.cuDeviceGetUuid = get_uuid,
-		.cuDeviceGetPCIBusId = get_pci,
-		.cuDeviceGetAttribute = get_attribute,
-		.cuGetErrorName = get_name,
-	},
+static const struct kvpull_cuda_calls calls = {
+	.cuDriverGetVersion = get_version,
+	.cuDeviceGet = get_device,
+	.cuDeviceGetUuid = get_uuid,
+	.cuDeviceGetPCIBusId = get_pci,
+	.cuDeviceGetAttribute = get_attribute,
+	.cuGetErrorName = get_name,
 	.cuDeviceGetCount = get_count,
 	.cuDeviceCanAccessPeer = can_access,
 	.cuDeviceGetP2PAttribute = get_p2p,
