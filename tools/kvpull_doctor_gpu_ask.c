@@ -5,6 +5,7 @@
  */
 #include "tools/kvpull_doctor_gpu_facts.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -77,8 +78,7 @@ static void names_ask(const struct question *question)
 	if (!is_answer(question, code, "cuDeviceGetPCIBusId"))
 		gpu->pci[0] = '\0';
 	for (at = gpu->pci; *at; at++)
-		if (*at >= 'A' && *at <= 'F')
-			*at = (char)(*at - 'A' + 'a');
+		*at = (char)tolower(*at);
 }
 
 /* Does it read memory of that GPU, and by which link? */

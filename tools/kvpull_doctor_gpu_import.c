@@ -24,9 +24,13 @@ struct trial {
 	uint32_t row_count;
 };
 
-static int by_kernel(struct trial *trial)
+/* By the kernel, or by the driver's calls. */
+static int copy_queue(const struct trial *trial, uint32_t gathers)
 {
 	static uint32_t ids[KVPULL_DEVICE_PIECES_MAX];
+	static uint64_t targets[KVPULL_DEVICE_PIECES_MAX];
+	static uint64_t sources[KVPULL_DEVICE_PIECES_MAX];
+	static size_t bytes[KVPULL_DEVICE_PIECES_MAX];
 	const struct kvpull_device_strip strip = {
 		.source = trial->source.address,
 		.target = trial->target.address,
@@ -39,18 +43,6 @@ static int by_kernel(struct trial *trial)
 	};
 	const struct kvpull_device_gather gather = { .strips = &strip,
 						     .strip_count = 1 };
-	uint32_t at;
-
-	for (at = 0; at < trial->row_count; at++)
-		ids[at] = at;
-	return trial->device->ops->gather(trial->device, &gather);
-}
-
-static int by_calls(struct trial *trial)
-{
-	static uint64_t targets[KVPULL_DEVICE_PIECES_MAX];
-	static uint64_t sources[KVPULL_DEVICE_PIECES_MAX];
-	static size_t bytes[KVPULL_DEVICE_PIECES_MAX];
 	const struct kvpull_device_pieces pieces = { targets, sources, bytes,
 						     trial->row_count };
 	uint32_t at;
@@ -58,11 +50,13 @@ static int by_calls(struct trial *trial)
 	for (at = 0; at < trial->row_count; at++) {
 		const uint64_t offset = (uint64_t)at * DOCTOR_GPU_ROW_BYTES;
 
+		ids[at] = at;
 		targets[at] = trial->target.address + offset;
 		sources[at] = trial->source.address + offset;
 		bytes[at] = DOCTOR_GPU_ROW_BYTES;
 	}
-	return trial->device->ops->copy(trial->device, &pieces);
+	return gathers ? trial->device->ops->gather(trial->device, &gather) :
+			 trial->device->ops->copy(trial->device, &pieces);
 }
 
 /* One copy, until its last byte has landed: the caller ends a wait that hangs. */
@@ -70,7 +64,7 @@ static int copy_time(struct trial *trial, uint32_t gathers, double *gbps)
 {
 	const struct kvpull_device_ops *const ops = trial->device->ops;
 	const uint64_t began_ns = kvpull_clock_ns();
-	int code = gathers ? by_kernel(trial) : by_calls(trial);
+	int code = copy_queue(trial, gathers);
 	int answer;
 
 	if (!code)

@@ -49,26 +49,23 @@ uint64_t doctor_gpu_bar1_bytes(const struct doctor *doctor, const char *pci)
  */
 int doctor_gpu_is_mig(const struct doctor *doctor, const struct doctor_gpu *gpu)
 {
-	static const char head[] = "GPU UUID:";
 	const struct doctor_file path = doctor_at(
 		doctor, "/proc/driver/nvidia/gpus/%s/information", gpu->pci);
 	char own[KVPULL_DEVICE_NAME_BYTES];
+	char name[KVPULL_DEVICE_NAME_BYTES];
 	char text[PCI_TEXT_BYTES_MAX];
 	const char *at;
 
 	if (!gpu->has_uuid || !gpu->pci[0])
 		return DOCTOR_NOT_TOLD;
 	kvpull_text_read(path.text, text, sizeof(text));
-	at = strstr(text, head);
-	if (!at)
-		return DOCTOR_NOT_TOLD;
-	at += sizeof(head) - 1;
-	at += strspn(at, " \t");
+	at = strstr(text, "GPU UUID:");
 	/* A GPU that nobody has begun yet has question marks there. */
-	if (strncmp(at, "GPU-", 4) != 0 || at[4] == '?')
+	if (!at || sscanf(at, "GPU UUID: %40s", name) != 1 ||
+	    strncmp(name, "GPU-", 4) != 0 || name[4] == '?')
 		return DOCTOR_NOT_TOLD;
 	kvpull_device_name(own, gpu->uuid);
-	return strncmp(at, own, sizeof(own) - 1) != 0;
+	return strcmp(name, own) != 0;
 }
 
 /* The pipe of a control daemon of MPS; 0: there is none. */
@@ -95,39 +92,6 @@ static const char *ordering_of(int32_t ordering)
 	if (ordering >= GPU_ORDERING_ALL)
 		return "all GPUs";
 	return ordering >= GPU_ORDERING_OWNER ? "the GPU itself" : "none";
-}
-
-static void bytes_print(uint64_t bytes, char text[32])
-{
-	if (bytes)
-		(void)snprintf(text, 32, "%llu MiB",
-			       (unsigned long long)(bytes >> 20));
-	else
-		(void)snprintf(text, 32, "not known");
-}
-
-static void facts_say(struct doctor *doctor, const struct doctor_gpu *gpu)
-{
-	char name[KVPULL_DEVICE_NAME_BYTES] = "no UUID";
-	char bar1[32];
-	char version[32] = "a version that is not known";
-
-	if (gpu->has_uuid)
-		kvpull_device_name(name, gpu->uuid);
-	if (gpu->version != DOCTOR_NOT_TOLD)
-		(void)snprintf(version, sizeof(version), "CUDA %d.%d",
-			       gpu->version / 1000, gpu->version % 1000 / 10);
-	bytes_print(doctor_gpu_bar1_bytes(doctor, gpu->pci), bar1);
-	doctor_say(doctor, SAY_GPU_FACTS, gpu->index, name,
-		   gpu->pci[0] ? gpu->pci : "no PCI address", version,
-		   word_of(gpu->has_vmm), word_of(gpu->has_descriptors),
-		   word_of(doctor_gpu_is_mig(doctor, gpu)), bar1);
-	doctor_say(doctor, SAY_GPU_AND_NICS, gpu->index, word_of(gpu->has_rdma),
-		   word_of(gpu->has_rdma_of_vmm), word_of(gpu->has_dmabuf),
-		   word_of(gpu->flushes == DOCTOR_NOT_TOLD ?
-				   DOCTOR_NOT_TOLD :
-				   gpu->flushes & GPU_FLUSH_BY_HOST),
-		   ordering_of(gpu->ordering));
 }
 
 /* Adds "1 (rank 0), 2" to a text that has room for all GPUs. */
@@ -157,23 +121,8 @@ static void peers_say(struct doctor *doctor, const struct doctor_gpu *gpu)
 	}
 	if (reached[0])
 		doctor_say(doctor, SAY_GPU_READS, gpu->index, reached);
-	if (!others[0])
-		return;
-	doctor_say(doctor, SAY_GPU_READS_NOT, gpu->index, others);
-}
-
-/* Instances of MIG and clients of MPS share less, and more, than processes do. */
-static void sharing_say(struct doctor *doctor, const struct doctor_gpu *gpu)
-{
-	char pipe[DOCTOR_PATH_BYTES_MAX];
-	const int has_pipe = mps_pipe(pipe);
-
-	if (doctor_gpu_is_mig(doctor, gpu) == 1)
-		doctor_say(doctor, SAY_GPU_IS_MIG, gpu->index);
-	if (gpu->has_mps != 1 && !has_pipe)
-		return;
-	doctor_say(doctor, SAY_GPU_HAS_MPS, gpu->index,
-		   gpu->has_mps == 1 ? "its driver says so" : pipe);
+	if (others[0])
+		doctor_say(doctor, SAY_GPU_READS_NOT, gpu->index, others);
 }
 
 /* ---- JSON ---- */
@@ -203,43 +152,76 @@ static json_t *peers_of(const struct doctor_gpu *gpu)
 	return peers;
 }
 
-static void row_add(struct doctor *doctor, const struct doctor_gpu *gpu)
+/* doctor_gpu_import_say() knows the last two. */
+static void row_add(struct doctor *doctor, const struct doctor_gpu *gpu,
+		    uint64_t bar1_bytes, int is_mig, int has_pipe)
 {
-	const uint64_t bar1 = doctor_gpu_bar1_bytes(doctor, gpu->pci);
-	char name[KVPULL_DEVICE_NAME_BYTES];
-	char pipe[DOCTOR_PATH_BYTES_MAX];
-	json_t *row;
+	const json_int_t bar1 = (json_int_t)bar1_bytes;
+	char uuid[KVPULL_DEVICE_NAME_BYTES];
 
-	kvpull_device_name(name, gpu->uuid);
-	row = json_pack(
-		"{s:i, s:s?, s:s?, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-		"index", gpu->index, "uuid", gpu->has_uuid ? name : NULL, "pci",
-		gpu->pci[0] ? gpu->pci : NULL, "driver",
-		number_of(gpu->version), "vmm", answer_of(gpu->has_vmm),
-		"descriptors", answer_of(gpu->has_descriptors), "dmabuf",
-		answer_of(gpu->has_dmabuf), "rdma", answer_of(gpu->has_rdma),
-		"rdma_of_vmm", answer_of(gpu->has_rdma_of_vmm), "flushes",
-		number_of(gpu->flushes), "ordering", number_of(gpu->ordering));
-	set_value(row, "mig", answer_of(doctor_gpu_is_mig(doctor, gpu)));
-	set_value(row, "mps", answer_of(gpu->has_mps));
-	set_value(row, "mps_pipe", json_boolean(mps_pipe(pipe)));
-	set_value(row, "bar1_bytes",
-		  bar1 ? json_integer((json_int_t)bar1) : json_null());
-	set_value(row, "peers", peers_of(gpu));
-	set_value(row, "access", json_null());
-	set_value(row, "gbps", json_null());
-	(void)json_array_append_new(doctor->gpus, row);
+	kvpull_device_name(uuid, gpu->uuid);
+	/* clang-format off */
+	(void)json_array_append_new(doctor->gpus, json_pack(
+		"{s:i, s:s?, s:s?, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o,"
+		" s:o, s:o, s:b, s:o, s:o, s:n, s:n}",
+		"index", gpu->index,
+		"uuid", gpu->has_uuid ? uuid : NULL,
+		"pci", gpu->pci[0] ? gpu->pci : NULL,
+		"driver", number_of(gpu->version),
+		"vmm", answer_of(gpu->has_vmm),
+		"descriptors", answer_of(gpu->has_descriptors),
+		"dmabuf", answer_of(gpu->has_dmabuf),
+		"rdma", answer_of(gpu->has_rdma),
+		"rdma_of_vmm", answer_of(gpu->has_rdma_of_vmm),
+		"flushes", number_of(gpu->flushes),
+		"ordering", number_of(gpu->ordering),
+		"mig", answer_of(is_mig),
+		"mps", answer_of(gpu->has_mps),
+		"mps_pipe", has_pipe,
+		"bar1_bytes", bar1 ? json_integer(bar1) : json_null(),
+		"peers", peers_of(gpu), "access", "gbps"));
+	/* clang-format on */
 }
 
 void doctor_gpu_say(struct doctor *doctor, const struct doctor_gpu *gpu)
 {
-	row_add(doctor, gpu);
-	facts_say(doctor, gpu);
+	const uint64_t bar1_bytes = doctor_gpu_bar1_bytes(doctor, gpu->pci);
+	const int is_mig = doctor_gpu_is_mig(doctor, gpu);
+	char pipe[DOCTOR_PATH_BYTES_MAX];
+	const int has_pipe = mps_pipe(pipe);
+	char uuid[KVPULL_DEVICE_NAME_BYTES];
+	char version[32] = "a version that is not known";
+	char bar1[32] = "not known";
+
+	kvpull_device_name(uuid, gpu->uuid);
+	if (gpu->version != DOCTOR_NOT_TOLD)
+		(void)snprintf(version, sizeof(version), "CUDA %d.%d",
+			       gpu->version / 1000, gpu->version % 1000 / 10);
+	if (bar1_bytes)
+		(void)snprintf(bar1, sizeof(bar1), "%llu MiB",
+			       (unsigned long long)(bar1_bytes >> 20));
+	doctor_say(doctor, SAY_GPU_FACTS, gpu->index,
+		   gpu->has_uuid ? uuid : "no UUID",
+		   gpu->pci[0] ? gpu->pci : "no PCI address", version,
+		   word_of(gpu->has_vmm), word_of(gpu->has_descriptors),
+		   word_of(is_mig), bar1);
+	doctor_say(doctor, SAY_GPU_AND_NICS, gpu->index, word_of(gpu->has_rdma),
+		   word_of(gpu->has_rdma_of_vmm), word_of(gpu->has_dmabuf),
+		   word_of(gpu->flushes == DOCTOR_NOT_TOLD ?
+				   DOCTOR_NOT_TOLD :
+				   gpu->flushes & GPU_FLUSH_BY_HOST),
+		   ordering_of(gpu->ordering));
 	peers_say(doctor, gpu);
-	sharing_say(doctor, gpu);
-	if (!gpu->fault[0])
-		return;
-	doctor_say(doctor, SAY_GPU_ANSWERS_PARTLY, gpu->index, gpu->fault);
+	/* Instances and clients of MPS share less, and more, than processes do. */
+	if (is_mig == 1)
+		doctor_say(doctor, SAY_GPU_IS_MIG, gpu->index);
+	if (gpu->has_mps == 1 || has_pipe)
+		doctor_say(doctor, SAY_GPU_HAS_MPS, gpu->index,
+			   gpu->has_mps == 1 ? "its driver says so" : pipe);
+	if (gpu->fault[0])
+		doctor_say(doctor, SAY_GPU_ANSWERS_PARTLY, gpu->index,
+			   gpu->fault);
+	row_add(doctor, gpu, bar1_bytes, is_mig, has_pipe);
 }
 
 /* ---- memory that is handed out ---- */
