@@ -78,18 +78,15 @@ static int model_take(const struct cli *of, const struct cli_option *option,
 	return 0;
 }
 
-#define AT(member) CLI_MEMBER(struct ib_options, member)
-#define OF(type, word, letter_of, member, value, text)                         \
-	{                                                                      \
-		.kind = CLI_##type, .name = (word), .letter = (letter_of),     \
-		AT(member), .argument = (value), .help = (text)                \
-	}
 #define RANGE(type, word, letter_of, member, low, high, of, value, text)       \
 	{                                                                      \
 		.kind = CLI_##type, .name = (word), .letter = (letter_of),     \
-		AT(member), .least = (low), .most = (high), .unit = (of),      \
-		.argument = (value), .help = (text)                            \
+		CLI_MEMBER(struct ib_options, member), .least = (low),         \
+		.most = (high), .unit = (of), .argument = (value),             \
+		.help = (text)                                                 \
 	}
+#define OF(type, word, letter_of, member, value, text)                         \
+	RANGE(type, word, letter_of, member, 0, 0, NULL, value, text)
 
 /* clang-format off */
 static const struct cli_option rows[] = {

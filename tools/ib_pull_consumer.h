@@ -49,7 +49,7 @@ struct consumer {
 	struct ib_call call;
 	uint32_t is_warm;
 	uint32_t is_watched; /* somebody sees the progress */
-	uint32_t is_shown;   /* a line of it stands there */
+	uint64_t shown_ns;   /* the last line of it; begun_ns: none was */
 	struct ib_trace trace;
 	struct ib_prefix prefix;
 	uint64_t begun_ns;

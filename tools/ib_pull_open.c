@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens the engine of a role, and shows the library's log lines. */
+/* Opens the engine of a role, shows the library's log lines, and polls. */
 #include "tools/ib_pull_parts.h"
 
 #include <stdlib.h>
@@ -83,5 +83,14 @@ int ib_engine_open(const struct ib_options *options, struct engine *engine)
 		fprintf(stderr,
 			"%s: no RDMA device can be used here: pulls stay on this machine; kvpull_doctor says more\n",
 			options->name);
+	return code;
+}
+
+int ib_engine_spin(struct engine *engine, uint32_t polls)
+{
+	int code = 0;
+
+	while (!code && polls-- && !engine->event_count)
+		code = engine_poll(engine);
 	return code;
 }

@@ -131,14 +131,12 @@ struct ib_result {
 	uint32_t latency_count;
 	uint32_t done; /* to its end, and not cut short */
 	uint32_t release_count;
-	uint32_t reserved;
 	char routes[64];     /* of peers, "shm+verbs"; "": none */
 	uint64_t *latencies; /* ns; not shared; to be freed, with these: */
 	uint64_t *phases;    /* [ENGINE_PHASES][request_count] of the same */
 	uint64_t *releases;  /* the same: end of a pull to that of its hold */
 	uint64_t *late;      /* of a trace's requests; the same */
 	uint32_t late_count;
-	uint32_t late_reserved;
 };
 
 struct ib_interval {
@@ -218,6 +216,8 @@ void ib_print_interval(const struct ib_options *options,
 
 /* Shared by the roles; 0, or why not was said. */
 int ib_engine_open(const struct ib_options *options, struct engine *engine);
+/* Polls so often, or until something ended. 0 or an error. */
+int ib_engine_spin(struct engine *engine, uint32_t polls);
 
 /* ib_pull_times.c: how long connections and releases take. */
 struct ib_times {
@@ -319,7 +319,6 @@ struct ib_trace {
 	uint32_t prompt_tokens_max; /* and its line */
 	uint32_t prompt_line;
 	uint32_t is_read;
-	uint32_t reserved;
 };
 /* The whole file; 0, or -1: said why, with the number of the line. */
 int ib_trace_read(const char *path, struct ib_trace *trace);

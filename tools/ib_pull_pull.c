@@ -15,7 +15,6 @@
 #include "tools/ib_pull_consumer.h"
 
 #define DRAIN_NS UINT64_C(10000000000)
-#define PROGRESS_NS UINT64_C(1000000000)
 #define SETTLE_NS UINT64_C(100000000)
 #define SPIN_POLLS 64u /* between two steps */
 
@@ -113,37 +112,21 @@ static int send_next(struct consumer *consumer)
 	return failed;
 }
 
-static void progress_show(struct consumer *consumer, uint64_t *shown_ns)
+/* A line each second, over the one before. */
+static void progress_show(struct consumer *consumer)
 {
 	const struct ib_options *options = consumer->options;
 	char all[32] = "";
-	uint64_t now_ns;
 
-	if (!consumer->is_watched)
+	if (!consumer->is_watched ||
+	    !kvpull_second_passed(&consumer->shown_ns, engine_now_ns()))
 		return;
-	now_ns = engine_now_ns();
-	if (now_ns - *shown_ns < PROGRESS_NS)
-		return;
-	*shown_ns = now_ns;
-	consumer->is_shown = 1;
 	if (consumer->ask_count != UINT32_MAX)
 		(void)snprintf(all, sizeof(all), " of %u", consumer->ask_count);
 	fprintf(stderr, "\r%s: %u%s requests, %llu pulls, %llu failed ",
 		options->name, consumer->asked, all,
 		(unsigned long long)consumer->result->loaded,
 		(unsigned long long)consumer->result->failed);
-}
-
-/* Arrivals, leads and decodes have times of their own; nothing tells of a call. */
-static int idle_ms(const struct consumer *consumer)
-{
-	if (engine_has_step(&consumer->engine))
-		return 0;
-	return consumer->options->trace || consumer->options->lead_ms ||
-			       consumer->decoding || consumer->leaving ||
-			       consumer->times.asked_ns ?
-		       1 :
-		       ENGINE_WAIT_MS;
 }
 
 /*
@@ -154,21 +137,22 @@ static int idle_ms(const struct consumer *consumer)
 static void idle(struct consumer *consumer)
 {
 	const struct ib_options *options = consumer->options;
-	uint32_t left;
+	/* They have times of their own; nothing tells of a connection. */
+	const int is_timed = options->trace || options->lead_ms ||
+			     consumer->decoding || consumer->leaving ||
+			     consumer->times.asked_ns;
+	const int wait_ms = engine_has_step(&consumer->engine) ? 0 :
+			    is_timed                           ? 1 :
+								 ENGINE_WAIT_MS;
 	struct pollfd waits[ENGINE_RANKS_MAX] = { 0 };
 
-	if (options->host && !options->thread) {
-		if (!consumer->loading && !consumer->times.asked_ns)
-			ib_nap(200000);
-		for (left = SPIN_POLLS;
-		     left && consumer->loading && !consumer->engine.event_count;
-		     left--)
-			if (engine_poll(&consumer->engine))
-				return;
-		return;
-	}
-	(void)poll(waits, engine_waits(&consumer->engine, waits),
-		   idle_ms(consumer));
+	if (!options->host || options->thread)
+		(void)poll(waits, engine_waits(&consumer->engine, waits),
+			   wait_ms);
+	else if (consumer->loading)
+		(void)ib_engine_spin(&consumer->engine, SPIN_POLLS);
+	else if (!consumer->times.asked_ns)
+		ib_nap(200000);
 }
 
 static int timed_step(struct consumer *consumer, uint64_t begun_ns)
@@ -214,8 +198,6 @@ static void settle(struct consumer *consumer)
 
 static int run(struct consumer *consumer)
 {
-	uint64_t shown_ns = engine_now_ns();
-
 	while (!*consumer->options->stop &&
 	       (!is_asked(consumer) || consumer->live)) {
 		/* A prefill that is asked for while others load costs them. */
@@ -237,7 +219,7 @@ static int run(struct consumer *consumer)
 					  consumer->begun_ns,
 					  &consumer->printed);
 		else
-			progress_show(consumer, &shown_ns);
+			progress_show(consumer);
 	}
 	return *consumer->options->stop != 0;
 }
@@ -281,12 +263,6 @@ static void drain(struct consumer *consumer)
 	if (consumer->options->trace)
 		held_take(consumer);
 	result->double_reports = engine->double_reports;
-}
-
-static int no_memory_say(const struct consumer *consumer)
-{
-	fprintf(stderr, "%s: out of memory\n", consumer->options->name);
-	return 1;
 }
 
 /* Both pools hold the largest request; 0, or why not was said. */
@@ -338,8 +314,6 @@ static int consumer_open(struct consumer *consumer)
 		calloc(consumer->request_max, sizeof(*consumer->requests));
 	result->latencies =
 		calloc(count, (3 + ENGINE_PHASES) * sizeof(uint64_t));
-	if (!consumer->requests || !result->latencies)
-		return no_memory_say(consumer);
 	result->releases = result->latencies + count;
 	result->late = result->releases + count;
 	result->phases = result->late + count;
@@ -352,10 +326,12 @@ static int consumer_open(struct consumer *consumer)
 		(void)ib_ask_stats(options, &consumer->before);
 	copy_bytes = 2 * consumer->engine.memory_bytes;
 	consumer->copy = malloc(copy_bytes);
-	if (!consumer->copy)
-		return no_memory_say(consumer);
+	if (!consumer->requests || !result->latencies || !consumer->copy) {
+		fprintf(stderr, "%s: out of memory\n", options->name);
+		return 1;
+	}
 	memset(consumer->copy, 1, copy_bytes);
-	consumer->begun_ns = engine_now_ns();
+	consumer->begun_ns = consumer->shown_ns = engine_now_ns();
 	return 0;
 }
 
@@ -391,20 +367,20 @@ int ib_pull(const struct ib_options *options, struct ib_result *result)
 		.call = { .control = -1 },
 		.times = { .wanted = 1, .host = ib_times_host() },
 	};
-	int is_open;
 	int failed;
 
 	if (options->trace && ib_trace_read(options->trace, &consumer.trace))
 		return 1;
 	if (options->trace)
 		consumer.ask_count = consumer.trace.count;
-	is_open = !consumer_open(&consumer);
-	failed = !is_open || run(&consumer);
+	failed = consumer_open(&consumer);
+	if (!failed) {
+		failed = run(&consumer);
+		ib_times_routes(&consumer.engine, result);
+	}
 	if (!failed)
 		drain(&consumer);
-	if (is_open)
-		ib_times_routes(&consumer.engine, result);
-	if (consumer.is_shown)
+	if (consumer.shown_ns != consumer.begun_ns)
 		fprintf(stderr, "\n");
 	if (*options->stop)
 		fprintf(stderr, "ended by a signal: what was done so far\n");

@@ -128,33 +128,29 @@ static int ranks_tell(struct release *release)
 	}
 }
 
-static int outcome_say(struct release *release)
-{
-	const uint32_t rank_count = release->info.rank_count;
-	const uint32_t told = told_count(release, 1);
-
-	if (told == rank_count && !is_owed(release)) {
-		printf("given back to %u of %u ranks\n", told, rank_count);
-		return 0;
-	}
-	fprintf(stderr,
-		"given back to %u of %u ranks: the lease ends what is left; --dir, --size, --layers and --groups must be the producer's\n",
-		told, rank_count);
-	return 1;
-}
-
 static int release_run(struct release *release)
 {
 	struct engine *engine = &release->engine;
+	const uint32_t rank_count = release->info.rank_count;
+	uint32_t told;
+	int is_done;
 	int code = engine->ops->scheduler->request_rejected(
 		engine->scheduler, release->text, release->text_bytes);
 
 	if (!code)
 		code = ranks_tell(release);
-	if (!code)
-		return outcome_say(release);
-	fprintf(stderr, "ticket: %s\n", engine->ops->error_text(code));
-	return 1;
+	if (code) {
+		fprintf(stderr, "ticket: %s\n", engine->ops->error_text(code));
+		return 1;
+	}
+	told = told_count(release, 1);
+	is_done = told == rank_count && !is_owed(release);
+	fprintf(is_done ? stdout : stderr, "given back to %u of %u ranks%s\n",
+		told, rank_count,
+		is_done ?
+			"" :
+			": the lease ends what is left; --dir, --size, --layers and --groups must be the producer's");
+	return !is_done;
 }
 
 /* Before anything is opened: what is no ticket never is one. */

@@ -129,20 +129,20 @@ static void request_end(struct consumer *consumer, struct request *request,
 }
 
 /*
- * keeps: its blocks are right, and serve the next ones that begin alike. What
- * it does not keep goes back to the pool.
+ * Blocks that are right serve the next requests that begin alike, the others go
+ * back to the pool.
  */
-static void request_free(struct consumer *consumer, struct request *request,
-			 int keeps)
+static void request_free(struct consumer *consumer, struct request *request)
 {
 	struct ib_prefix *prefix = &consumer->prefix;
 	const uint32_t local = request->local_blocks / prefix->chunk_blocks;
 
 	if (request->ids)
-		ib_prefix_give(prefix, request->ids,
-			       request->blocks - request->local_blocks,
-			       request->hashes + local,
-			       keeps ? request->chunk_count - local : 0);
+		ib_prefix_give(
+			prefix, request->ids,
+			request->blocks - request->local_blocks,
+			request->hashes + local,
+			request->is_right ? request->chunk_count - local : 0);
 	ib_prefix_unpin(prefix, request->hashes, local);
 	free(request->ids);
 	request->ids = NULL;
@@ -176,7 +176,8 @@ static void leave_some(struct consumer *consumer, struct request *request)
 	leave_due(consumer, request);
 }
 
-static void load_begin(struct consumer *consumer, struct request *request)
+/* 0, or no room now: asked again. */
+static int load(struct consumer *consumer, struct request *request)
 {
 	struct engine *engine = &consumer->engine;
 	const uint32_t groups = engine->shape.group_count;
@@ -190,13 +191,19 @@ static void load_begin(struct consumer *consumer, struct request *request)
 		.groups = blocks,
 		.group_bytes = sizeof(*blocks),
 	};
+	uint32_t *ids = malloc(groups * count * sizeof(*ids));
 	uint32_t group;
 
+	if (!ids || ib_prefix_take(&consumer->prefix, ids, groups * count)) {
+		free(ids);
+		return -1;
+	}
+	request->ids = ids;
 	for (group = 0; group < groups; group++)
 		blocks[group] = (struct kvpull_blocks){
 			.first_index = request->local_blocks,
 			.block_count = count,
-			.block_ids = request->ids + group * count,
+			.block_ids = ids + group * count,
 		};
 	(void)engine->ops->scheduler->allocated(engine->scheduler, &allocation);
 	consumer->times.load_ns = engine_now_ns();
@@ -204,25 +211,9 @@ static void load_begin(struct consumer *consumer, struct request *request)
 	consumer->loading++;
 	consumer->result->pulls++;
 	leave_some(consumer, request);
-	if (consumer->options->kill_after &&
-	    consumer->result->pulls == consumer->options->kill_after)
+	/* 0: never, for this is one pull at least. */
+	if (consumer->result->pulls == consumer->options->kill_after)
 		(void)raise(SIGKILL);
-}
-
-/* 0, or no room now: asked again. */
-static int load(struct consumer *consumer, struct request *request)
-{
-	const uint32_t count = (request->blocks - request->local_blocks) *
-			       consumer->engine.shape.group_count;
-
-	request->ids = malloc(count * sizeof(uint32_t));
-	if (!request->ids ||
-	    ib_prefix_take(&consumer->prefix, request->ids, count)) {
-		free(request->ids);
-		request->ids = NULL;
-		return -1;
-	}
-	load_begin(consumer, request);
 	return 0;
 }
 
@@ -259,7 +250,7 @@ static void match(struct consumer *consumer, struct request *request)
 	else
 		failed_count(consumer);
 	request_end(consumer, request, KVPULL_FINISH_STOP);
-	request_free(consumer, request, 0);
+	request_free(consumer, request);
 }
 
 static void decoded(struct consumer *consumer, struct request *request)
@@ -268,7 +259,7 @@ static void decoded(struct consumer *consumer, struct request *request)
 		return;
 	consumer->decoding--;
 	request_end(consumer, request, KVPULL_FINISH_STOP);
-	request_free(consumer, request, (int)request->is_right);
+	request_free(consumer, request);
 }
 
 static void check(struct consumer *consumer, const struct request *request)
@@ -357,7 +348,7 @@ void ib_request_ended(struct consumer *consumer,
 	consumer->loading--;
 	if (request->state == REQUEST_ABORTED) {
 		result->aborted++;
-		request_free(consumer, request, 0);
+		request_free(consumer, request);
 		return;
 	}
 	request->is_right = event->kind == KVPULL_POLL_LOADED;

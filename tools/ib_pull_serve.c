@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -15,21 +16,18 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "base/index.h"
-#include "base/map.h"
 #include "tools/ib_pull_parts.h"
 
 #define CLIENTS_MAX 64u
-#define HELD_MAX 32768u
 #define SPIN_POLLS 1024u             /* between two looks at the sockets */
 #define ASK_NS UINT64_C(1000000000)  /* from its first byte to its last */
 #define IDLE_NS UINT64_C(5000000000) /* then a client may make room */
 
 struct held {
-	uint32_t *ids; /* [count] */
-	uint32_t count;
-	uint32_t reserved;
+	uint64_t key; /* of the request */
 	uint64_t taken_ns;
+	uint32_t count;
+	uint32_t ids[]; /* [count], one group after another */
 };
 
 struct client {
@@ -44,10 +42,7 @@ struct client {
 struct producer {
 	const struct ib_options *options;
 	struct engine engine;
-	struct held *held; /* [HELD_MAX] */
-	struct kvpull_index_pool held_free;
-	struct kvpull_map held_of; /* a request's key: its place in held */
-	struct kvpull_arena arena; /* of these three */
+	void *held; /* a tree by key: see tsearch(3) */
 	uint64_t seed;
 	uint64_t ended_ns; /* a hold's end was reported last */
 	uint64_t held_block_us;
@@ -55,70 +50,42 @@ struct producer {
 	struct client clients[CLIENTS_MAX];
 };
 
-static int held_open(struct producer *producer)
+static int held_compare(const void *left, const void *right)
 {
-	struct kvpull_arena *arena = &producer->arena;
+	const struct held *one = left;
+	const struct held *other = right;
 
-	kvpull_arena_init(arena, NULL);
-	kvpull_map_init(&producer->held_of, HELD_MAX, arena);
-	kvpull_index_pool_init(&producer->held_free, HELD_MAX, arena);
-	producer->held = kvpull_arena_take_table(arena, HELD_MAX,
-						 sizeof(*producer->held));
-	return !kvpull_arena_ok(arena);
+	return (one->key > other->key) - (one->key < other->key);
 }
 
-static void held_close(struct producer *producer)
-{
-	uint32_t index;
-
-	for (index = 0; producer->held && index < HELD_MAX; index++)
-		free(producer->held[index].ids);
-	kvpull_arena_fini(&producer->arena);
-}
-
-/* There is room: prefill() looked. */
-static void held_begin(struct producer *producer, uint64_t key,
-		       const uint32_t *ids, uint32_t count)
-{
-	const uint32_t index = kvpull_index_pool_take(&producer->held_free);
-	struct held *held = &producer->held[index];
-
-	held->count = count;
-	held->taken_ns = engine_now_ns();
-	held->ids = malloc(count * sizeof(*ids));
-	if (!held->ids || kvpull_map_set(&producer->held_of, key, index))
-		abort();
-	memcpy(held->ids, ids, count * sizeof(*ids));
-}
-
-/* Ended holds leave the table: a producer serves for ever. */
+/* Ended holds leave the tree: a producer serves for ever. */
 static void held_end(struct producer *producer, uint64_t key)
 {
-	const uint32_t place = kvpull_map_get(&producer->held_of, key);
-	const uint32_t groups = producer->engine.shape.group_count;
+	struct engine *engine = &producer->engine;
+	const struct held wanted = { .key = key };
+	void *const *place = tfind(&wanted, &producer->held, held_compare);
 	struct held *held;
 	uint32_t index;
 
-	if (place == KVPULL_NONE) {
+	if (!place) {
 		fprintf(stderr, "hold of an unknown request ended\n");
 		abort();
 	}
-	held = &producer->held[place];
+	held = *place;
 	producer->held_block_us +=
 		held->count * ((engine_now_ns() - held->taken_ns) / 1000);
 	for (index = 0; index < held->count; index++)
-		engine_block_fill(&producer->engine,
-				  index / (held->count / groups),
-				  held->ids[index], 0xdeadu);
-	engine_blocks_give(&producer->engine, held->ids, held->count);
-	free(held->ids);
-	held->ids = NULL;
-	kvpull_map_remove(&producer->held_of, key);
-	kvpull_index_pool_give(&producer->held_free, place);
+		engine_block_fill(
+			engine, index * engine->shape.group_count / held->count,
+			held->ids[index], 0xdeadu);
+	engine_blocks_give(engine, held->ids, held->count);
+	(void)tdelete(held, &producer->held, held_compare);
+	free(held);
 }
 
+/* 1: its blocks are held now; 0: they are not. */
 static int sibling_finish(struct producer *producer, uint64_t parent,
-			  const struct kvpull_blocks *blocks,
+			  const struct kvpull_blocks *blocks, struct held *held,
 			  struct ib_message *message)
 {
 	struct engine *engine = &producer->engine;
@@ -150,10 +117,13 @@ static int sibling_finish(struct producer *producer, uint64_t parent,
 		code = engine->ops->scheduler->request_finished(
 			engine->scheduler, &finish);
 	message->answer.ticket_bytes = (uint32_t)finish.ticket_bytes;
-	if (code == KVPULL_FINISH_HELD)
-		held_begin(producer, request.key, blocks[0].block_ids,
-			   blocks[0].block_count * engine->shape.group_count);
-	return code;
+	if (code != KVPULL_FINISH_HELD)
+		return 0;
+	held->key = request.key;
+	held->taken_ns = engine_now_ns();
+	if (!tsearch(held, &producer->held, held_compare))
+		abort();
+	return 1;
 }
 
 /* Makes one prefill with n siblings; the first that finishes is held. */
@@ -163,11 +133,12 @@ static void prefill(struct producer *producer, struct client *client)
 	struct ib_answer *answer = &client->message.answer;
 	struct engine *engine = &producer->engine;
 	const uint32_t groups = engine->shape.group_count;
-	static uint32_t ids[IB_BLOCKS_MAX];
-	struct kvpull_blocks blocks[KVPULL_GROUPS_MAX];
 	const uint64_t parent = ask->siblings > 1 ? engine->next_key++ : 0;
-	uint32_t holds = 0;
+	struct kvpull_blocks blocks[KVPULL_GROUPS_MAX];
+	struct held *held;
+	uint32_t count;
 	uint32_t index;
+	int is_held = 0;
 
 	if (!ask->blocks || ask->blocks > IB_BLOCKS_MAX / groups ||
 	    ask->blocks > engine->shape.block_count / groups ||
@@ -175,27 +146,33 @@ static void prefill(struct producer *producer, struct client *client)
 		answer->code = KVPULL_EINVAL;
 		return;
 	}
-	if (kvpull_index_pool_peek(&producer->held_free) == KVPULL_NONE ||
-	    engine_blocks_take(&producer->engine, ids, ask->blocks * groups)) {
-		answer->code = KVPULL_EFULL;
+	answer->code = KVPULL_EFULL;
+	count = ask->blocks * groups;
+	held = malloc(sizeof(*held) + count * sizeof(*held->ids));
+	if (!held || engine_blocks_take(engine, held->ids, count)) {
+		free(held);
 		return;
 	}
+	held->count = count;
 	answer->seed = producer->seed += 1000003;
-	for (index = 0; index < ask->blocks * groups; index++)
-		engine_block_fill(engine, index / ask->blocks, ids[index],
+	for (index = 0; index < count; index++)
+		engine_block_fill(engine, index / ask->blocks, held->ids[index],
 				  answer->seed + index * 4096u);
 	for (index = 0; index < groups; index++)
 		blocks[index] = (struct kvpull_blocks){
 			.block_count = ask->blocks,
-			.block_ids = ids + index * ask->blocks,
+			.block_ids = held->ids + index * ask->blocks,
 		};
 	for (index = 0; index < ask->siblings; index++)
-		holds += sibling_finish(producer, parent, blocks,
-					&client->message) == KVPULL_FINISH_HELD;
+		is_held |= sibling_finish(producer, parent, blocks, held,
+					  &client->message);
 	client->ticket_bytes = answer->ticket_bytes;
-	if (!holds)
-		engine_blocks_give(engine, ids, ask->blocks * groups);
-	answer->code = holds == 1 ? 0 : KVPULL_EFULL;
+	if (is_held) {
+		answer->code = 0;
+		return;
+	}
+	engine_blocks_give(engine, held->ids, count);
+	free(held);
 }
 
 static void stats_answer(const struct producer *producer,
@@ -238,13 +215,12 @@ static int producer_step(struct producer *producer)
 static int ticket_give(const struct producer *producer, struct client *client)
 {
 	const struct engine *engine = &producer->engine;
-	const size_t ticket_bytes = client->ticket_bytes;
+	const int code = engine->ops->scheduler->request_rejected(
+		engine->scheduler, client->message.ticket,
+		client->ticket_bytes);
 
 	client->ticket_bytes = 0;
-	if (!ticket_bytes)
-		return KVPULL_EINVAL;
-	return engine->ops->scheduler->request_rejected(
-		engine->scheduler, client->message.ticket, ticket_bytes);
+	return code;
 }
 
 static int ask_answer(struct producer *producer, struct client *client)
@@ -355,18 +331,6 @@ static int sleep_ms(const struct producer *producer)
 		       ENGINE_WAIT_MS;
 }
 
-/* Until something ended, or the sockets are to be looked at again. */
-static int spin(struct producer *producer)
-{
-	struct engine *engine = &producer->engine;
-	uint32_t left;
-	int code = 0;
-
-	for (left = SPIN_POLLS; !code && left && !engine->event_count; left--)
-		code = engine_poll(engine);
-	return code;
-}
-
 int ib_serve(const struct ib_options *options)
 {
 	struct producer *producer = calloc(1, sizeof(*producer));
@@ -379,10 +343,8 @@ int ib_serve(const struct ib_options *options)
 	producer->seed = options->seed;
 	for (index = 0; index < CLIENTS_MAX; index++)
 		producer->clients[index].control = -1;
-	for (index = 0; index < IB_LISTENERS; index++)
-		producer->listeners[index] = -1;
-	failed = held_open(producer) ||
-		 ib_engine_open(options, &producer->engine) ||
+	producer->listeners[0] = producer->listeners[1] = -1;
+	failed = ib_engine_open(options, &producer->engine) ||
 		 ib_control_listen(options, producer->listeners);
 	if (!failed && !options->quiet)
 		fprintf(stderr, "serving in %s: pull with `ib_pull %s`\n",
@@ -390,14 +352,15 @@ int ib_serve(const struct ib_options *options)
 	while (!failed && !*options->stop)
 		failed = producer_step(producer) ||
 			 clients_serve(producer, sleep_ms(producer)) ||
-			 (options->spin && spin(producer));
+			 (options->spin &&
+			  ib_engine_spin(&producer->engine, SPIN_POLLS));
 	if (producer->engine.ops)
 		engine_close(&producer->engine);
 	for (index = 0; index < CLIENTS_MAX; index++)
 		kvpull_fd_close(&producer->clients[index].control);
 	for (index = 0; index < IB_LISTENERS; index++)
 		kvpull_fd_close(&producer->listeners[index]);
-	held_close(producer);
+	tdestroy(producer->held, free);
 	free(producer);
 	return failed;
 }
