@@ -12,8 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <jansson.h>
-
 #define wrong(...) cli_wrong(&cli, __VA_ARGS__)
 
 #define TIMES_MIN (1u << 18)
@@ -237,23 +235,21 @@ static int run(struct ib_options *options)
 	return ib_html_write(options) || failed;
 }
 
-static void default_take(uint32_t *value, uint32_t otherwise)
+static uint32_t given(uint32_t value, uint32_t otherwise)
 {
-	if (*value == NOT_GIVEN)
-		*value = otherwise;
+	return value == NOT_GIVEN ? otherwise : value;
 }
 
 static void defaults_take(struct ib_options *options)
 {
 	const uint32_t demo = options->demo;
+	const uint32_t depth = options->trace ? IB_DEPTH_TRACE : 1;
 
-	default_take(&options->depth, demo           ? 6 :
-				      options->trace ? IB_DEPTH_TRACE :
-						       1);
-	default_take(&options->siblings, demo ? 4 : 1);
-	default_take(&options->lease_ms, demo ? 2000 : 30000);
-	default_take(&options->reject_percent, demo ? 20 : 0);
-	default_take(&options->abort_percent, demo ? 10 : 0);
+	options->depth = given(options->depth, demo ? 6 : depth);
+	options->siblings = given(options->siblings, demo ? 4 : 1);
+	options->lease_ms = given(options->lease_ms, demo ? 2000 : 30000);
+	options->reject_percent = given(options->reject_percent, demo ? 20 : 0);
+	options->abort_percent = given(options->abort_percent, demo ? 10 : 0);
 	options->thread |= demo;
 	options->gid_index++;
 }

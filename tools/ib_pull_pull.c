@@ -4,12 +4,9 @@
  * requests arrive, steps its engine until all have ended, and waits for its
  * releases to go out.
  */
-#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "tools/ib_pull_consumer.h"
@@ -339,13 +336,12 @@ static int consumer_open(struct consumer *consumer)
 static int nothing_say(const struct consumer *consumer)
 {
 	const struct ib_options *options = consumer->options;
+	const uint32_t percent =
+		options->reject_percent + options->abort_percent;
 	const char *why = "";
 
-	if (options->trace ?
-		    consumer->trace.count :
-		    consumer->result->loaded ||
-			    options->reject_percent + options->abort_percent >=
-				    100)
+	if (options->trace ? consumer->trace.count :
+			     consumer->result->loaded || percent >= 100)
 		return 0;
 	if (options->trace)
 		why = ": the trace has no request";

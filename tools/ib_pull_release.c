@@ -17,7 +17,7 @@
 #define PEERS_MAX KVPULL_RANKS_MAX
 
 struct release {
-	const struct ib_options *options;
+	struct ib_options options;
 	struct engine engine;
 	struct kvpull_ticket_info info;
 	size_t text_bytes;
@@ -52,7 +52,7 @@ int ib_ticket(const struct ib_options *options)
 /* The argument itself, or what the file that it names holds. */
 static int text_take(struct release *release)
 {
-	const char *named = release->options->release;
+	const char *named = release->options.release;
 	const size_t room = sizeof(release->text);
 	FILE *file;
 
@@ -117,7 +117,7 @@ static int ranks_tell(struct release *release)
 		const uint64_t now_ns = engine_now_ns();
 
 		code = engine_step(engine);
-		if (code || *release->options->stop || now_ns >= until_ns)
+		if (code || *release->options.stop || now_ns >= until_ns)
 			return code;
 		if (is_owed(release))
 			owed_ns = now_ns;
@@ -171,17 +171,17 @@ static int ticket_look(struct release *release)
 
 int ib_release(const struct ib_options *options)
 {
-	struct ib_options own = *options;
 	static struct release release;
 	int failed;
 
-	release.options = &own;
+	release.options = *options;
 	/* Nothing is read: one block is enough to be of the same model. */
-	own.shape.block_count = 1;
-	own.tp_size = 1;
-	own.thread = 1;
+	release.options.shape.block_count = 1;
+	release.options.tp_size = 1;
+	release.options.thread = 1;
 	failed = ticket_look(&release) ||
-		 ib_engine_open(&own, &release.engine) || release_run(&release);
+		 ib_engine_open(&release.options, &release.engine) ||
+		 release_run(&release);
 	if (release.engine.ops)
 		engine_close(&release.engine);
 	return failed;

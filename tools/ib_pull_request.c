@@ -145,8 +145,7 @@ static void request_free(struct consumer *consumer, struct request *request)
 			request->is_right ? request->chunk_count - local : 0);
 	ib_prefix_unpin(prefix, request->hashes, local);
 	free(request->ids);
-	request->ids = NULL;
-	request->state = REQUEST_FREE;
+	*request = (struct request){ .state = REQUEST_FREE };
 	consumer->live--;
 }
 
@@ -287,12 +286,11 @@ static void copy_same(struct consumer *consumer, uint64_t bytes)
 {
 	const uint64_t room = consumer->engine.memory_bytes;
 	const uint64_t piece = consumer->engine.shape.block_bytes;
+	const uint64_t begun_ns = engine_now_ns();
 	uint64_t done;
-	uint64_t begun_ns;
 
 	if (bytes > room)
 		return;
-	begun_ns = engine_now_ns();
 	for (done = 0; done + piece <= bytes; done += piece) {
 		const uint64_t from = engine_random(&consumer->random) %
 				      (room / piece) * piece;

@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -211,20 +209,9 @@ static int producer_step(struct producer *producer)
 	return code;
 }
 
-/* A consumer may reach no route on which to give its ticket back. */
-static int ticket_give(const struct producer *producer, struct client *client)
-{
-	const struct engine *engine = &producer->engine;
-	const int code = engine->ops->scheduler->request_rejected(
-		engine->scheduler, client->message.ticket,
-		client->ticket_bytes);
-
-	client->ticket_bytes = 0;
-	return code;
-}
-
 static int ask_answer(struct producer *producer, struct client *client)
 {
+	struct engine *engine = &producer->engine;
 	struct ib_answer *answer = &client->message.answer;
 
 	/* Blocks that came back are overwritten now, not in the next pull. */
@@ -232,12 +219,17 @@ static int ask_answer(struct producer *producer, struct client *client)
 		return 1;
 	*answer = (struct ib_answer){ .host = ib_times_host(),
 				      .ended_ns = producer->ended_ns };
-	if (client->ask.kind == IB_ASK_PREFILL)
+	if (client->ask.kind == IB_ASK_PREFILL) {
 		prefill(producer, client);
-	else if (client->ask.kind == IB_ASK_GIVE)
-		answer->code = ticket_give(producer, client);
-	else
+	} else if (client->ask.kind == IB_ASK_GIVE) {
+		/* A consumer may reach no route on which to do it. */
+		answer->code = engine->ops->scheduler->request_rejected(
+			engine->scheduler, client->message.ticket,
+			client->ticket_bytes);
+		client->ticket_bytes = 0;
+	} else {
 		stats_answer(producer, answer);
+	}
 	return ib_control_send(client->control, &client->message,
 			       sizeof(*answer) + answer->ticket_bytes);
 }
@@ -295,11 +287,14 @@ static void client_accept(struct producer *producer, int listener)
 	client->heard_ns = engine_now_ns();
 }
 
-static int clients_serve(struct producer *producer, int timeout_ms)
+static int clients_serve(struct producer *producer)
 {
 	struct pollfd fds[CLIENTS_MAX + IB_LISTENERS + ENGINE_RANKS_MAX] = { 0 };
 	struct pollfd *listeners = fds + CLIENTS_MAX;
 	const int has_room = place_find(producer) != NULL;
+	/* A rank's result may make commands for the others: they go at once. */
+	const int is_busy =
+		producer->options->spin || engine_has_step(&producer->engine);
 	uint32_t index;
 
 	for (index = 0; index < CLIENTS_MAX + IB_LISTENERS; index++)
@@ -312,7 +307,7 @@ static int clients_serve(struct producer *producer, int timeout_ms)
 			has_room ? producer->listeners[index] : -1;
 	index += CLIENTS_MAX +
 		 engine_waits(&producer->engine, listeners + IB_LISTENERS);
-	if (poll(fds, index, timeout_ms) < 0)
+	if (poll(fds, index, is_busy ? 0 : ENGINE_WAIT_MS) < 0)
 		return errno != EINTR;
 	for (index = 0; index < CLIENTS_MAX; index++)
 		client_serve(producer, &producer->clients[index],
@@ -321,14 +316,6 @@ static int clients_serve(struct producer *producer, int timeout_ms)
 		if (listeners[index].revents)
 			client_accept(producer, producer->listeners[index]);
 	return 0;
-}
-
-/* A rank's result may make commands for the others: they go at once. */
-static int sleep_ms(const struct producer *producer)
-{
-	return producer->options->spin || engine_has_step(&producer->engine) ?
-		       0 :
-		       ENGINE_WAIT_MS;
 }
 
 int ib_serve(const struct ib_options *options)
@@ -350,8 +337,7 @@ int ib_serve(const struct ib_options *options)
 		fprintf(stderr, "serving in %s: pull with `ib_pull %s`\n",
 			options->dir, options->dir);
 	while (!failed && !*options->stop)
-		failed = producer_step(producer) ||
-			 clients_serve(producer, sleep_ms(producer)) ||
+		failed = producer_step(producer) || clients_serve(producer) ||
 			 (options->spin &&
 			  ib_engine_spin(&producer->engine, SPIN_POLLS));
 	if (producer->engine.ops)
