@@ -17,7 +17,7 @@
 #define TIMES_MIN (1u << 18)
 #define STOP_AGAIN_NS UINT64_C(500000000)
 #define SIGNAL_STATUS 128 /* and its number, as shells say */
-/* Of an option whose default depends on others; + 1 it is 0, no GID index. */
+/* An option whose default depends on others; + 1 it is 0, no GID index. */
 #define NOT_GIVEN UINT32_MAX
 
 static int stop;

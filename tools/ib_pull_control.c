@@ -119,34 +119,6 @@ static int folder_listen(const struct ib_options *options)
 	return address_listen(address, path);
 }
 
-static int port_listen(const struct ib_options *options)
-{
-	struct sockaddr_in6 any = {
-		.sin6_family = AF_INET6,
-		.sin6_addr = IN6ADDR_ANY_INIT,
-		.sin6_port = htons((uint16_t)options->port),
-	};
-	const struct addrinfo address = {
-		.ai_family = AF_INET6,
-		.ai_socktype = SOCK_STREAM,
-		.ai_addr = (struct sockaddr *)&any,
-		.ai_addrlen = sizeof(any),
-	};
-	char name[16];
-
-	(void)snprintf(name, sizeof(name), "port %u", options->port);
-	return address_listen(&address, name);
-}
-
-int ib_control_listen(const struct ib_options *options,
-		      int listeners[IB_LISTENERS])
-{
-	listeners[0] = folder_listen(options);
-	if (listeners[0] >= 0 && options->port)
-		listeners[1] = port_listen(options);
-	return listeners[0] < 0 || (options->port && listeners[1] < 0);
-}
-
 /* The addresses of who is called; NULL: there is none, and the first call says why. */
 static struct addrinfo *addresses_find(const struct ib_options *options,
 				       enum ib_call_kind kind)
@@ -168,6 +140,32 @@ static struct addrinfo *addresses_find(const struct ib_options *options,
 			code == EAI_SYSTEM ? strerror(errno) :
 					     gai_strerror(code));
 	return code ? NULL : found;
+}
+
+static int port_listen(const struct ib_options *options)
+{
+	struct ib_options all = *options;
+	struct addrinfo *address;
+	char name[16];
+	int listener;
+
+	all.host = "::";
+	address = addresses_find(&all, IB_CALL_FIRST);
+	if (!address)
+		return -1;
+	(void)snprintf(name, sizeof(name), "port %u", options->port);
+	listener = address_listen(address, name);
+	freeaddrinfo(address);
+	return listener;
+}
+
+int ib_control_listen(const struct ib_options *options,
+		      int listeners[IB_LISTENERS])
+{
+	listeners[0] = folder_listen(options);
+	if (listeners[0] >= 0 && options->port)
+		listeners[1] = port_listen(options);
+	return listeners[0] < 0 || (options->port && listeners[1] < 0);
 }
 
 static void no_producer_say(const struct ib_options *options, int why)
@@ -260,7 +258,7 @@ int ib_control_ask_take(int control, struct ib_ask *ask, uint32_t *ask_bytes)
 }
 
 /*
- * One packet has all of it, a stream has it in pieces. A process that was
+ * A packet has all of it, a stream has it in pieces. A process that was
  * stopped and goes on is interrupted, too, where a socket has a limit.
  */
 int ib_control_answer_take(int control, struct ib_message *message,

@@ -134,18 +134,17 @@ static void progress_show(struct consumer *consumer)
 static void idle(struct consumer *consumer)
 {
 	const struct ib_options *options = consumer->options;
-	/* They have times of their own; nothing tells of a connection. */
+	/* Nothing wakes us when one of these is due, or connected. */
 	const int is_timed = options->trace || options->lead_ms ||
 			     consumer->decoding || consumer->leaving ||
 			     consumer->times.asked_ns;
-	const int wait_ms = engine_has_step(&consumer->engine) ? 0 :
-			    is_timed                           ? 1 :
-								 ENGINE_WAIT_MS;
 	struct pollfd waits[ENGINE_RANKS_MAX] = { 0 };
 
 	if (!options->host || options->thread)
 		(void)poll(waits, engine_waits(&consumer->engine, waits),
-			   wait_ms);
+			   engine_has_step(&consumer->engine) ? 0 :
+			   is_timed                           ? 1 :
+								ENGINE_WAIT_MS);
 	else if (consumer->loading)
 		(void)ib_engine_spin(&consumer->engine, SPIN_POLLS);
 	else if (!consumer->times.asked_ns)

@@ -32,21 +32,20 @@ int ib_ticket(const struct ib_options *options)
 		.siblings = options->siblings,
 	};
 	struct ib_call call = { .control = -1 };
-	int failed = ib_call_open(&call, options) || ib_call_ask(&call, &what);
-	const struct ib_message *message = &call.message;
+	const int failed =
+		ib_call_open(&call, options) || ib_call_ask(&call, &what);
+	const int code = call.message.answer.code;
 
-	if (!failed && message->answer.code) {
+	if (!failed && code)
 		fprintf(stderr, "no prefill: %s\n",
-			message->answer.code == KVPULL_EFULL ?
+			code == KVPULL_EFULL ?
 				"the producer has no room now" :
 				"the producer has no such blocks");
-		failed = 1;
-	}
-	if (!failed)
-		printf("%.*s\n", (int)message->answer.ticket_bytes,
-		       message->ticket);
+	else if (!failed)
+		printf("%.*s\n", (int)call.message.answer.ticket_bytes,
+		       call.message.ticket);
 	ib_call_close(&call);
-	return failed;
+	return failed || code;
 }
 
 /* The argument itself, or what the file that it names holds. */
