@@ -11,13 +11,6 @@ static uint64_t pattern(uint64_t seed, uint64_t place)
 	return word ^ word >> 27;
 }
 
-static uint8_t *block_at(const struct engine *engine, uint32_t rank,
-			 uint32_t layer, uint32_t id)
-{
-	return engine->memory[rank] + layer * engine_layer_bytes(engine) +
-	       id * engine_rank_block_bytes(engine);
-}
-
 enum work {
 	FILL,
 	COMPARE
@@ -32,12 +25,13 @@ static uint64_t rank_work(const struct engine *engine, uint32_t rank,
 			  enum work work)
 {
 	const struct engine_gpu *gpu = engine->gpu;
-	const uint64_t bytes = engine_rank_block_bytes(engine);
-	uint8_t *const at = block_at(engine, rank, layer, id);
+	const uint64_t bytes = engine->block_bytes;
+	uint8_t *const at =
+		engine->memory[rank] + layer * engine->layer_bytes + id * bytes;
 	const uint64_t address = (uintptr_t)at;
 	/* Blocks are multiples of 64 bytes in page-aligned memory. */
 	uint64_t *const block = gpu ? engine->words : (uint64_t *)(void *)at;
-	const uint64_t place = engine_tp_rank(engine, rank) * (bytes / 8);
+	const uint64_t place = rank % engine->tp_size * (bytes / 8);
 	uint64_t wrong = 0;
 	uint64_t word;
 

@@ -13,7 +13,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "tools/ib_pull_parts.h"
@@ -26,17 +25,15 @@
 
 pid_t ib_child_start(int serves)
 {
-	const struct sigaction passed = { .sa_handler = SIG_IGN };
 	const pid_t pid = fork();
 
-	if (pid)
-		return pid;
-	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (serves) {
-		(void)sigaction(SIGINT, &passed, NULL);
-		(void)sigaction(SIGHUP, &passed, NULL);
+	if (!pid)
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (!pid && serves) {
+		(void)signal(SIGINT, SIG_IGN);
+		(void)signal(SIGHUP, SIG_IGN);
 	}
-	return 0;
+	return pid;
 }
 
 /* A killed one's socket is left, and where it is in memory status files. */

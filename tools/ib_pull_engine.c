@@ -34,7 +34,7 @@ uint64_t engine_random(uint64_t *state)
 	return *state;
 }
 
-void *engine_library_symbol(const char *name)
+int engine_library_find(const char *name, void *function)
 {
 	char path[PATH_MAX + 32];
 	const char *named = getenv("KVPULL_TEST_LIBRARY");
@@ -50,24 +50,25 @@ void *engine_library_symbol(const char *name)
 	if (!library && !named)
 		library = dlopen("libkvpull.so.1", RTLD_NOW | RTLD_LOCAL);
 	symbol = library ? dlsym(library, name) : NULL;
-	if (!symbol)
+	if (!symbol) {
 		fprintf(stderr, "%s%s\n", dlerror(),
 			library ?
 				"" :
 				"; after make install run ldconfig, or set LD_LIBRARY_PATH to its folder");
-	return symbol;
+		return 1;
+	}
+	/* POSIX lets a symbol's address be a function; C does not say so. */
+	memcpy(function, &symbol, sizeof(symbol));
+	return 0;
 }
 
 const struct kvpull_connector_ops *engine_library(void)
 {
-	void *symbol = engine_library_symbol("kvpull_connector_v1");
 	kvpull_connector_v1_fn connector;
 
-	if (!symbol)
-		return NULL;
-	/* POSIX lets a symbol's address be a function; C does not say so. */
-	memcpy(&connector, &symbol, sizeof(connector));
-	return connector();
+	return engine_library_find("kvpull_connector_v1", &connector) ?
+		       NULL :
+		       connector();
 }
 
 static int memory_take(struct engine *engine, uint32_t rank)
@@ -75,18 +76,17 @@ static int memory_take(struct engine *engine, uint32_t rank)
 	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
 	int code = 0;
 
-	if (engine->foreign) {
+	if (engine->foreign)
 		memory.base =
 			mmap(NULL, engine->memory_bytes, PROT_READ | PROT_WRITE,
 			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		if (memory.base == MAP_FAILED)
-			code = KVPULL_ENOMEM;
-	} else {
+	else
 		code = engine->ops->worker->memory_alloc(
 			engine->workers[rank], engine->memory_bytes,
 			engine->gpu ? KVPULL_MEMORY_DEVICE : KVPULL_MEMORY_HUGE,
 			&memory);
-	}
+	if (memory.base == MAP_FAILED)
+		code = KVPULL_ENOMEM;
 	if (!code)
 		engine->memory[rank] = memory.base;
 	else
@@ -102,7 +102,7 @@ struct engine_layers engine_layers(const struct engine *engine, uint32_t rank,
 {
 	const struct engine_shape *shape = &engine->shape;
 	const uint32_t count = shape->layer_count / shape->group_count;
-	const uint32_t stage = engine_pp_rank(engine, rank);
+	const uint32_t stage = rank / engine->tp_size;
 	const uint32_t begin = shape->layer_count * stage / engine->pp_size;
 	const uint32_t behind =
 		shape->layer_count * (stage + 1) / engine->pp_size;
@@ -120,8 +120,7 @@ static uint32_t caches_fill(const struct engine *engine, uint32_t rank,
 			    struct kvpull_cache caches[KVPULL_GROUPS_MAX])
 {
 	const struct engine_shape *shape = &engine->shape;
-	const uint32_t heads =
-		ENGINE_HEADS * engine->pp_size / engine->rank_count;
+	const uint32_t heads = ENGINE_HEADS / engine->tp_size;
 	uint32_t count = 0;
 	uint32_t group;
 
@@ -136,13 +135,13 @@ static uint32_t caches_fill(const struct engine *engine, uint32_t rank,
 			.group_index = group,
 			.layer_first = layers.first,
 			.layer_count = layers.end - layers.first,
-			.offset = layers.first * engine_layer_bytes(engine),
-			.layer_stride = engine_layer_bytes(engine),
-			.block_stride = engine_rank_block_bytes(engine),
+			.offset = layers.first * engine->layer_bytes,
+			.layer_stride = engine->layer_bytes,
+			.block_stride = engine->block_bytes,
 			.head_stride = shape->block_bytes / ENGINE_HEADS,
 			.block_count = shape->block_count,
 			.row_count = 1,
-			.head_first = engine_tp_rank(engine, rank) * heads,
+			.head_first = rank % engine->tp_size * heads,
 			.head_count = heads,
 			.head_bytes = shape->block_bytes / ENGINE_HEADS,
 		};
@@ -193,8 +192,8 @@ static int rank_open(struct engine *engine, const struct engine_params *params,
 {
 	int code;
 
-	open->tp_rank = engine_tp_rank(engine, rank);
-	open->pp_rank = engine_pp_rank(engine, rank);
+	open->tp_rank = rank % engine->tp_size;
+	open->pp_rank = rank / engine->tp_size;
 	code = engine->ops->worker->open(open, &engine->workers[rank],
 					 &engine->detail);
 	if (!code)
@@ -257,19 +256,17 @@ static int halves_open(struct engine *engine,
 static void pool_fill(struct engine *engine, uint32_t contiguous)
 {
 	uint64_t random = 88172645463325252u;
-	uint32_t index;
+	uint32_t *ids = engine->free_blocks;
+	uint32_t id;
 
-	engine->free_count = engine->shape.block_count;
-	for (index = 0; index < engine->free_count; index++)
-		engine->free_blocks[index] = index;
-	for (index = engine->free_count; index > 1 && !contiguous; index--) {
-		const uint32_t other =
-			(uint32_t)(engine_random(&random) % index);
-		const uint32_t held = engine->free_blocks[other];
+	for (id = 0; id < engine->shape.block_count; id++) {
+		const uint64_t place =
+			contiguous ? id : engine_random(&random) % (id + 1);
 
-		engine->free_blocks[other] = engine->free_blocks[index - 1];
-		engine->free_blocks[index - 1] = held;
+		ids[id] = ids[place];
+		ids[place] = id;
 	}
+	engine->free_count = id;
 }
 
 int engine_open(struct engine *engine, const struct engine_params *params)
@@ -281,6 +278,7 @@ int engine_open(struct engine *engine, const struct engine_params *params)
 	*engine = (struct engine){
 		.ops = params->ops,
 		.shape = *shape,
+		.tp_size = params->tp_size,
 		.pp_size = pp_size,
 		.rank_count = params->tp_size * pp_size,
 		.gpu = params->gpu,
@@ -292,8 +290,10 @@ int engine_open(struct engine *engine, const struct engine_params *params)
 		.next_key = 1,
 		.detail = { .struct_size = sizeof(engine->detail) },
 	};
-	engine->memory_bytes = engine_layer_bytes(engine) * shape->layer_count;
-	engine->words = malloc(engine_rank_block_bytes(engine));
+	engine->block_bytes = shape->block_bytes / params->tp_size;
+	engine->layer_bytes = engine->block_bytes * shape->block_count;
+	engine->memory_bytes = engine->layer_bytes * shape->layer_count;
+	engine->words = malloc(engine->block_bytes);
 	if (!engine->bytes || !engine->free_blocks || !engine->events ||
 	    !engine->words) {
 		fprintf(stderr, "%s: out of memory\n", params->engine_id);
@@ -570,10 +570,9 @@ int engine_step(struct engine *engine)
 {
 	size_t step_bytes = 0;
 	uint32_t rank;
-	int code;
-
-	code = engine->ops->scheduler->step_build(
+	int code = engine->ops->scheduler->step_build(
 		engine->scheduler, engine->bytes, STEP_BYTES, &step_bytes);
+
 	for (rank = 0; !code && rank < engine->rank_count; rank++)
 		code = rank_step(engine, rank, step_bytes);
 	for (rank = 0; !code && rank < engine->rank_count; rank++)

@@ -94,12 +94,13 @@ struct engine_event {
 struct engine {
 	const struct kvpull_connector_ops *ops;
 	struct engine_shape shape;
-	uint32_t rank_count; /* tp_size * pp_size */
-	uint32_t pp_size;
+	uint32_t tp_size, pp_size;
+	uint32_t rank_count; /* pp_size stages of tp_size each */
 	struct kvpull_scheduler *scheduler;
 	struct kvpull_worker *workers[ENGINE_RANKS_MAX];
 	uint8_t *memory[ENGINE_RANKS_MAX];
-	uint64_t memory_bytes; /* a rank */
+	/* In a rank's memory: of a block of one layer, of a layer, of all. */
+	uint64_t block_bytes, layer_bytes, memory_bytes;
 	const struct engine_gpu *gpu;
 	uint64_t *words; /* room for a rank's part of a block */
 	uint32_t foreign;
@@ -116,19 +117,6 @@ struct engine {
 	uint64_t first_key[ENGINE_RANKS_MAX];
 };
 
-/* The stage of a rank, and its place there. */
-static inline uint32_t engine_pp_rank(const struct engine *engine,
-				      uint32_t rank)
-{
-	return rank / (engine->rank_count / engine->pp_size);
-}
-
-static inline uint32_t engine_tp_rank(const struct engine *engine,
-				      uint32_t rank)
-{
-	return rank % (engine->rank_count / engine->pp_size);
-}
-
 /* Layers of a group that are in a rank's stage: first to end - 1. */
 struct engine_layers {
 	uint32_t first, end;
@@ -136,24 +124,13 @@ struct engine_layers {
 struct engine_layers engine_layers(const struct engine *engine, uint32_t rank,
 				   uint32_t group);
 
-/* Bytes of a block of one layer, and of a layer, in a rank's memory. */
-static inline uint64_t engine_rank_block_bytes(const struct engine *engine)
-{
-	return engine->shape.block_bytes * engine->pp_size / engine->rank_count;
-}
-
-static inline uint64_t engine_layer_bytes(const struct engine *engine)
-{
-	return engine_rank_block_bytes(engine) * engine->shape.block_count;
-}
-
 /*
  * dlopen the library that KVPULL_TEST_LIBRARY names, else the one beside this
  * program, or the installed one; NULL: said.
  */
 const struct kvpull_connector_ops *engine_library(void);
-/* A symbol of the same library; NULL: a line was printed. */
-void *engine_library_symbol(const char *name);
+/* Writes a function of the same library. 0, or 1: a line was printed. */
+int engine_library_find(const char *name, void *function);
 
 /* 0, or an error that was printed. */
 int engine_open(struct engine *engine, const struct engine_params *params);

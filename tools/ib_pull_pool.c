@@ -7,12 +7,9 @@
  * Zipf's law, or are a trace's hash_ids. The bytes of a chunk are made from its
  * key, so each piece that is believed can be checked.
  */
-#include <errno.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -298,7 +295,6 @@ static int reader_connect(struct reader *reader)
 	const uint64_t until_ns = engine_now_ns() + LIMIT_NS;
 	struct kvpull_reader_peer peers[PROCESSES_MAX];
 	struct kvpull_reader_record record;
-	uint32_t up;
 	uint32_t at;
 
 	for (at = 0; at < count; at++)
@@ -306,17 +302,18 @@ static int reader_connect(struct reader *reader)
 					pool->shared->owners[at].address,
 					&reader->peers[at]))
 			return 1;
-	while (engine_now_ns() < until_ns && !*pool->options->stop) {
+	at = 0;
+	while (at < count && engine_now_ns() < until_ns &&
+	       !*pool->options->stop) {
 		(void)pool->ops->poll(pool->handle, &record, 0, sizeof(record));
 		(void)pool->ops->peers(pool->handle, peers, count,
 				       sizeof(peers[0]));
-		for (up = at = 0; at < count; at++)
-			up += !peers[at].code;
-		if (up == count)
-			return 0;
-		handle_sleep(pool, NAP_MS);
+		if (!peers[at].code)
+			at++;
+		else
+			handle_sleep(pool, NAP_MS);
 	}
-	return 1;
+	return at < count;
 }
 
 static int reader_open(struct reader *reader)
@@ -620,13 +617,11 @@ static int play(struct ib_options *own, void *shared)
 	struct pool pool = { .options = own,
 			     .shared = shared,
 			     .tally = ((struct shared *)shared)->tallies };
-	void *symbol = engine_library_symbol("kvpull_reader_v1");
 	kvpull_reader_v1_fn table;
 	int failed;
 
-	if (!symbol)
+	if (engine_library_find("kvpull_reader_v1", &table))
 		return 1;
-	memcpy(&table, &symbol, sizeof(table));
 	pool.ops = table();
 	failed = ib_keys_open(&pool.keys, own) || processes_run(&pool);
 	ib_keys_close(&pool.keys);

@@ -3,11 +3,6 @@
 
 #include <string.h>
 
-static uint32_t chunk_ids(const struct ib_prefix *prefix)
-{
-	return prefix->chunk_blocks * prefix->engine->shape.group_count;
-}
-
 /* Its place, or KVPULL_NONE. Key 0 is the map's own. */
 static uint32_t chunk_find(const struct ib_prefix *prefix, uint64_t hash)
 {
@@ -18,15 +13,15 @@ int ib_prefix_open(struct ib_prefix *prefix, struct engine *engine,
 		   uint32_t chunk_blocks)
 {
 	struct kvpull_arena *arena = &prefix->arena;
-	uint32_t count_max;
+	const uint32_t chunk_ids = chunk_blocks * engine->shape.group_count;
+	/* Tables are not empty: one chunk more than the pool can hold. */
+	const uint32_t count_max = engine->shape.block_count / chunk_ids + 1;
 
 	*prefix = (struct ib_prefix){
 		.engine = engine,
 		.chunk_blocks = chunk_blocks,
+		.chunk_ids = chunk_ids,
 	};
-	count_max = engine->shape.block_count / chunk_ids(prefix);
-	if (!count_max)
-		count_max = 1; /* which the pool will never fill */
 	kvpull_arena_init(arena, NULL);
 	kvpull_map_init(&prefix->chunk_of, count_max, arena);
 	kvpull_index_pool_init(&prefix->free, count_max, arena);
@@ -34,8 +29,7 @@ int ib_prefix_open(struct ib_prefix *prefix, struct engine *engine,
 	prefix->chunks = kvpull_arena_take_table(arena, count_max,
 						 sizeof(*prefix->chunks));
 	prefix->ids = kvpull_arena_take_table(
-		arena, (size_t)count_max * chunk_ids(prefix),
-		sizeof(*prefix->ids));
+		arena, (size_t)count_max * chunk_ids, sizeof(*prefix->ids));
 	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
 }
 
@@ -44,8 +38,8 @@ static void chunk_evict(struct ib_prefix *prefix, uint32_t place)
 	kvpull_index_list_remove(&prefix->idle, place);
 	kvpull_map_remove(&prefix->chunk_of, prefix->chunks[place].hash + 1);
 	engine_blocks_give(prefix->engine,
-			   prefix->ids + place * chunk_ids(prefix),
-			   chunk_ids(prefix));
+			   prefix->ids + place * prefix->chunk_ids,
+			   prefix->chunk_ids);
 	kvpull_index_pool_give(&prefix->free, place);
 }
 

@@ -20,9 +20,10 @@ struct ib_chunk {
 
 struct ib_prefix {
 	struct engine *engine;
-	uint32_t chunk_blocks;         /* a group */
-	struct ib_chunk *chunks;       /* as many as the pool holds */
-	uint32_t *ids;                 /* [chunks][group_count][chunk_blocks] */
+	uint32_t chunk_blocks;   /* a group */
+	uint32_t chunk_ids;      /* of all groups */
+	struct ib_chunk *chunks; /* as many as the pool holds */
+	uint32_t *ids; /* [chunks][chunk_ids], one group after another */
 	struct kvpull_index_pool free; /* of chunks */
 	struct kvpull_index_list idle; /* not pinned, unused for longest first */
 	struct kvpull_map chunk_of;    /* hash + 1: its place in chunks */

@@ -52,7 +52,6 @@ struct kvpull_reader *f14_handle_open(const struct scenario *scenario,
 				      const struct kvpull_reader_ops **ops,
 				      const char *weights, char *said)
 {
-	void *symbol = engine_library_symbol("kvpull_reader_v1");
 	char config[256];
 	kvpull_reader_v1_fn table;
 	const struct kvpull_host host = { .struct_size = sizeof(host),
@@ -65,8 +64,8 @@ struct kvpull_reader *f14_handle_open(const struct scenario *scenario,
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	struct kvpull_reader *handle;
 
-	scenario_check(symbol != NULL, "no kvpull_reader_v1");
-	memcpy(&table, &symbol, sizeof(table));
+	scenario_check(!engine_library_find("kvpull_reader_v1", &table),
+		       "no kvpull_reader_v1");
 	*ops = table();
 	(void)snprintf(
 		config, sizeof(config),
