@@ -15,16 +15,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-
 #define STEP_BYTES (8u << 20)
 #define RECORDS 256
-#define COUNTERS_MAX 64
-
-uint64_t engine_now_ns(void)
-{
-	return kvpull_clock_ns();
-}
 
 uint64_t engine_random(uint64_t *state)
 {
@@ -520,28 +512,25 @@ int engine_has_step(const struct engine *engine)
 	return bits > 0 && (uint32_t)bits & KVPULL_PENDING_STEP;
 }
 
-static uint64_t rank_count(const struct engine *engine, uint32_t rank,
-			   const char *name)
+uint64_t engine_counter(const struct kvpull_counter *row, const char *name)
 {
-	struct kvpull_counter all[COUNTERS_MAX];
-	int count = engine->ops->worker->counters(engine->workers[rank], all,
-						  COUNTERS_MAX, sizeof(*all));
-
-	if (count > COUNTERS_MAX)
-		count = COUNTERS_MAX;
-	for (; count > 0; count--)
-		if (!strcmp(all[count - 1].name, name))
-			return all[count - 1].value;
-	return 0;
+	while (row->name && strcmp(row->name, name) != 0)
+		row++;
+	return row->value;
 }
 
 uint64_t engine_count(const struct engine *engine, const char *name)
 {
+	struct kvpull_counter rows[ENGINE_COUNTERS_MAX + 1] = { { 0 } };
 	uint64_t count = 0;
 	uint32_t rank;
 
-	for (rank = 0; rank < engine->rank_count; rank++)
-		count += rank_count(engine, rank, name);
+	for (rank = 0; rank < engine->rank_count; rank++) {
+		(void)engine->ops->worker->counters(engine->workers[rank], rows,
+						    ENGINE_COUNTERS_MAX,
+						    sizeof(*rows));
+		count += engine_counter(rows, name);
+	}
 	return count;
 }
 

@@ -12,12 +12,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "kvpull/connector.h"
 
 #define ENGINE_EVENTS_MAX 4096u
 #define ENGINE_RANKS_MAX 8u
-#define ENGINE_WAIT_MS 250 /* whatever happens says so before */
-#define ENGINE_HEADS 8u    /* KV heads of the model, split over the ranks */
+#define ENGINE_COUNTERS_MAX 64u /* of a half, or of a reader */
+#define ENGINE_WAIT_MS 250      /* whatever happens says so before */
+#define ENGINE_HEADS 8u /* KV heads of the model, split over the ranks */
 
 /*
  * All groups are alike, but that the last one may be of states; a block is
@@ -152,6 +154,8 @@ int engine_step(struct engine *engine);
 int engine_poll(struct engine *engine);
 /* 1: the next step has something to say: do not sleep before it. */
 int engine_has_step(const struct engine *engine);
+/* The value of the row of that name; 0: there is none. The last row is all 0. */
+uint64_t engine_counter(const struct kvpull_counter *row, const char *name);
 /* A counter of all ranks; 0: this library counts nothing of that name. */
 uint64_t engine_count(const struct engine *engine, const char *name);
 /* Descriptors that the engine sleeps on, one a rank. Returns how many. */
@@ -175,7 +179,11 @@ void engine_block_fill(struct engine *engine, uint32_t group, uint32_t id,
 uint64_t engine_block_wrong(const struct engine *engine, uint32_t group,
 			    uint32_t id, uint64_t seed);
 
-uint64_t engine_now_ns(void);
+static inline uint64_t engine_now_ns(void)
+{
+	return kvpull_clock_ns();
+}
+
 /* The next of a row of numbers (xorshift) that *state, never 0, begins. */
 uint64_t engine_random(uint64_t *state);
 

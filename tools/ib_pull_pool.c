@@ -21,15 +21,14 @@
 
 #define PROCESSES_MAX 16u /* owners, and readers */
 #define ITEMS_MAX KVPULL_READER_ITEMS_MAX
-#define COUNTERS_MAX 64u
 #define LIMIT_NS UINT64_C(30000000000)
 #define NAP_MS 100
 #define SOON 8u /* arrivals at an owner that a reader may be ahead */
 
 /* What a process did, and the sum over all of them. */
 struct tally {
-	struct kvpull_counter counters[COUNTERS_MAX]; /* the handle's own */
-	uint32_t counter_count;
+	/* The handle's own; the last row is all 0. */
+	struct kvpull_counter counters[ENGINE_COUNTERS_MAX + 1];
 	uint64_t took_ns, probe_ns; /* of readers, without checks of bytes */
 	uint64_t bytes_checked, bytes_wrong;
 };
@@ -113,7 +112,8 @@ static void handle_sleep(const struct pool *pool, int ms)
 static void handle_close(const struct pool *pool)
 {
 	(void)pool->ops->counters(pool->handle, pool->tally->counters,
-				  COUNTERS_MAX, sizeof(struct kvpull_counter));
+				  ENGINE_COUNTERS_MAX,
+				  sizeof(struct kvpull_counter));
 	pool->ops->close(pool->handle);
 }
 
@@ -336,11 +336,11 @@ static int await(struct reader *reader, const char *what, int code)
 	const struct pool *pool = reader->pool;
 	struct kvpull_reader_record record;
 
-	while (!code &&
-	       !pool->ops->poll(pool->handle, &record, 1, sizeof(record)))
-		if (pool->options->thread)
-			handle_sleep(pool, NAP_MS);
 	if (!code) {
+		while (!pool->ops->poll(pool->handle, &record, 1,
+					sizeof(record)))
+			if (pool->options->thread)
+				handle_sleep(pool, NAP_MS);
 		reader->incarnation = record.incarnation;
 		code = record.code == KVPULL_ESTALE ? 0 : record.code;
 	}
@@ -395,15 +395,15 @@ static int places_read(struct reader *reader, uint32_t peer, uint32_t *count)
 
 	for (at = 0; at < *count; at++) {
 		const struct kvpull_reader_place *place = &reader->places[at];
-		const uint32_t piece = read.piece_count;
+		uint32_t piece;
 
 		if (place->chunk == KVPULL_READER_NONE)
 			continue;
+		piece = read.piece_count++;
 		reader->keys[piece] = reader->keys[at];
 		pieces[piece] =
 			(struct kvpull_reader_piece){ place->chunk, piece,
 						      place->generation };
-		read.piece_count++;
 	}
 	*count = read.piece_count;
 	return read.piece_count &&
@@ -480,12 +480,7 @@ static int reader_run(struct pool *pool, uint32_t index)
 
 static double counted(const struct tally *sum, const char *name)
 {
-	uint32_t at = 0;
-
-	while (at < sum->counter_count &&
-	       strcmp(sum->counters[at].name, name) != 0)
-		at++;
-	return at < sum->counter_count ? (double)sum->counters[at].value : 0;
+	return (double)engine_counter(sum->counters, name);
 }
 
 static double ratio(double part, double all)
@@ -499,12 +494,12 @@ static void add_up(const struct pool *pool, struct tally *sum)
 	uint32_t row;
 
 	memset(sum, 0, sizeof(*sum));
-	sum->counter_count = (uint32_t)pool->ops->counters(
-		NULL, sum->counters, COUNTERS_MAX, sizeof(sum->counters[0]));
+	(void)pool->ops->counters(NULL, sum->counters, ENGINE_COUNTERS_MAX,
+				  sizeof(sum->counters[0]));
 	for (at = 0; at < 2 * PROCESSES_MAX; at++) {
 		const struct tally *one = &pool->shared->tallies[at];
 
-		for (row = 0; row < sum->counter_count; row++)
+		for (row = 0; row < ENGINE_COUNTERS_MAX; row++)
 			sum->counters[row].value += one->counters[row].value;
 		sum->took_ns += one->took_ns;
 		sum->probe_ns += one->probe_ns;
@@ -528,8 +523,8 @@ static void print(const struct pool *pool, const struct tally *sum, int is_ok)
 	const double took_ns = (double)sum->took_ns / options->consumers;
 	const double probes_s = ratio(probes * 1e9, took_ns);
 	const double gb_s = ratio(counted(sum, "bytes_read"), took_ns);
+	const struct kvpull_counter *row;
 	json_t *object;
-	uint32_t row;
 
 	if (!options->json) {
 		printf("readers   probes  probes/s probe us  hits %%  stale %%     GB/s\n"
@@ -551,12 +546,12 @@ static void print(const struct pool *pool, const struct tally *sum, int is_ok)
 			   hit_ratio, "stale_ratio", stale_ratio, "gb_s", gb_s,
 			   "bytes_checked", (json_int_t)sum->bytes_checked,
 			   "bytes_wrong", (json_int_t)sum->bytes_wrong);
-	for (row = 0; row < sum->counter_count; row++)
-		set(object, sum->counters[row].name, sum->counters[row].value);
+	for (row = sum->counters; row->name; row++)
+		set(object, row->name, row->value);
 	(void)json_show(object, 0);
 }
 
-/* Return: how many did not end with 0. A signal goes on to who is waited for. */
+/* Return: how many did not end with 0. */
 static int children_wait(const struct pool *pool, const pid_t *pids,
 			 uint32_t count)
 {
