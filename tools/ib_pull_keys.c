@@ -22,17 +22,16 @@ static int zipf_make(struct ib_keys *keys)
 		sum += pow(at + 1, -keys->options->zipf);
 		keys->summed[at] = sum;
 	}
-	for (at = 0; at < count; at++)
-		keys->summed[at] /= sum;
 	return 0;
 }
 
 static uint64_t zipf_draw(const struct ib_keys *keys, uint64_t *random)
 {
-	const double share =
-		(double)(kvpull_index_mix(++*random, 0) >> 11) * 0x1p-53;
 	uint32_t first = 0;
 	uint32_t end = keys->options->keys - 1;
+	const double drawn =
+		(double)(kvpull_index_mix(++*random, 0) >> 11) * 0x1p-53;
+	const double share = drawn * keys->summed[end];
 
 	while (first < end) {
 		const uint32_t middle = first + (end - first) / 2;

@@ -33,6 +33,7 @@ struct tally {
 	uint64_t bytes_checked, bytes_wrong;
 };
 
+/* Where an owner is found. */
 struct place {
 	_Atomic uint32_t is_up;   /* filled once, and the address */
 	_Atomic uint64_t arrived; /* requests at the owner */
