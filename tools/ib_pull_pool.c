@@ -277,15 +277,15 @@ static int owner_run(struct pool *pool, uint32_t index)
 
 struct reader {
 	struct pool *pool;
-	uint8_t *blocks; /* [request_blocks], as long as chunks */
+	uint64_t *words; /* of [request_blocks] blocks, as long as chunks */
 	uint32_t local;
 	uint32_t peers[PROCESSES_MAX];
 	uint64_t random;
 	uint64_t check_ns;
 	uint64_t incarnation;     /* that places are of */
-	uint64_t keys[ITEMS_MAX]; /* of a request, then of its pieces */
+	uint64_t keys[ITEMS_MAX]; /* of a request */
 	struct kvpull_reader_place places[ITEMS_MAX];
-	int32_t codes[ITEMS_MAX];
+	int32_t codes[ITEMS_MAX]; /* of those that were found */
 };
 
 /* Until each owner is connected; 0 or 1. */
@@ -322,10 +322,10 @@ static int reader_open(struct reader *reader)
 	struct pool *pool = reader->pool;
 	const struct ib_options *options = pool->options;
 
-	reader->blocks =
+	reader->words =
 		calloc(options->request_blocks, options->shape.block_bytes);
-	return !reader->blocks || handle_open(pool, "reader") ||
-	       pool->ops->local_add(pool->handle, reader->blocks,
+	return !reader->words || handle_open(pool, "reader") ||
+	       pool->ops->local_add(pool->handle, reader->words,
 				    options->shape.block_bytes,
 				    options->request_blocks, &reader->local) ||
 	       reader_connect(reader);
@@ -352,6 +352,7 @@ static int await(struct reader *reader, const char *what, int code)
 
 static int keys_probe(struct reader *reader, uint32_t peer, uint32_t count)
 {
+	const struct pool *pool = reader->pool;
 	struct kvpull_reader_key keys[ITEMS_MAX];
 	const struct kvpull_reader_probe probe = {
 		.struct_size = sizeof(probe),
@@ -371,16 +372,16 @@ static int keys_probe(struct reader *reader, uint32_t peer, uint32_t count)
 		keys[at] =
 			(struct kvpull_reader_key){ &reader->keys[at],
 						    sizeof(reader->keys[at]) };
-	failed = await(
-		reader, "probe",
-		reader->pool->ops->probe(reader->pool->handle, &probe, &id));
-	reader->pool->tally->probe_ns += engine_now_ns() - begun_ns;
+	failed = await(reader, "probe",
+		       pool->ops->probe(pool->handle, &probe, &id));
+	pool->tally->probe_ns += engine_now_ns() - begun_ns;
 	return failed;
 }
 
-/* Reads the pieces that a probe found; *count: how many. */
-static int places_read(struct reader *reader, uint32_t peer, uint32_t *count)
+/* Reads the pieces that a probe found, each into the block of its key. */
+static int places_read(struct reader *reader, uint32_t peer, uint32_t count)
 {
+	const struct pool *pool = reader->pool;
 	struct kvpull_reader_piece pieces[ITEMS_MAX];
 	struct kvpull_reader_read read = {
 		.struct_size = sizeof(read),
@@ -394,43 +395,40 @@ static int places_read(struct reader *reader, uint32_t peer, uint32_t *count)
 	uint64_t id;
 	uint32_t at;
 
-	for (at = 0; at < *count; at++) {
+	for (at = 0; at < count; at++) {
 		const struct kvpull_reader_place *place = &reader->places[at];
-		uint32_t piece;
 
 		if (place->chunk == KVPULL_READER_NONE)
 			continue;
-		piece = read.piece_count++;
-		reader->keys[piece] = reader->keys[at];
-		pieces[piece] =
-			(struct kvpull_reader_piece){ place->chunk, piece,
+		pieces[read.piece_count++] =
+			(struct kvpull_reader_piece){ place->chunk, at,
 						      place->generation };
 	}
-	*count = read.piece_count;
 	return read.piece_count &&
-	       await(reader, "read",
-		     reader->pool->ops->read(reader->pool->handle, &read, &id));
+	       await(reader, "read", pool->ops->read(pool->handle, &read, &id));
 }
 
 /* Each piece that is believed has the bytes of its key. */
 static void pieces_check(struct reader *reader, uint32_t count)
 {
+	struct tally *tally = reader->pool->tally;
 	const size_t bytes = reader->pool->options->shape.block_bytes;
+	const size_t words_a_block = bytes / sizeof(*reader->words);
 	const uint64_t begun_ns = engine_now_ns();
-	const uint8_t *block = reader->blocks;
-	uint32_t piece;
+	uint32_t piece = 0;
+	uint32_t at;
 
-	for (piece = 0; piece < count; piece++, block += bytes) {
-		const uint64_t *words = (const uint64_t *)(const void *)block;
-		size_t at;
+	for (at = 0; at < count; at++) {
+		const uint64_t *words = reader->words + at * words_a_block;
+		size_t word;
 
-		if (reader->codes[piece])
+		if (reader->places[at].chunk == KVPULL_READER_NONE ||
+		    reader->codes[piece++])
 			continue;
-		reader->pool->tally->bytes_checked += bytes;
-		for (at = 0; at < bytes / sizeof(*words); at++)
-			if (words[at] != word_of(reader->keys[piece], at))
-				reader->pool->tally->bytes_wrong +=
-					sizeof(*words);
+		tally->bytes_checked += bytes;
+		for (word = 0; word < words_a_block; word++)
+			if (words[word] != word_of(reader->keys[at], word))
+				tally->bytes_wrong += sizeof(*words);
 	}
 	reader->check_ns += engine_now_ns() - begun_ns;
 }
@@ -443,11 +441,10 @@ static int request_run(struct reader *reader, uint64_t number)
 	const uint32_t peer = reader->peers[owner];
 	const uint64_t arrived = atomic_load_explicit(
 		&pool->shared->owners[owner].arrived, memory_order_relaxed);
-	uint32_t count = ib_keys_of(&pool->keys, arrived + number % SOON,
-				    &reader->random, reader->keys);
+	const uint32_t count = ib_keys_of(&pool->keys, arrived + number % SOON,
+					  &reader->random, reader->keys);
 
-	if (keys_probe(reader, peer, count) ||
-	    places_read(reader, peer, &count))
+	if (keys_probe(reader, peer, count) || places_read(reader, peer, count))
 		return 1;
 	if (pool->options->verify)
 		pieces_check(reader, count);
@@ -473,7 +470,7 @@ static int reader_run(struct pool *pool, uint32_t index)
 		failed = request_run(&reader, number);
 	pool->tally->took_ns = engine_now_ns() - begun_ns - reader.check_ns;
 	handle_close(pool);
-	free(reader.blocks);
+	free(reader.words);
 	return failed;
 }
 
