@@ -15,6 +15,7 @@
 #define _XOPEN_SOURCE 700
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -47,33 +48,33 @@ static const struct {
 	{ "Timestamp", "Request tokens", "Response tokens" },
 };
 
-/* Room for one more; 0, or why not. */
+/* Room for so many; 0, or why not. */
 static const char *grow(void **table, uint64_t *room, uint64_t count,
 			uint64_t count_max, size_t bytes_each)
 {
-	uint64_t more = *room ? 2 * *room : 1024;
 	void *grown;
 
-	if (count < *room)
+	if (count <= *room)
 		return NULL;
-	if (count >= count_max)
+	if (count > count_max)
 		return "the trace is too long: split it";
-	grown = realloc(*table, more * bytes_each);
+	grown = realloc(*table, 2 * count * bytes_each);
 	if (!grown)
 		return "out of memory";
 	*table = grown;
-	*room = more;
+	*room = 2 * count;
 	return NULL;
 }
 
-/* A count in its range, or `missing` where it is; 0, or -1: neither. */
-static int count_take(const json_t *object, const char *key, int64_t missing,
-		      int64_t least, int64_t most, uint32_t *to)
+/* A count, or where it is missing what *to is; 0, or -1: out of range. */
+static int count_take(const json_t *object, const char *key, uint32_t least,
+		      uint32_t *to)
 {
 	const json_t *value = json_object_get(object, key);
-	const int64_t count = value ? json_integer_value(value) : missing;
+	const int64_t count = value ? json_integer_value(value) : *to;
 
-	if ((value && !json_is_integer(value)) || count < least || count > most)
+	if ((value && !json_is_integer(value)) || count < least ||
+	    count > TOKENS_MAX)
 		return -1;
 	*to = (uint32_t)count;
 	return 0;
@@ -97,22 +98,22 @@ static const char *hashes_take(struct reader *reader, const json_t *hashes,
 {
 	struct ib_trace *trace = reader->trace;
 	const size_t count = json_array_size(hashes);
+	const json_t *hash;
+	const char *why;
 	size_t index;
 
 	if (hashes && !json_is_array(hashes))
 		return "hash_ids must be an array of numbers";
 	if (count > (arrival->prompt_tokens - 1) / IB_CHUNK_TOKENS + 1u)
 		return "hash_ids has more than one for each 512 tokens of input_length";
+	why = grow((void **)&trace->hashes, &reader->hash_room,
+		   trace->hash_count + count, HASHES_MAX, sizeof(uint64_t));
+	if (why)
+		return why;
 	arrival->hash_first = trace->hash_count;
 	arrival->hash_count = (uint32_t)count;
-	for (index = 0; index < count; index++) {
-		const json_t *hash = json_array_get(hashes, index);
-		const char *why =
-			grow((void **)&trace->hashes, &reader->hash_room,
-			     trace->hash_count, HASHES_MAX, sizeof(uint64_t));
-
-		if (why)
-			return why;
+	json_array_foreach(hashes, index, hash)
+	{
 		if (!json_is_integer(hash) || json_integer_value(hash) < 0)
 			return "hash_ids must be numbers, 0 or more";
 		trace->hashes[trace->hash_count++] =
@@ -126,11 +127,9 @@ static const char *mooncake_of(struct reader *reader, const json_t *object,
 {
 	if (time_take(object, "timestamp", 1e3, arrival))
 		return "timestamp must be milliseconds, 0 or more";
-	if (count_take(object, "input_length", -1, 1, TOKENS_MAX,
-		       &arrival->prompt_tokens))
+	if (count_take(object, "input_length", 1, &arrival->prompt_tokens))
 		return "input_length must be 1 or more";
-	if (count_take(object, "output_length", 0, 0, TOKENS_MAX,
-		       &arrival->output_tokens))
+	if (count_take(object, "output_length", 0, &arrival->output_tokens))
 		return "output_length must be 0 or more";
 	return hashes_take(reader, json_object_get(object, "hash_ids"),
 			   arrival);
@@ -142,13 +141,12 @@ static const char *ours_of(const json_t *object, struct ib_arrival *arrival)
 
 	if (time_take(object, "arrival_s", 1, arrival))
 		return "arrival_s must be seconds, 0 or more";
-	if (count_take(object, "prompt_tokens", -1, 1, TOKENS_MAX,
-		       &arrival->prompt_tokens))
+	if (count_take(object, "prompt_tokens", 1, &arrival->prompt_tokens))
 		return "prompt_tokens must be 1 or more";
-	if (count_take(object, "output_tokens", 0, 0, TOKENS_MAX,
-		       &arrival->output_tokens))
+	if (count_take(object, "output_tokens", 0, &arrival->output_tokens))
 		return "output_tokens must be 0 or more";
-	if (count_take(object, "n", 1, 1, IB_SIBLINGS_MAX, &arrival->siblings))
+	if (count_take(object, "n", 1, &arrival->siblings) ||
+	    arrival->siblings > IB_SIBLINGS_MAX)
 		return "n must be 1 .. 64";
 	if (leaves && !json_is_boolean(leaves))
 		return "abort must be true or false";
@@ -215,34 +213,36 @@ static const char *header_take(struct reader *reader, char *line)
 	return "neither a JSON object nor the names of CSV columns that are known: TIMESTAMP,ContextTokens,GeneratedTokens or Timestamp,Request tokens,Response tokens";
 }
 
+/* -1: it is no number, 0 or more. */
+static double number_of(const char *text)
+{
+	char *end;
+	const double number = strtod(text, &end);
+
+	return end == text || *end || !(number >= 0) ? -1 : number;
+}
+
 /* Seconds, or a day and its time; -1: neither. */
 static double seconds_of(const char *text)
 {
 	struct tm day = { 0 };
 	const char *rest = strptime(text, "%Y-%m-%d %H:%M:%S", &day);
-	double seconds;
-	char *end;
 
 	if (!rest)
 		rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &day);
-	if (rest) {
-		seconds = strtod(*rest == '.' ? rest : "", &end);
-		return (double)timegm(&day) + seconds;
-	}
-	seconds = strtod(text, &end);
-	return end == text || *end || !(seconds >= 0) ? -1 : seconds;
+	if (!rest)
+		return number_of(text);
+	return (double)timegm(&day) + (*rest == '.' ? strtod(rest, NULL) : 0);
 }
 
 /* A whole number, with or without .0; 0: none. */
 static uint32_t tokens_of(const char *text)
 {
-	char *end;
-	const double tokens = strtod(text, &end);
+	const double tokens = number_of(text);
 
-	if (end == text || *end || !(tokens >= 0) || tokens > TOKENS_MAX ||
-	    tokens != (double)(uint32_t)tokens)
-		return 0;
-	return (uint32_t)tokens;
+	return tokens >= 0 && tokens <= TOKENS_MAX && !(fmod(tokens, 1) > 0) ?
+		       (uint32_t)tokens :
+		       0;
 }
 
 static const char *csv_take(const struct reader *reader, char *line,
@@ -278,7 +278,7 @@ static const char *line_take(struct reader *reader, char *line)
 				     json_take(reader, line, &arrival);
 	if (!why)
 		why = grow((void **)&trace->arrivals, &reader->request_room,
-			   trace->count, REQUESTS_MAX, sizeof(arrival));
+			   trace->count + 1, REQUESTS_MAX, sizeof(arrival));
 	if (why)
 		return why;
 	if (!trace->count)

@@ -283,12 +283,11 @@ static void wrapped_print(const char *text, int column)
 
 static void row_print(const char *left, const char *right)
 {
-	const int used = printf("  %s", left);
-
-	if (used + 2 > HELP_COLUMN)
-		printf("\n%*s", HELP_COLUMN, "");
+	/* Two blanks at least stand between the two. */
+	if (strlen(left) + 4 > HELP_COLUMN)
+		printf("  %s\n%*s", left, HELP_COLUMN, "");
 	else
-		printf("%*s", HELP_COLUMN - used, "");
+		printf("  %-*s", HELP_COLUMN - 2, left);
 	wrapped_print(right, HELP_COLUMN);
 }
 
