@@ -24,9 +24,9 @@
 _Static_assert(IB_BLOCKS_MAX < 1u << (RUNS_MAX - 1), "a sweep has room");
 
 struct run {
-	uint64_t bytes;          /* of a request */
-	double us[5];            /* as parts[] */
-	struct ib_result result; /* its times are gone */
+	unsigned long long bytes; /* of a request */
+	double us[5];             /* as parts[] */
+	struct ib_result result;  /* its times are gone */
 };
 
 static const double parts[] = { 0.5, 0.9, 0.99, 0.999, 1 };
@@ -121,9 +121,7 @@ static void runs_put(FILE *file)
 		const struct run *run = &runs[at];
 
 		fprintf(file, "<tr><td>%llu</td><td>%llu</td><td>%llu</td>",
-			(unsigned long long)run->bytes,
-			(unsigned long long)run->result.loaded,
-			(unsigned long long)run->result.failed);
+			run->bytes, run->result.loaded, run->result.failed);
 		for (part = 0; part < sizeof(parts) / sizeof(parts[0]); part++)
 			fprintf(file, "<td>%.1f</td>", run->us[part]);
 		fprintf(file, "<td>%.2f</td><td>%.2f</td></tr>\n",

@@ -115,17 +115,18 @@ struct ib_message {
 
 /* Results of a consumer; --demo keeps them in shared memory. */
 struct ib_result {
-	uint64_t pulls, loaded, failed, expired, rejected, aborted, served;
-	uint64_t bytes, bytes_checked, bytes_wrong;
+	/* Counts, of the type that printf() takes. */
+	unsigned long long pulls, loaded, failed, expired, rejected, aborted,
+		served;
+	unsigned long long bytes, bytes_checked, bytes_wrong, double_reports;
+	unsigned long long tables_left; /* pulls, tickets open at the end */
 	uint64_t bytes_timed;
 	uint64_t took_ns;    /* sum over pulls, for bytes_timed */
 	uint64_t elapsed_ns; /* in pulls only, for bytes_timed */
 	uint64_t copy_ns;    /* memory copy of the same bytes, interleaved */
 	uint64_t copy_bytes;
-	uint64_t double_reports;
 	uint64_t prompt_tokens, local_tokens; /* of a trace; here before */
 	uint64_t held_block_us, holds_ended;  /* of the producer, meanwhile */
-	uint64_t tables_left;  /* pulls and tickets not closed at the end */
 	uint64_t connect_ns;   /* first call to a peer, until it is up */
 	uint64_t reconnect_ns; /* the last one after a loss; 0: none */
 	uint32_t latency_count;
@@ -141,7 +142,7 @@ struct ib_result {
 
 struct ib_interval {
 	uint64_t at_ns; /* 0: nothing was printed */
-	uint64_t loaded, failed, bytes;
+	struct ib_result result;
 };
 
 /* Serve until *options->stop; 0 or 1. */
@@ -202,7 +203,7 @@ double ib_copy_gb_s(const struct ib_result *result);
 /* Pulls by the bits of their ns: powers of two. */
 void ib_bars_count(const struct ib_result *result, uint32_t bars[IB_BARS_MAX]);
 /* Bytes that a request of --count blocks a group pulls. */
-uint64_t ib_request_bytes(const struct ib_options *options);
+unsigned long long ib_request_bytes(const struct ib_options *options);
 /* Print what stands before and after the runs of a sweep. */
 void ib_print_sweep_begin(const struct ib_options *options);
 void ib_print_sweep_end(const struct ib_options *options);

@@ -66,10 +66,10 @@ static double copy_ratio(const struct ib_result *result)
 	return copy_gb_s > 0 ? ib_pull_gb_s(result) / copy_gb_s : 0;
 }
 
-uint64_t ib_request_bytes(const struct ib_options *options)
+unsigned long long ib_request_bytes(const struct ib_options *options)
 {
-	return (uint64_t)options->request_blocks * options->shape.layer_count *
-	       options->shape.block_bytes;
+	return (unsigned long long)options->request_blocks *
+	       options->shape.layer_count * options->shape.block_bytes;
 }
 
 /* Lines of at most 80 columns. */
@@ -95,9 +95,9 @@ void ib_print_header(const struct ib_options *options)
 }
 
 /* Null: did not happen, or cannot be told from here. */
-static json_t *above_0(double value)
+static void set_known(json_t *object, const char *key, double value)
 {
-	return value > 0 ? json_real(value) : json_null();
+	set_value(object, key, value > 0 ? json_real(value) : json_null());
 }
 
 /* Block-seconds that a request held of the producer; what it has not said: 0. */
@@ -140,8 +140,7 @@ static void trace_add(json_t *object, const struct ib_options *options,
 	set(object, "trace_requests", result->late_count);
 	percentiles_add(object, "late", result->late, result->late_count);
 	set_real(object, "prefix_hit_ratio", hit_ratio(result));
-	set_value(object, "held_block_s_a_request",
-		  above_0(held_block_s(result)));
+	set_known(object, "held_block_s_a_request", held_block_s(result));
 }
 
 void ib_bars_count(const struct ib_result *result, uint32_t bars[IB_BARS_MAX])
@@ -169,12 +168,6 @@ static void print_histogram(const struct ib_result *result)
 			       HISTOGRAM_BAR);
 }
 
-static double median_us(uint64_t *times, uint32_t count)
-{
-	qsort(times, count, sizeof(*times), compare);
-	return ib_percentile_us(times, count, 0.5);
-}
-
 /*
  * The run's eighths, one after another: where their medians differ by much, a
  * figure of the whole run says more of the machine's other work than of ours.
@@ -192,9 +185,11 @@ static void print_noise(const struct ib_options *options,
 	    result->latency_count > options->request_count)
 		return;
 	for (round = 0; round < NOISE_ROUNDS; round++) {
-		const double us =
-			median_us(result->latencies + round * each, each);
+		uint64_t *times = result->latencies + round * each;
+		double us;
 
+		qsort(times, each, sizeof(*times), compare);
+		us = ib_percentile_us(times, each, 0.5);
 		least = fmin(least, us);
 		most = fmax(most, us);
 	}
@@ -210,26 +205,21 @@ void ib_print_interval(const struct ib_options *options,
 {
 	const uint64_t now_ns = engine_now_ns();
 	const uint64_t since_ns = printed->at_ns ? printed->at_ns : begun_ns;
+	const struct ib_result *before = &printed->result;
+	const uint64_t bytes = result->bytes - before->bytes;
 	FILE *const to = options->json ? stderr : stdout;
 
 	if (now_ns - since_ns < options->interval_s * UINT64_C(1000000000))
 		return;
 	if (!printed->at_ns)
-		fprintf(to, "%7s %7s %6s %9s %6s\n", "s", "pulls", "failed",
-			"MB", "GB/s");
+		fprintf(to, "      s   pulls failed        MB   GB/s\n");
 	fprintf(to, "%7.1f %7llu %6llu %9.1f %6.2f\n",
 		(double)(now_ns - begun_ns) / 1e9,
-		(unsigned long long)(result->loaded - printed->loaded),
-		(unsigned long long)(result->failed - printed->failed),
-		(double)(result->bytes - printed->bytes) / 1e6,
-		ratio(result->bytes - printed->bytes, now_ns - since_ns));
+		result->loaded - before->loaded,
+		result->failed - before->failed, (double)bytes / 1e6,
+		ratio(bytes, now_ns - since_ns));
 	(void)fflush(to);
-	*printed = (struct ib_interval){
-		.at_ns = now_ns,
-		.loaded = result->loaded,
-		.failed = result->failed,
-		.bytes = result->bytes,
-	};
+	*printed = (struct ib_interval){ now_ns, *result };
 }
 
 void ib_print_sweep_begin(const struct ib_options *options)
@@ -237,9 +227,7 @@ void ib_print_sweep_begin(const struct ib_options *options)
 	if (options->json)
 		printf("[\n");
 	else
-		printf("%7s %10s %7s %6s %9s %9s %6s %9s %6s\n", "blocks",
-		       "bytes", "pulls", "failed", "p50 us", "p99 us", "GB/s",
-		       "copy GB/s", "ratio");
+		printf(" blocks      bytes   pulls failed    p50 us    p99 us   GB/s copy GB/s  ratio\n");
 }
 
 void ib_print_sweep_end(const struct ib_options *options)
@@ -259,10 +247,8 @@ static void print_row(const struct ib_options *options,
 		      const struct ib_result *result)
 {
 	printf("%7u %10llu %7llu %6llu %9.1f %9.1f", options->request_blocks,
-	       (unsigned long long)ib_request_bytes(options),
-	       (unsigned long long)result->loaded,
-	       (unsigned long long)result->failed, latency_us(result, 0.5),
-	       latency_us(result, 0.99));
+	       ib_request_bytes(options), result->loaded, result->failed,
+	       latency_us(result, 0.5), latency_us(result, 0.99));
 	print_speeds(result);
 }
 
@@ -294,26 +280,19 @@ static void print_phases(const struct ib_options *options,
 static void print_table(const struct ib_options *options,
 			const struct ib_result *result)
 {
-	printf("%7s %6s %9s %9s %9s %9s %6s %9s %6s\n", "pulls", "failed", "MB",
-	       "p50 us", "p99 us", "p99.9 us", "GB/s", "copy GB/s", "ratio");
-	printf("%7llu %6llu %9.1f %9.1f %9.1f %9.1f",
-	       (unsigned long long)result->loaded,
-	       (unsigned long long)result->failed, (double)result->bytes / 1e6,
+	printf("  pulls failed        MB    p50 us    p99 us  p99.9 us   GB/s copy GB/s  ratio\n"
+	       "%7llu %6llu %9.1f %9.1f %9.1f %9.1f",
+	       result->loaded, result->failed, (double)result->bytes / 1e6,
 	       latency_us(result, 0.5), latency_us(result, 0.99),
 	       latency_us(result, 0.999));
 	print_speeds(result);
 	print_phases(options, result);
 	printf("route %s, rejected %llu, aborted %llu, served by a sibling's pull %llu, expired %llu\n"
 	       "bytes checked %llu, bytes wrong %llu, left in tables %llu, double reports %llu\n",
-	       result->routes[0] ? result->routes : "none",
-	       (unsigned long long)result->rejected,
-	       (unsigned long long)result->aborted,
-	       (unsigned long long)result->served,
-	       (unsigned long long)result->expired,
-	       (unsigned long long)result->bytes_checked,
-	       (unsigned long long)result->bytes_wrong,
-	       (unsigned long long)result->tables_left,
-	       (unsigned long long)result->double_reports);
+	       result->routes[0] ? result->routes : "none", result->rejected,
+	       result->aborted, result->served, result->expired,
+	       result->bytes_checked, result->bytes_wrong, result->tables_left,
+	       result->double_reports);
 }
 
 static void print_json(const struct ib_options *options,
@@ -353,13 +332,11 @@ static void print_json(const struct ib_options *options,
 	for (phase = 0; phase < ENGINE_PHASES; phase++)
 		percentiles_add(object, phase_names[phase],
 				phase_of(options, result, phase), count);
-	set_value(object, "first_connect_us",
-		  above_0((double)result->connect_ns / 1e3));
-	set_value(object, "reconnect_us",
-		  above_0((double)result->reconnect_ns / 1e3));
-	set_value(object, "release_us_p50",
-		  above_0(ib_percentile_us(result->releases,
-					   result->release_count, 0.5)));
+	set_known(object, "first_connect_us", (double)result->connect_ns / 1e3);
+	set_known(object, "reconnect_us", (double)result->reconnect_ns / 1e3);
+	set_known(
+		object, "release_us_p50",
+		ib_percentile_us(result->releases, result->release_count, 0.5));
 	if (options->trace)
 		trace_add(object, options, result);
 	set_real(object, "one_pull_gb_s",
