@@ -319,7 +319,6 @@ struct ib_trace {
 	uint64_t hash_count;
 	uint32_t prompt_tokens_max; /* and its line */
 	uint32_t prompt_line;
-	uint32_t is_read;
 };
 /* The whole file; 0, or -1: said why, with the number of the line. */
 int ib_trace_read(const char *path, struct ib_trace *trace);

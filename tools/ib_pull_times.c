@@ -40,16 +40,26 @@ void ib_times_ticket(struct ib_times *times)
 	times->asked_ns = engine_now_ns();
 }
 
-/* Adds the route that was used, which may differ from the wanted one. */
-static void route_add(struct ib_result *result,
-		      const struct kvpull_peer_info *peer)
+/* Adds the routes that are used, which may differ from the wanted one. */
+void ib_times_routes(const struct engine *engine, struct ib_result *result)
 {
-	const size_t used = strlen(result->routes);
+	struct kvpull_peer_info peers[PEERS_MAX];
+	uint32_t rank;
 
-	if (!strstr(result->routes, peer->route))
-		(void)snprintf(result->routes + used,
-			       sizeof(result->routes) - used, "%s%s",
-			       used ? "+" : "", peer->route);
+	for (rank = 0; rank < engine->rank_count; rank++) {
+		uint32_t count = engine_peers(engine, rank, peers, PEERS_MAX);
+
+		while (count-- > 0) {
+			const size_t used = strlen(result->routes);
+
+			if (!peers[count].state_error &&
+			    !strstr(result->routes, peers[count].route))
+				(void)snprintf(result->routes + used,
+					       sizeof(result->routes) - used,
+					       "%s%s", used ? "+" : "",
+					       peers[count].route);
+		}
+	}
 }
 
 void ib_times_look(struct ib_times *times, struct engine *engine,
@@ -75,22 +85,8 @@ void ib_times_look(struct ib_times *times, struct engine *engine,
 		result->connect_ns = took_ns;
 	times->is_again = 1;
 	times->incarnation = peers[at].incarnation;
-	route_add(result, &peers[at]);
+	ib_times_routes(engine, result);
 	times->asked_ns = 0;
-}
-
-void ib_times_routes(const struct engine *engine, struct ib_result *result)
-{
-	struct kvpull_peer_info peers[PEERS_MAX];
-	uint32_t rank;
-
-	for (rank = 0; rank < engine->rank_count; rank++) {
-		uint32_t count = engine_peers(engine, rank, peers, PEERS_MAX);
-
-		while (count-- > 0)
-			if (!peers[count].state_error)
-				route_add(result, &peers[count]);
-	}
 }
 
 void ib_times_answer(struct ib_times *times, const struct ib_answer *answer,

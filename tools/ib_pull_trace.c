@@ -301,28 +301,26 @@ int ib_trace_read(const char *path, struct ib_trace *trace)
 	const char *why = NULL;
 	char *line = NULL;
 	size_t line_room = 0;
-	FILE *file = fopen(path, "re");
+	FILE *file;
+	int failed;
 
 	*trace = (struct ib_trace){ 0 };
-	if (!file) {
-		fprintf(stderr, "%s: %s\n", path, strerror(errno));
-		return -1;
-	}
 	errno = 0;
-	while (!why && getline(&line, &line_room, file) >= 0) {
+	file = fopen(path, "re");
+	while (file && !why && getline(&line, &line_room, file) >= 0) {
 		reader.line++;
 		why = line_take(&reader, line);
 	}
+	failed = !file || why || ferror(file);
 	if (why)
 		fprintf(stderr, "trace: line %u: %s\n", reader.line, why);
-	else if (ferror(file))
+	else if (failed)
 		fprintf(stderr, "%s: %s\n", path,
 			strerror(errno ? errno : EIO));
-	else
-		trace->is_read = 1;
 	free(line);
-	(void)fclose(file);
-	return trace->is_read ? 0 : -1;
+	if (file)
+		(void)fclose(file);
+	return failed ? -1 : 0;
 }
 
 void ib_trace_free(struct ib_trace *trace)
