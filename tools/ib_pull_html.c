@@ -80,7 +80,7 @@ static void proc_put(FILE *file, const char *name, const char *path,
 	kvpull_text_read(path, text, sizeof(text));
 	line = strstr(text, key);
 	if (line)
-		(void)sscanf(line, "%*[^:]: %127[^\n]", value);
+		(void)sscanf(line, "%*[^:]:%*[ \t]%127[^\n]", value);
 	fact_put(file, name, "%s", value);
 }
 
