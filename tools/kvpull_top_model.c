@@ -36,7 +36,6 @@ void top_holds(const struct top_worker *worker, struct top_holds *holds)
 	const struct kvpull_status_hold_now *now = top_holds_now(worker);
 	uint32_t at;
 
-	memset(holds, 0, sizeof(*holds));
 	for (at = 0; at < count; at++, now++) {
 		const uint64_t age_ns =
 			top_ago(worker, GET(&rows[at].taken_ns));
@@ -501,7 +500,7 @@ void top_find(struct top *top)
 
 	for (; left--; worker++) {
 		const struct top_consumer *consumers;
-		struct top_holds holds;
+		struct top_holds holds = { 0 };
 		uint32_t count;
 		uint32_t at;
 

@@ -192,6 +192,7 @@ struct top_consumer *top_consumers(const struct top_worker *worker,
 struct top_consumer *top_claimant(const struct kvpull_status_hold_now *now,
 				  struct top_consumer *consumers,
 				  uint32_t count);
+/* Adds the worker's. */
 void top_holds(const struct top_worker *worker, struct top_holds *holds);
 /* Slots of the oldest held, [capacity]. */
 uint32_t top_oldest(const struct top_worker *worker, uint32_t *slots,

@@ -5,7 +5,6 @@
  */
 #include <inttypes.h>
 #include <stdarg.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/device_name.h"
@@ -15,7 +14,6 @@
 #include "tools/kvpull_top_parts.h"
 
 #define EVENTS_SHOWN 40u /* of a thread, the last ones */
-#define GET kvpull_status_get
 
 /* Screens sort by number first: a text without one is sorted as text. */
 static void __attribute__((format(printf, 3, 4)))
@@ -208,7 +206,7 @@ static enum top_mark plain_mark(const struct top_worker *worker)
 static void workers_each(struct top_row *row)
 {
 	const struct top_worker *worker = row->worker;
-	struct top_holds holds;
+	struct top_holds holds = { 0 };
 
 	top_holds(worker, &holds);
 	GIVE(WORKER_COLUMNS, file_mark(worker));
@@ -225,22 +223,14 @@ static void pools_each(struct top_row *row)
 
 static void ages_each(struct top_row *row)
 {
+	const struct top *top = row->top;
 	struct top_holds sum = { 0 };
 	uint32_t at;
-	uint32_t which;
 
-	for (at = 0; at < row->top->worker_count; at++) {
-		struct top_holds holds;
-
-		if (is_ended(&row->top->workers[at]))
-			continue;
-		top_holds(&row->top->workers[at], &holds);
-		sum.held += holds.held;
-		sum.claimed += holds.claimed;
-		for (which = 0; which < 4; which++)
-			sum.ages[which] += holds.ages[which];
-	}
-	if (row->top->pool_count < row->top->worker_count)
+	for (at = 0; at < top->worker_count; at++)
+		if (!is_ended(&top->workers[at]))
+			top_holds(&top->workers[at], &sum);
+	if (top->pool_count < top->worker_count)
 		GIVE(AGE_COLUMNS, sum.ages[3] ? TOP_BAD : TOP_PLAIN);
 }
 
