@@ -70,7 +70,7 @@ struct page {
 	uint32_t count;
 	uint32_t head; /* lines above those that scroll */
 	struct line *lines;
-	/* Of each column of the table that is added. */
+	/* Columns of the table that is added. */
 	uint32_t needs[TOP_COLUMNS_MAX];  /* the longest text */
 	uint32_t widths[TOP_COLUMNS_MAX]; /* 0: it is left out */
 };
