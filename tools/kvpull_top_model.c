@@ -304,26 +304,6 @@ finding_add(struct top *top, const struct top_finding *found,
 }
 
 /*
- * A process that ended without closing, is stopped, or whose thread is silent;
- * the first and the last of these matter only where something waits for it.
- */
-static const char *process_fault(const struct top_worker *worker,
-				 int is_awaited)
-{
-	if (worker->state == TOP_STOPPED)
-		return "process-stopped";
-	if (!is_awaited)
-		return NULL;
-	if (worker->state == TOP_GONE)
-		return "process-gone";
-	return worker->state == TOP_RUNNING &&
-			       top_ran(worker, KVPULL_STATUS_ENGINE) >
-				       TOP_SILENT_NS ?
-		       "engine-silent" :
-		       NULL;
-}
-
-/*
  * Lists what a worker or a pool's handle has: each lacks the rows of the other
  * kind. Return: whether something waits for it.
  */
@@ -365,33 +345,45 @@ static int kept_list(const struct top_worker *worker,
 	return is_awaited;
 }
 
+/*
+ * A process that ended without closing, is stopped, or whose thread is silent;
+ * the first and the last of these matter only where something waits for it.
+ */
 static void find_process(struct top *top, const struct top_worker *worker,
 			 const struct top_holds *holds)
 {
-	const int is_gone = worker->state == TOP_GONE;
+	static const struct {
+		const char *what;
+		const char *text;
+	} faults[] = {
+		[TOP_RUNNING] = { "engine-silent", "has not polled" },
+		[TOP_STOPPED] = { "process-stopped", "is stopped" },
+		[TOP_GONE] = { "process-gone", "is gone" },
+		[TOP_CLOSED] = { NULL, NULL },
+	};
+	const enum top_state state = worker->state;
+	const uint64_t silent_ns = top_ran(worker, KVPULL_STATUS_ENGINE);
 	char kept[160] = "";
 	const int is_awaited = kept_list(worker, holds, kept, sizeof(kept));
 	const struct top_finding found = {
-		.what = process_fault(worker, is_awaited),
+		.what = faults[state].what,
 		.at = worker,
-		.since_ns = is_gone ? worker->gone_ns :
-				      top_ran(worker, KVPULL_STATUS_ENGINE),
+		.since_ns = state == TOP_GONE ? worker->gone_ns : silent_ns,
 		.holds = holds->held,
 		.blocks = holds->blocks,
 	};
 	const char *role = top_pool(worker) ? top_role(worker) : "";
 
-	if (found.what)
-		finding_add(top, &found, NULL, "%s%s%s%s for %.1f s%s",
-			    *role ? "(a pool's " : "",
-			    !strcmp(role, "both") ? "owner and reader" :
-			    !strcmp(role, "-")    ? "handle" :
-						    role,
-			    *role ? ") " : "",
-			    is_gone                      ? "is gone" :
-			    worker->state == TOP_STOPPED ? "is stopped" :
-							   "has not polled",
-			    seconds(found.since_ns), kept);
+	if (state == TOP_CLOSED || (state != TOP_STOPPED && !is_awaited) ||
+	    (state == TOP_RUNNING && silent_ns <= TOP_SILENT_NS))
+		return;
+	finding_add(top, &found, NULL, "%s%s%s%s for %.1f s%s",
+		    *role ? "(a pool's " : "",
+		    !strcmp(role, "both") ? "owner and reader" :
+		    !strcmp(role, "-")    ? "handle" :
+					    role,
+		    *role ? ") " : "", faults[state].text,
+		    seconds(found.since_ns), kept);
 }
 
 #define KEEPS " %" PRIu64 " holds, %" PRIu64 " blocks of %s"
