@@ -148,14 +148,16 @@ static json_t *files_of(const struct top_table *files, const struct top *top)
 int top_json(const struct top *top)
 {
 	return json_show(
-		json_pack("{s:i, s:I, s:i, s:o, s:i, s:i, s:o, s:o, s:o}",
-			  "version", 1, "utc_ns", (json_int_t)top->utc_ns,
-			  "unread_count", (int)top->unread_count, "unread",
-			  rows_of(&top_unread_table, top, NULL), "workers_more",
-			  (int)top->workers_more, "findings_more",
-			  (int)top->findings_more, "findings",
-			  rows_of(&top_findings_table, top, NULL), "workers",
-			  files_of(&top_workers_table, top), "pools",
-			  files_of(&top_pools_table, top)),
-		1) != 0;
+		       json_pack(
+			       "{s:i, s:I, s:i, s:o, s:i, s:i, s:o, s:o, s:o}",
+			       "version", 1, "utc_ns", (json_int_t)top->utc_ns,
+			       "unread_count", (int)top->unread_count, "unread",
+			       rows_of(&top_unread_table, top, NULL),
+			       "workers_more", (int)top->workers_more,
+			       "findings_more", (int)top->findings_more,
+			       "findings",
+			       rows_of(&top_findings_table, top, NULL),
+			       "workers", files_of(&top_workers_table, top),
+			       "pools", files_of(&top_pools_table, top)),
+		       1) != 0;
 }

@@ -485,12 +485,14 @@ static void find_given_up(struct top *top, const struct top_worker *worker)
 	}
 }
 
-void top_find(struct top *top)
+void top_look(struct top *top, struct top *before,
+	      const struct top_options *options)
 {
 	const struct top_worker *worker = top->workers;
-	uint32_t left = top->worker_count;
+	uint32_t left;
 
-	for (; left--; worker++) {
+	top_read(top, before, options);
+	for (left = top->worker_count; left--; worker++) {
 		const struct top_consumer *consumers;
 		struct top_holds holds = { 0 };
 		uint32_t count;

@@ -152,8 +152,8 @@ struct top_options {
 };
 
 /* _read.c */
-/* Reads the files and makes the findings. before: NULL, or the last snapshot. */
-void top_look(struct top *top, struct top *before,
+/* before: NULL, or the last snapshot. */
+void top_read(struct top *top, struct top *before,
 	      const struct top_options *options);
 void top_free(struct top *top);
 /* Rows of a part that lie in the snapshot; count: NULL, or how many. */
@@ -184,7 +184,9 @@ uint64_t top_ago(const struct top_worker *worker, uint64_t then_ns);
 void top_text(char *to, size_t bytes, const char *from, size_t from_bytes);
 
 /* _model.c */
-void top_find(struct top *top);
+/* Reads the files, likewise, and makes the findings. */
+void top_look(struct top *top, struct top *before,
+	      const struct top_options *options);
 /* Until the next call; the last one is of nobody. */
 struct top_consumer *top_consumers(const struct top_worker *worker,
 				   uint32_t *count);

@@ -13,13 +13,9 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
-#include <linux/magic.h>
-
 #include "base/least.h"
-#include "base/text_file.h"
 #include "tools/kvpull_top_parts.h"
 
 /* Names that are read of a folder; few of them are status files. */
@@ -53,18 +49,10 @@ static uint64_t last_seen(const struct top_worker *worker)
 static int is_stopped(const struct kvpull_status_header *header)
 {
 	char path[40];
-	char text[1024];
-	const char *at;
 	char state;
-	int field;
 
 	(void)snprintf(path, sizeof(path), "/proc/%u/stat", header->pid);
-	kvpull_text_read(path, text, sizeof(text));
-	at = strrchr(text, ')');
-	state = at && at[1] ? at[2] : '\0';
-	for (field = 2; at && field < 22; field++)
-		at = strchr(at + 1, ' ');
-	return at && strtoull(at, NULL, 10) == header->start_ticks &&
+	return kvpull_status_start_ticks(path, &state) == header->start_ticks &&
 	       (state == 'T' || state == 't');
 }
 
@@ -234,11 +222,9 @@ static int is_after(const char *after, const char *name)
 /* Where socket_dir is on a disk no status file lies there. */
 static void disk_say(struct top *top, const struct folder *folder)
 {
-	struct statfs system;
 	char why[sizeof(top->unread[0].why)];
 
-	if (fstatfs(folder->fd, &system) || system.f_type == TMPFS_MAGIC ||
-	    system.f_type == RAMFS_MAGIC)
+	if (kvpull_status_is_in_memory(folder->path))
 		return;
 	(void)snprintf(
 		why, sizeof(why),
@@ -321,7 +307,7 @@ static void workers_finish(struct top *top, struct top *before)
 	}
 }
 
-void top_look(struct top *top, struct top *before,
+void top_read(struct top *top, struct top *before,
 	      const struct top_options *options)
 {
 	const struct folder here = { "", AT_FDCWD, geteuid() };
@@ -339,7 +325,6 @@ void top_look(struct top *top, struct top *before,
 	for (at = 0; at < options->folder_count; at++)
 		folder_read(top, options, options->folders[at]);
 	workers_finish(top, before);
-	top_find(top);
 }
 
 void top_free(struct top *top)

@@ -167,18 +167,6 @@ static void part_write(struct writer *writer, const struct part *part)
 	}
 }
 
-static void worker_name(struct writer *writer,
-			const struct kvpull_status_header *header)
-{
-	json_t *name = json_sprintf("%s rank %u pid %u", header->engine_id,
-				    header->rank, header->pid);
-
-	writer->row = 0;
-	event_add(writer, "M", "process_name", header->opened_ns,
-		  json_pack("{s:{s:o}}", "args", "name",
-			    name ? name : json_string("?")));
-}
-
 /*
  * Workers of one machine share a clock, whose offset is taken once: each took
  * its own at its open, a moment apart, and that would part what belongs
@@ -201,22 +189,28 @@ static void clocks_find(struct writer *writer, const struct top *top,
 static void worker_trace(struct writer *writer, const struct top *top,
 			 const struct top_worker *worker)
 {
+	const struct kvpull_status_header *header = &worker->header;
+	json_t *name = json_sprintf("%s rank %u pid %u", header->engine_id,
+				    header->rank, header->pid);
 	struct top_events events = { .worker = worker };
 	const struct kvpull_status_note *note = &events.note;
 
 	/* Not its pid: two hosts' files may lie beside each other. */
 	writer->process = (uint32_t)(worker - top->workers) + 1;
+	writer->row = 0;
 	writer->span_count = 0;
 	writer->note = note;
 	clocks_find(writer, top, worker);
-	worker_name(writer, &worker->header);
+	event_add(writer, "M", "process_name", header->opened_ns,
+		  json_pack("{s:{s:o}}", "args", "name",
+			    name ? name : json_string("?")));
 	/* Each thread's in turn: a span begins and ends in one of them. */
 	while (top_event_next(&events)) {
 		const int is_consumer = note->what >= KVPULL_DID_CLAIM_TICKET &&
 					note->what <= KVPULL_DID_FAILED;
 
 		writer->producer =
-			is_consumer ? note->who : worker->header.incarnation;
+			is_consumer ? note->who : header->incarnation;
 		writer->row = row_of(writer, writer->producer, note->slot);
 		if (note->what < KVPULL_DID_COUNT)
 			part_write(writer, &parts[note->what]);

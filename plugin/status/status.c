@@ -52,16 +52,18 @@ _Static_assert((uint32_t)KVPULL_WORKER_COUNTER_COUNT <=
 _Static_assert(KVPULL_ENGINE_ID_BYTES_MAX <= KVPULL_STATUS_NAME_BYTES,
 	       "an engine's id has room");
 
-/* Field 22: with the pid it names a process of this boot. 0: not known. */
-static uint64_t start_ticks(void)
+uint64_t kvpull_status_start_ticks(const char *path, char *state)
 {
 	char text[1024];
 	const char *at;
 	int field;
 
-	kvpull_text_read("/proc/self/stat", text, sizeof(text));
+	kvpull_text_read(path, text, sizeof(text));
 	/* The second field, the command, ends at the last bracket. */
 	at = strrchr(text, ')');
+	*state = '\0';
+	if (at && at[1])
+		*state = at[2];
 	for (field = 2; at && field < 22; field++)
 		at = strchr(at + 1, ' ');
 	return at ? strtoull(at, NULL, 10) : 0;
@@ -141,6 +143,7 @@ static void header_fill(struct kvpull_status_header *header,
 			const struct kvpull_status_params *params)
 {
 	const struct kvpull_config *config = params->config;
+	char state;
 
 	*header = (struct kvpull_status_header){
 		.magic = KVPULL_STATUS_MAGIC,
@@ -150,7 +153,8 @@ static void header_fill(struct kvpull_status_header *header,
 		.clock_offset_ns = kvpull_status_clock_offset(),
 		.opened_ns = params->now_ns,
 		.opened_utc = kvpull_clock_utc_ns(),
-		.start_ticks = start_ticks(),
+		.start_ticks =
+			kvpull_status_start_ticks("/proc/self/stat", &state),
 		.lease_ns = config->lease_ms * KVPULL_NS_PER_MS,
 		.pid = (uint32_t)getpid(),
 		.uid = (uint32_t)geteuid(),

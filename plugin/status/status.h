@@ -67,6 +67,12 @@ void kvpull_status_keep_young(struct kvpull_status *status, uint64_t now_ns);
 void kvpull_status_close(struct kvpull_status *status);
 /* CLOCK_MONOTONIC here less that of the machine: a time namespace shifts it. */
 int64_t kvpull_status_clock_offset(void);
+/*
+ * Fields 22 and 3 of /proc/PID/stat, which path names: when the process started,
+ * which names it with its pid in this boot, and a letter, 'T' if it is stopped.
+ * 0 and '\0': not known.
+ */
+uint64_t kvpull_status_start_ticks(const char *path, char *state);
 
 /* status_folder.c */
 /*
@@ -76,6 +82,8 @@ int64_t kvpull_status_clock_offset(void);
  */
 int kvpull_status_folder(const struct kvpull_config *config, char *path,
 			 size_t path_bytes, const char **why);
+/* 1: a file there, or where it would be made, is in memory and not on a disk. */
+int kvpull_status_is_in_memory(const char *path);
 /*
  * Remove what the dead have left, but for the newest of the last
  * KVPULL_STATUS_KEPT_S: kept of them, KVPULL_STATUS_KEPT at most.

@@ -24,8 +24,7 @@
 #include "plugin/status/status.h"
 #include "shm/folder.h"
 
-/* The folder, or the one that it would be made in. */
-static int is_in_memory(const char *path)
+int kvpull_status_is_in_memory(const char *path)
 {
 	struct statfs system;
 	char parent[PATH_MAX];
@@ -53,13 +52,13 @@ static int folder_open(const char *path, const struct kvpull_config *config,
 	int fd = -1;
 
 	*why = "its file system is not in memory";
-	if (!is_in_memory(path))
+	if (!kvpull_status_is_in_memory(path))
 		return -1;
 	*why = "the folder is not there, or not safe";
 	if (kvpull_folder_make(&folder, NULL))
 		return -1;
 	*why = NULL;
-	if (is_in_memory(path))
+	if (kvpull_status_is_in_memory(path))
 		fd = openat(folder.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	kvpull_folder_close(&folder);
 	return fd;
