@@ -39,14 +39,14 @@ static const struct part parts[KVPULL_DID_COUNT] = {
 	[KVPULL_DID_TAKE] = { 'B', DEPTH_OUTER, "hold", "s" },
 	[KVPULL_DID_CLAIM] = { 'i', .name = "claim" },
 	[KVPULL_DID_RELEASE] = { 'i', .name = "release" },
-	[KVPULL_DID_END] = { 'E', DEPTH_OUTER },
-	[KVPULL_DID_CLAIM_TICKET] = { 'B', DEPTH_OUTER, "ticket" },
-	[KVPULL_DID_RELEASE_TICKET] = { 'E', DEPTH_OUTER, "released" },
+	[KVPULL_DID_END] = { 'E', DEPTH_OUTER, NULL, NULL },
+	[KVPULL_DID_CLAIM_TICKET] = { 'B', DEPTH_OUTER, "ticket", NULL },
+	[KVPULL_DID_RELEASE_TICKET] = { 'E', DEPTH_OUTER, "released", NULL },
 	[KVPULL_DID_PULL] = { 'B', DEPTH_PULL, "pull", "f" },
-	[KVPULL_DID_READ] = { 'B', DEPTH_READ, "read" },
-	[KVPULL_DID_CAME] = { 'E', DEPTH_READ },
-	[KVPULL_DID_LOADED] = { 'E', DEPTH_PULL, "loaded" },
-	[KVPULL_DID_FAILED] = { 'E', DEPTH_PULL },
+	[KVPULL_DID_READ] = { 'B', DEPTH_READ, "read", NULL },
+	[KVPULL_DID_CAME] = { 'E', DEPTH_READ, NULL, NULL },
+	[KVPULL_DID_LOADED] = { 'E', DEPTH_PULL, "loaded", NULL },
+	[KVPULL_DID_FAILED] = { 'E', DEPTH_PULL, NULL, NULL },
 };
 
 #define SPANS_MAX 4096u
