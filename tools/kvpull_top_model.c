@@ -10,8 +10,6 @@
 
 #include "tools/kvpull_top_parts.h"
 
-#define CONSUMERS_MAX 4096u /* of a worker, that are shown */
-
 const struct kvpull_status_hold_now *
 top_holds_now(const struct top_worker *worker)
 {
@@ -57,55 +55,34 @@ void top_holds(const struct top_worker *worker, struct top_holds *holds)
 	}
 }
 
-/* Several ranks of one engine share its holds: they count at the first. */
-struct top_consumer *top_claimant(const struct kvpull_status_hold_now *now,
-				  struct top_consumer *consumers,
-				  uint32_t count)
-{
-	const uint16_t joined = GET(&now->joined);
-
-	/* The last one is nobody. */
-	for (; joined && --count; consumers++)
-		if (GET(&consumers->words->joined) == joined)
-			return consumers;
-	return NULL;
-}
-
-/* A claimant is looked up once a place and not once a hold. */
 static void holds_share(const struct top_worker *worker,
-			struct top_consumer *consumers, uint32_t consumer_count)
+			struct top_consumers *consumers)
 {
-	static struct top_consumer *owners[UINT16_MAX + 1];
-	struct top_consumer *nobody = &consumers[consumer_count - 1];
 	uint32_t count;
 	const struct kvpull_status_hold *rows =
 		top_rows(worker, KVPULL_STATUS_HOLDS, &count);
 	const struct kvpull_status_hold_now *now = top_holds_now(worker);
 	uint32_t at;
 
-	memset(owners, 0, sizeof(owners));
 	for (at = 0; at < count; at++, now++) {
 		const uint64_t age_ns =
 			top_ago(worker, GET(&rows[at].taken_ns));
-		struct top_consumer **owner = &owners[GET(&now->joined)];
+		struct top_consumer *owner = consumers->at[GET(&now->joined)];
 
 		if (hold_state(worker, at) != KVPULL_SHOWN_HELD)
 			continue;
-		if (!*owner)
-			*owner = top_claimant(now, consumers, consumer_count);
-		if (!*owner)
-			*owner = nobody;
-		(*owner)->holds++;
-		(*owner)->blocks += GET(&now->blocks);
-		if (age_ns > (*owner)->oldest_ns)
-			(*owner)->oldest_ns = age_ns;
+		if (!owner)
+			owner = &consumers->all[consumers->count];
+		owner->holds++;
+		owner->blocks += GET(&now->blocks);
+		if (age_ns > owner->oldest_ns)
+			owner->oldest_ns = age_ns;
 	}
 }
 
-struct top_consumer *top_consumers(const struct top_worker *worker,
-				   uint32_t *consumer_count)
+const struct top_consumers *top_consumers(const struct top_worker *worker)
 {
-	static struct top_consumer consumers[CONSUMERS_MAX];
+	static struct top_consumers consumers;
 	static struct kvpull_status_words nobody;
 	const struct kvpull_status_thread *engine =
 		top_thread(worker, KVPULL_STATUS_ENGINE);
@@ -115,14 +92,20 @@ struct top_consumer *top_consumers(const struct top_worker *worker,
 		top_rows(worker, KVPULL_STATUS_CONSUMERS, &left);
 	const struct kvpull_status_words *words =
 		top_rows(worker, KVPULL_STATUS_WORDS, NULL);
-	uint32_t count = 0;
+	struct top_consumer *next = consumers.all;
 
-	for (; left-- && count + 1 < CONSUMERS_MAX; row++, words++) {
+	memset(consumers.at, 0, sizeof(consumers.at));
+	for (; left-- && next < consumers.all + TOP_CONSUMERS_MAX;
+	     row++, words++) {
 		const uint64_t heard_ns = GET(&words->heard_ns);
+		const uint64_t joined = GET(&words->joined);
 
 		if (!GET(&row->state))
 			continue;
-		consumers[count++] = (struct top_consumer){
+		/* Several ranks of one engine share its holds. */
+		if (joined && joined <= UINT16_MAX && !consumers.at[joined])
+			consumers.at[joined] = next;
+		*next++ = (struct top_consumer){
 			.row = row,
 			.words = words,
 			/* By its last poll: one that does not poll hears nobody. */
@@ -132,10 +115,10 @@ struct top_consumer *top_consumers(const struct top_worker *worker,
 	nobody.expired = GET(&engine->expired);
 	nobody.expired_blocks = GET(&engine->expired_blocks);
 	nobody.expired_ns = GET(&engine->expired_ns);
-	consumers[count++] = (struct top_consumer){ .words = &nobody };
-	holds_share(worker, consumers, count);
-	*consumer_count = count;
-	return consumers;
+	*next = (struct top_consumer){ .words = &nobody };
+	consumers.count = (uint32_t)(next - consumers.all);
+	holds_share(worker, &consumers);
+	return &consumers;
 }
 
 uint32_t top_oldest(const struct top_worker *worker, uint32_t *slots,
@@ -437,17 +420,18 @@ static void find_consumer(struct top *top, const struct top_worker *worker,
 /* Nineteen of twenty slots are taken: who keeps most of them. */
 static void find_full(struct top *top, const struct top_worker *worker,
 		      const struct top_holds *holds,
-		      const struct top_consumer *consumers, uint32_t count)
+		      const struct top_consumers *consumers)
 {
 	const uint64_t used = holds->held + holds->staged + holds->ended;
-	const struct top_consumer *most = consumers;
+	const struct top_consumer *most = consumers->all;
 	struct top_finding found = { .what = "table-full", .at = worker };
+	uint32_t at;
 
 	if (used * 20 < (uint64_t)worker->header.max_holds * 19)
 		return;
-	for (; count--; consumers++)
-		if (consumers->holds > most->holds)
-			most = consumers;
+	for (at = 0; at <= consumers->count; at++)
+		if (consumers->all[at].holds > most->holds)
+			most = &consumers->all[at];
 	found.since_ns = most->oldest_ns + worker->gone_ns;
 	found.holds = most->holds;
 	found.blocks = most->blocks;
@@ -493,9 +477,8 @@ void top_look(struct top *top, struct top *before,
 
 	top_read(top, before, options);
 	for (left = top->worker_count; left--; worker++) {
-		const struct top_consumer *consumers;
+		const struct top_consumers *consumers;
 		struct top_holds holds = { 0 };
-		uint32_t count;
 		uint32_t at;
 
 		top_holds(worker, &holds);
@@ -504,10 +487,10 @@ void top_look(struct top *top, struct top *before,
 			find_given_up(top, worker);
 			continue;
 		}
-		consumers = top_consumers(worker, &count);
-		for (at = 0; at < count; at++)
-			find_consumer(top, worker, &consumers[at]);
-		find_full(top, worker, &holds, consumers, count);
+		consumers = top_consumers(worker);
+		for (at = 0; at <= consumers->count; at++)
+			find_consumer(top, worker, &consumers->all[at]);
+		find_full(top, worker, &holds, consumers);
 	}
 }
 

@@ -28,6 +28,7 @@
 #define GET kvpull_status_get
 
 #define TOP_WORKERS_MAX 256u
+#define TOP_CONSUMERS_MAX 4095u /* of a worker */
 #define TOP_FINDINGS_MAX 63u
 #define TOP_FOLDERS_MAX 8u
 #define TOP_UNREAD_MAX 8u                    /* that are named */
@@ -69,6 +70,14 @@ struct top_consumer {
 	uint64_t blocks;
 	uint64_t oldest_ns; /* age */
 	uint64_t heard_ns;  /* ago */
+};
+
+struct top_consumers {
+	uint32_t count;
+	/* Behind them stands nobody. */
+	struct top_consumer all[TOP_CONSUMERS_MAX + 1];
+	/* By a hold's last claimant, `joined`; NULL: nobody. */
+	struct top_consumer *at[UINT16_MAX + 1];
 };
 
 struct top_holds {
@@ -187,13 +196,8 @@ void top_text(char *to, size_t bytes, const char *from, size_t from_bytes);
 /* Reads the files, likewise, and makes the findings. */
 void top_look(struct top *top, struct top *before,
 	      const struct top_options *options);
-/* Until the next call; the last one is of nobody. */
-struct top_consumer *top_consumers(const struct top_worker *worker,
-				   uint32_t *count);
-/* The one of top_consumers() that has claimed the hold last; NULL: nobody. */
-struct top_consumer *top_claimant(const struct kvpull_status_hold_now *now,
-				  struct top_consumer *consumers,
-				  uint32_t count);
+/* Of a worker; until the next call. */
+const struct top_consumers *top_consumers(const struct top_worker *worker);
 /* Adds the worker's. */
 void top_holds(const struct top_worker *worker, struct top_holds *holds);
 /* Slots of the oldest held, [capacity]. */

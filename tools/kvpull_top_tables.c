@@ -237,8 +237,7 @@ static void ages_each(struct top_row *row)
 static void holds_each(struct top_row *row)
 {
 	const struct top_worker *worker = row->worker;
-	uint32_t count;
-	struct top_consumer *consumers = top_consumers(worker, &count);
+	const struct top_consumers *consumers = top_consumers(worker);
 	const struct kvpull_status_hold *holds =
 		top_rows(worker, KVPULL_STATUS_HOLDS, NULL);
 	uint32_t slots[TOP_ROWS_MAX];
@@ -251,7 +250,7 @@ static void holds_each(struct top_row *row)
 		const struct kvpull_status_hold_now *now =
 			&top_holds_now(worker)[slot];
 		const struct top_consumer *by =
-			top_claimant(now, consumers, count);
+			consumers->at[GET(&now->joined)];
 
 		GIVE(HOLD_COLUMNS, plain_mark(worker));
 	}
@@ -299,10 +298,11 @@ static enum top_mark consumer_mark(const struct top_worker *worker,
 static void consumers_each(struct top_row *row)
 {
 	const struct top_worker *worker = row->worker;
-	uint32_t count;
-	const struct top_consumer *one = top_consumers(worker, &count);
+	const struct top_consumers *consumers = top_consumers(worker);
+	const struct top_consumer *one = consumers->all;
+	uint32_t left = consumers->count;
 
-	for (; count-- > 1; one++) {
+	for (; left--; one++) {
 		const struct kvpull_status_consumer *who = one->row;
 
 		GIVE(CONSUMER_COLUMNS, consumer_mark(worker, one));
