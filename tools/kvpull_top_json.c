@@ -96,11 +96,12 @@ static json_t *times_of(const struct top_worker *worker)
 	uint32_t which;
 
 	for (which = 0; which < KVPULL_TIMES_COUNT; which++) {
+		const struct top_time *time = &top_times_names[which];
 		uint64_t buckets[KVPULL_STATUS_BUCKETS];
 		const uint64_t times = top_times(worker, which, buckets);
 
-		if (top_is_of(worker, top_times_names[which].of))
-			set_value(object, top_times_names[which].name,
+		if (top_is_of(worker, time->of))
+			set_value(object, time->name,
 				  json_pack("{s:I, s:I, s:I}", "count", times,
 					    "p50_ns",
 					    top_quantile(buckets, times, 50),

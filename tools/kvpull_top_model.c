@@ -499,7 +499,5 @@ const char *top_end_reason(int32_t reason)
 	static const char *const names[] = { "released", "expired", "aborted",
 					     "revoked", "another rank" };
 
-	return (uint32_t)reason < sizeof(names) / sizeof(names[0]) ?
-		       names[reason] :
-		       "?";
+	return NAME_OF(names, (uint32_t)reason);
 }

@@ -26,6 +26,9 @@
 
 /* A word that its writer may change meanwhile. */
 #define GET kvpull_status_get
+/* The name of a state, which may have been read from a file. */
+#define NAME_OF(names, at)                                                     \
+	((at) < sizeof(names) / sizeof((names)[0]) ? (names)[at] : "?")
 
 #define TOP_WORKERS_MAX 256u
 #define TOP_CONSUMERS_MAX 4095u /* of a worker */

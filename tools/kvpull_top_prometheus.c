@@ -59,26 +59,26 @@ static void put_head(FILE *out, const char *name, const char *type,
 static void put_counters(FILE *out, const struct top *top,
 			 const struct kvpull_counter_table *table, uint32_t of)
 {
-	uint32_t row;
+	const struct kvpull_counter_row *row = table->rows;
+	uint32_t left = table->row_count;
 	uint32_t at;
 
-	for (row = 0; row < table->row_count; row++) {
-		const int is_total =
-			table->rows[row].kind == KVPULL_COUNTER_TOTAL;
+	for (; left--; row++) {
+		const int is_total = row->kind == KVPULL_COUNTER_TOTAL;
 		char name[80];
 
 		(void)snprintf(name, sizeof(name), "kvpull_%s_%s%s",
-			       table->half, table->rows[row].name,
+			       table->half, row->name,
 			       is_total ? "_total" : "");
-		put_head(out, name, is_total ? "counter" : "gauge",
-			 table->rows[row].help);
+		put_head(out, name, is_total ? "counter" : "gauge", row->help);
 		for (at = 0; at < top->worker_count; at++) {
-			if (!top_is_of(&top->workers[at], of))
+			const struct top_worker *worker = &top->workers[at];
+
+			if (!top_is_of(worker, of))
 				continue;
-			put_name(out, name, "", &top->workers[at]);
+			put_name(out, name, "", worker);
 			(void)fprintf(out, "} %" PRIu64 "\n",
-				      top_counter_named(&top->workers[at],
-							table->rows[row].name));
+				      top_counter_named(worker, row->name));
 		}
 	}
 }
@@ -114,10 +114,11 @@ static void put_times(FILE *out, const struct top *top, uint32_t of)
 	uint32_t at;
 
 	for (which = 0; which < KVPULL_TIMES_COUNT; which++) {
-		if (top_times_names[which].of != of)
+		const struct top_time *time = &top_times_names[which];
+
+		if (time->of != of)
 			continue;
-		put_head(out, top_times_names[which].metric, "histogram",
-			 top_times_names[which].help);
+		put_head(out, time->metric, "histogram", time->help);
 		for (at = 0; at < top->worker_count; at++)
 			if (top_is_of(&top->workers[at], of))
 				put_time(out, &top->workers[at], which);

@@ -127,9 +127,6 @@ static void date_put(struct top_cell *cell, const char *word,
 		sizeof(table##_columns) / sizeof(struct top_column),           \
 		table##_columns, table##_each                                  \
 	};
-/* The name of a state, which may have been read from a file. */
-#define NAME_OF(names, at)                                                     \
-	((at) < sizeof(names) / sizeof((names)[0]) ? (names)[at] : "?")
 
 /* clang-format off */
 static const char *const file_states[] = {

@@ -13,7 +13,7 @@
 #include "tools/json.h"
 #include "tools/kvpull_top_parts.h"
 
-/* A span that began on a slot and has not ended. */
+/* A span that began on a row and has not ended. */
 struct open_span {
 	const char *name; /* NULL: nothing */
 	uint64_t at_ns;
@@ -25,6 +25,13 @@ enum depth {
 	DEPTH_PULL,
 	DEPTH_READ,
 	DEPTHS
+};
+
+/* Spans of a slot; who: the producer rank's incarnation. */
+struct row {
+	uint64_t who;
+	uint32_t slot;
+	struct open_span open[DEPTHS];
 };
 
 /* An event's part in the trace. */
@@ -49,7 +56,7 @@ static const struct part parts[KVPULL_DID_COUNT] = {
 	[KVPULL_DID_FAILED] = { 'E', DEPTH_PULL, NULL, NULL },
 };
 
-#define SPANS_MAX 4096u
+#define ROWS_MAX 4096u
 
 struct writer {
 	json_t *events;
@@ -59,12 +66,8 @@ struct writer {
 	const struct kvpull_status_note *note; /* that is written */
 	uint64_t producer; /* incarnation of its rank, on both sides */
 	uint32_t row;
-	uint32_t span_count;
-	struct {
-		uint64_t who;
-		uint32_t slot;
-		struct open_span open[DEPTHS];
-	} spans[SPANS_MAX];
+	uint32_t row_count;
+	struct row rows[ROWS_MAX];
 };
 
 /* On a consumer the slots of several producers stand beside each other. */
@@ -72,16 +75,14 @@ static uint32_t row_of(struct writer *writer, uint64_t who, uint32_t slot)
 {
 	uint32_t at;
 
-	for (at = 0; at < writer->span_count; at++)
-		if (writer->spans[at].who == who &&
-		    writer->spans[at].slot == slot)
+	for (at = 0; at < writer->row_count; at++)
+		if (writer->rows[at].who == who &&
+		    writer->rows[at].slot == slot)
 			return at;
-	if (at == SPANS_MAX)
-		return SPANS_MAX - 1;
-	memset(&writer->spans[at], 0, sizeof(writer->spans[at]));
-	writer->spans[at].who = who;
-	writer->spans[at].slot = slot;
-	return writer->span_count++;
+	if (at == ROWS_MAX)
+		return ROWS_MAX - 1;
+	writer->rows[at] = (struct row){ .who = who, .slot = slot };
+	return writer->row_count++;
 }
 
 /* Adds an event with its own members, which it takes. */
@@ -125,7 +126,7 @@ static void span_end(struct writer *writer, enum depth depth,
 		     const char *outcome)
 {
 	const struct kvpull_status_note *note = writer->note;
-	struct open_span *span = &writer->spans[writer->row].open[depth];
+	struct open_span *span = &writer->rows[writer->row].open[depth];
 	const uint64_t took_ns =
 		note->at_ns > span->at_ns ? note->at_ns - span->at_ns : 0;
 
@@ -148,7 +149,7 @@ static void part_write(struct writer *writer, const struct part *part)
 				    args_of(writer, NULL)));
 		return;
 	case 'B':
-		writer->spans[writer->row].open[part->depth] =
+		writer->rows[writer->row].open[part->depth] =
 			(struct open_span){ part->name, note->at_ns,
 					    note->generation };
 		if (part->arrow)
@@ -198,7 +199,7 @@ static void worker_trace(struct writer *writer, const struct top *top,
 	/* Not its pid: two hosts' files may lie beside each other. */
 	writer->process = (uint32_t)(worker - top->workers) + 1;
 	writer->row = 0;
-	writer->span_count = 0;
+	writer->row_count = 0;
 	writer->note = note;
 	clocks_find(writer, top, worker);
 	event_add(writer, "M", "process_name", header->opened_ns,
