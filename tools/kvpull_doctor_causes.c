@@ -51,17 +51,13 @@ static int line_find(const char *output, const char *word,
 		     char line[DOCTOR_TEXT_BYTES_MAX])
 {
 	const char *at = strstr(output, word);
-	size_t bytes;
 
 	if (!at)
 		return 0;
 	while (at > output && at[-1] != '\n')
 		at--;
-	bytes = strcspn(at, "\n");
-	if (bytes >= DOCTOR_TEXT_BYTES_MAX)
-		bytes = DOCTOR_TEXT_BYTES_MAX - 1;
-	memcpy(line, at, bytes);
-	line[bytes] = '\0';
+	(void)snprintf(line, DOCTOR_TEXT_BYTES_MAX, "%.*s",
+		       (int)strcspn(at, "\n"), at);
 	return 1;
 }
 
@@ -70,17 +66,10 @@ static void address_find(const char *line, const char *word,
 			 char address[ADDRESS_BYTES_MAX])
 {
 	const char *at = strstr(line, word);
-	size_t bytes;
 
 	address[0] = '\0';
-	if (!at)
-		return;
-	at += strlen(word);
-	bytes = *at == '[' ? strcspn(++at, "]") : strcspn(at, ":");
-	if (bytes < ADDRESS_BYTES_MAX) {
-		memcpy(address, at, bytes);
-		address[bytes] = '\0';
-	}
+	if (at && sscanf(at + strlen(word), "[%63[^]]", address) != 1)
+		(void)sscanf(at + strlen(word), "%63[^:]", address);
 }
 
 static void networks_advise(struct doctor *doctor, const char *where,
@@ -104,9 +93,9 @@ static int routes_judge(struct doctor *doctor, const char *output)
 	if (address[0]) {
 		doctor_say(doctor, SAY_PEER_IS_OUTSIDE, doctor->peer, address);
 		networks_advise(doctor, "here and there:", address);
-		return 1;
+	} else {
+		doctor_say(doctor, SAY_PEER_HAS_NO_RDMA, doctor->peer);
 	}
-	doctor_say(doctor, SAY_PEER_HAS_NO_RDMA, doctor->peer);
 	return 1;
 }
 

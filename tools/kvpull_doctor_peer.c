@@ -137,18 +137,6 @@ static double number_of(const json_t *report, const char *key)
 	return json_number_value(json_object_get(report, key));
 }
 
-/* The last line of a text, which loses the newlines behind it. */
-static char *last_line(char *text)
-{
-	char *end = text + strlen(text);
-	char *line;
-
-	while (end > text && end[-1] == '\n')
-		*--end = '\0';
-	line = strrchr(text, '\n');
-	return line ? line + 1 : text;
-}
-
 /* Lines that follow from a reason in an earlier line. */
 static int is_sequel(const char *line)
 {
@@ -156,16 +144,16 @@ static int is_sequel(const char *line)
 	       strstr(line, "route verbs is pinned");
 }
 
-/* Finds the last line before the report that gives a reason. */
+/* Finds the last line that gives a reason; the first one if none does. */
 static const char *complaint_of(char *output)
 {
-	char *line = last_line(output);
+	const char *found = output;
+	char *line;
 
-	while (line > output && is_sequel(line)) {
-		*line = '\0';
-		line = last_line(output);
-	}
-	return line;
+	while ((line = strsep(&output, "\n")))
+		if (*line && !is_sequel(line))
+			found = line;
+	return found;
 }
 
 static void failure_say(struct doctor *doctor, char *output)
@@ -222,7 +210,6 @@ static json_t *pull_judge(struct doctor *doctor, struct pull pull,
 {
 	const uint64_t half = shape->blocks_all / 2 / shape->group_count;
 	static char output[OUTPUT_BYTES_MAX];
-	json_error_t error;
 	json_t *report;
 	char *begin;
 	int status;
@@ -231,7 +218,7 @@ static json_t *pull_judge(struct doctor *doctor, struct pull pull,
 		pull.blocks = half ? (uint32_t)half : 1;
 	status = pull_run(doctor, &pull, shape, output);
 	begin = strstr(output, "{\n");
-	report = begin ? json_loads(begin, 0, &error) : NULL;
+	report = begin ? json_loads(begin, 0, NULL) : NULL;
 	if (!status && report && !(number_of(report, "bytes_wrong") > 0))
 		return report;
 	if (begin)
