@@ -134,15 +134,13 @@ void doctor_gpu_ask(const struct kvpull_cuda_calls *calls,
 		    struct doctor_gpu *gpu)
 {
 	struct question question = { .calls = calls, .gpu = gpu };
-	int value = 0;
-	int code = calls->cuDriverGetVersion(&value);
+	int code;
 
 	nothing_is_told(gpu);
-	if (is_answer(&question, code, "cuDriverGetVersion"))
-		gpu->version = value;
-	code = calls->cuDeviceGetCount(&value);
-	if (is_answer(&question, code, "cuDeviceGetCount"))
-		gpu->count = value;
+	code = calls->cuDriverGetVersion(&gpu->version);
+	(void)is_answer(&question, code, "cuDriverGetVersion");
+	code = calls->cuDeviceGetCount(&gpu->count);
+	(void)is_answer(&question, code, "cuDeviceGetCount");
 	code = calls->cuDeviceGet(&question.device, gpu->index);
 	if (!is_answer(&question, code, "cuDeviceGet"))
 		return;
