@@ -32,68 +32,51 @@ static struct kvpull_config config;
 void doctor_config(struct doctor *doctor)
 {
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
-	char *json = NULL;
-	json_t *object;
-	int code;
+	json_t *object = json_pack("{s:s*}", "socket_dir", doctor->socket_dir);
+	char *json = json_dumps(object, 0);
 
-	if (doctor->socket_dir) {
-		object = json_pack("{s:s}", "socket_dir", doctor->socket_dir);
-		json = json_dumps(object, 0);
-		json_decref(object);
-		if (!json) {
-			doctor->is_misconfigured = 1;
-			doctor_say(doctor, SAY_CONFIG_NOT_UTF8);
-			return;
-		}
-	}
-	code = kvpull_config_load(&config, json, &detail);
-	free(json);
-	if (code) {
-		doctor->is_misconfigured = 1;
+	if (!json) {
+		doctor_say(doctor, SAY_CONFIG_NOT_UTF8);
+	} else if (kvpull_config_load(&config, json, &detail)) {
 		doctor_say(doctor, SAY_CONFIG_REFUSED, detail.message);
-		return;
+	} else {
+		doctor->socket_dir = config.socket_dir;
+		doctor->config = &config;
 	}
-	doctor->socket_dir = config.socket_dir;
-	doctor->config = &config;
+	doctor->is_misconfigured = !doctor->config;
+	free(json);
+	json_decref(object);
 }
 
 /* ---- the folder of the sockets ---- */
 
-/* By its descriptor, as workers do: the folder's name may be long. */
-static int socket_try(const char *folder)
+static struct kvpull_folder folder_of_config(void)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	int at = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	int code = -1;
-	int why = errno;
-
-	(void)snprintf(address.sun_path, sizeof(address.sun_path),
-		       "/proc/self/fd/%d/doctor-%u", at,
-		       (unsigned int)getpid());
-	if (at >= 0 && fd >= 0) {
-		code = bind(fd, (struct sockaddr *)&address, sizeof(address));
-		why = errno;
-	}
-	if (!code)
-		(void)unlink(address.sun_path);
-	kvpull_fd_close(&at);
-	kvpull_fd_close(&fd);
-	errno = why;
-	return code;
+	return (struct kvpull_folder){
+		.path = config.socket_dir,
+		.users = kvpull_config_users(&config),
+		.fd = -1,
+	};
 }
 
-static void owners_judge(struct doctor *doctor, const struct stat *info)
+/* By the folder's descriptor, as workers do: its name may be long. 0 or errno. */
+static int socket_try(int folder_fd)
 {
-	const char *folder = doctor->socket_dir;
-	const unsigned int mode = (unsigned int)info->st_mode & 07777;
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	int why = 0;
 
-	if (mode & S_IWOTH) {
-		doctor_say(doctor, SAY_SOCKETS_OF_MANY, folder, mode);
-	} else if (mode & S_IWGRP) {
-		doctor_say(doctor, SAY_SOCKETS_OF_GROUP, folder, mode);
-		doctor_advise(doctor, "chmod 700 %s", folder);
-	}
+	if (fd < 0)
+		return errno;
+	(void)snprintf(address.sun_path, sizeof(address.sun_path),
+		       "/proc/self/fd/%d/doctor-%u", folder_fd,
+		       (unsigned int)getpid());
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address)))
+		why = errno;
+	else
+		(void)unlink(address.sun_path);
+	(void)close(fd);
+	return why;
 }
 
 /* A worker makes the last folder of the path, and none above it. */
@@ -113,46 +96,43 @@ static void missing_judge(struct doctor *doctor)
 		doctor_say(doctor, SAY_SOCKETS_TO_MAKE, folder);
 }
 
-/* 0, or why the library does not take the folder. */
-static int folder_take(const char *path, char *why)
-{
-	const struct kvpull_log log = doctor_log(why);
-	struct kvpull_folder folder = {
-		.path = path,
-		.users = kvpull_config_users(&config),
-		.fd = -1,
-	};
-	const int code = kvpull_folder_open(&folder, &log);
-
-	if (!code)
-		kvpull_folder_close(&folder);
-	return code;
-}
-
 void doctor_sockets(struct doctor *doctor)
 {
-	const char *folder = doctor->socket_dir;
-	char why[DOCTOR_TEXT_BYTES_MAX] = "";
+	const char *path = config.socket_dir;
+	struct kvpull_folder folder = folder_of_config();
+	char line[DOCTOR_TEXT_BYTES_MAX] = "";
+	const struct kvpull_log log = doctor_log(line);
 	struct stat info = { 0 };
+	int refused;
+	int why;
 
-	if (lstat(folder, &info) && errno == ENOENT) {
+	if (lstat(path, &info) && errno == ENOENT) {
 		missing_judge(doctor);
 		return;
 	}
-	if (folder_take(folder, why)) {
-		doctor_say(doctor, SAY_SOCKETS_REFUSED, why,
+	refused = kvpull_folder_open(&folder, &log);
+	why = refused ? 0 : socket_try(folder.fd);
+	kvpull_folder_close(&folder);
+	if (refused) {
+		doctor_say(doctor, SAY_SOCKETS_REFUSED, line,
 			   S_ISLNK(info.st_mode) ? " (a symbolic link)" : "");
 		return;
 	}
-	if (*why)
-		doctor_say(doctor, SAY_SOCKETS_DOUBT, why);
-	if (socket_try(folder)) {
-		doctor_say(doctor, SAY_SOCKETS_NO_SOCKET, folder,
-			   strerror(errno));
+	if (*line)
+		doctor_say(doctor, SAY_SOCKETS_DOUBT, line);
+	if (why) {
+		doctor_say(doctor, SAY_SOCKETS_NO_SOCKET, path, strerror(why));
 		return;
 	}
-	owners_judge(doctor, &info);
-	doctor_say(doctor, SAY_SOCKETS, folder);
+	if (info.st_mode & S_IWOTH) {
+		doctor_say(doctor, SAY_SOCKETS_OF_MANY, path,
+			   info.st_mode & 07777);
+	} else if (info.st_mode & S_IWGRP) {
+		doctor_say(doctor, SAY_SOCKETS_OF_GROUP, path,
+			   info.st_mode & 07777);
+		doctor_advise(doctor, "chmod 700 %s", path);
+	}
+	doctor_say(doctor, SAY_SOCKETS, path);
 }
 
 /* ---- users of other user namespaces ---- */
@@ -267,9 +247,7 @@ void doctor_copy(struct doctor *doctor)
 	const struct kvpull_log log = { .write = keep_copy_line,
 					.context = &lines,
 					.level = KVPULL_LOG_INFO };
-	struct kvpull_folder folder = { .path = config.socket_dir,
-					.users = kvpull_config_users(&config),
-					.fd = -1 };
+	struct kvpull_folder folder = folder_of_config();
 	struct kvpull_copy_choices choices;
 	int is_open;
 
