@@ -16,7 +16,6 @@ _Static_assert(DOCTOR_GPU_COPY_BYTES / DOCTOR_GPU_ROW_BYTES ==
 	       "rows of a copy");
 
 struct trial {
-	struct kvpull_arena arena;
 	struct kvpull_device *device;
 	struct kvpull_device_event *event;
 	struct kvpull_device_memory source;
@@ -109,36 +108,29 @@ static int copies_time(struct trial *trial, struct doctor_gpu_import *import)
 	return 0;
 }
 
-static int trial_make(struct trial *trial, const struct kvpull_log *log,
-		      const struct doctor_gpu *gpu, int fd, uint64_t bytes)
-{
-	const struct kvpull_device_ops *ops;
-	int code;
-
-	kvpull_arena_init(&trial->arena, log);
-	code = kvpull_cuda_open(&trial->arena, log, gpu->index, &trial->device);
-	if (code)
-		return code;
-	ops = trial->device->ops;
-	code = ops->import_fd(trial->device, fd, bytes, gpu->uuid,
-			      &trial->source);
-	if (!code)
-		code = ops->alloc(trial->device, bytes, &trial->target);
-	if (!code)
-		code = ops->event_open(trial->device, &trial->event);
-	trial->row_count = bytes > DOCTOR_GPU_COPY_BYTES ?
-				   KVPULL_DEVICE_PIECES_MAX :
-				   (uint32_t)(bytes / DOCTOR_GPU_ROW_BYTES);
-	return code;
-}
-
 void doctor_gpu_import(const struct doctor_gpu *gpu, int fd, uint64_t bytes,
 		       struct doctor_gpu_import *import)
 {
-	static struct trial trial;
 	const struct kvpull_log log = doctor_log(import->line);
+	static struct kvpull_arena arena;
+	struct trial trial = { 0 };
+	const struct kvpull_device_ops *ops;
 
-	import->code = trial_make(&trial, &log, gpu, fd, bytes);
+	kvpull_arena_init(&arena, &log);
+	import->code =
+		kvpull_cuda_open(&arena, &log, gpu->index, &trial.device);
+	if (import->code)
+		return;
+	ops = trial.device->ops;
+	import->code = ops->import_fd(trial.device, fd, bytes, gpu->uuid,
+				      &trial.source);
+	if (!import->code)
+		import->code = ops->alloc(trial.device, bytes, &trial.target);
+	if (!import->code)
+		import->code = ops->event_open(trial.device, &trial.event);
+	trial.row_count = bytes > DOCTOR_GPU_COPY_BYTES ?
+				  KVPULL_DEVICE_PIECES_MAX :
+				  (uint32_t)(bytes / DOCTOR_GPU_ROW_BYTES);
 	import->bytes = (uint64_t)trial.row_count * DOCTOR_GPU_ROW_BYTES;
 	if (!import->code)
 		import->code = copies_time(&trial, import);

@@ -96,19 +96,6 @@ static void nobody_say(struct doctor *doctor, int why)
 			      doctor->peer);
 }
 
-static int host_call(struct doctor *doctor, const struct addrinfo *to)
-{
-	const uint64_t until_ns =
-		kvpull_clock_ns() + CONNECT_S * KVPULL_NS_PER_S;
-	int control = -1;
-
-	for (; to && control < 0; to = to->ai_next)
-		control = call(to, 0, until_ns);
-	if (control < 0)
-		nobody_say(doctor, errno);
-	return control;
-}
-
 /* Any program may listen there: its bytes are no numbers of an ib_pull. */
 static int is_numbers(const struct ib_answer *answer)
 {
@@ -135,17 +122,23 @@ static int numbers_ask(int control, struct ib_answer *answer)
 static int peer_ask(struct doctor *doctor, const struct addrinfo *to,
 		    struct ib_answer *answer)
 {
-	const int control = host_call(doctor, to);
+	const uint64_t until_ns =
+		kvpull_clock_ns() + CONNECT_S * KVPULL_NS_PER_S;
+	int control = -1;
 	int code;
 
-	if (control < 0)
+	for (; to && control < 0; to = to->ai_next)
+		control = call(to, 0, until_ns);
+	if (control < 0) {
+		nobody_say(doctor, errno);
 		return 1;
+	}
 	code = numbers_ask(control, answer);
 	(void)close(control);
-	if (!code)
-		return 0;
-	doctor_say(doctor, SAY_PEER_IS_OTHER, doctor->peer, doctor->port);
-	return 1;
+	if (code)
+		doctor_say(doctor, SAY_PEER_IS_OTHER, doctor->peer,
+			   doctor->port);
+	return code;
 }
 
 /* ---- frames of that size ---- */
