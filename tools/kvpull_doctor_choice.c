@@ -127,8 +127,7 @@ static void infiniband_judge(struct doctor *doctor,
 		    doctor_at(doctor, CLASS "/%s/device/net/*", best->device)))
 		doctor_say(doctor, SAY_IB_BY_IP, best->device);
 	else
-		doctor_say(doctor, SAY_IB_HAS_NO_IP(doctor_verbs_level(doctor)),
-			   best->device);
+		doctor_say(doctor, SAY_IB_HAS_NO_IP, best->device);
 }
 
 static void choice_judge(struct doctor *doctor, const struct doctor_port *best)
@@ -136,19 +135,14 @@ static void choice_judge(struct doctor *doctor, const struct doctor_port *best)
 	if (best->gid.rank == KVPULL_GID_V1 && doctor_cm_is_v1(doctor, best))
 		doctor_say(doctor, SAY_GID_IS_V1, best->gid.index,
 			   best->device);
-	if (best->gid.rank == KVPULL_GID_LINK_LOCAL) {
-		doctor_say(doctor, SAY_GID_IS_LINK_LOCAL, best->device);
-		doctor_advise(doctor, "give %s an IP address", best->netdev);
-	}
+	if (best->gid.rank == KVPULL_GID_LINK_LOCAL)
+		doctor_say(doctor, SAY_GID_IS_LINK_LOCAL, best->device,
+			   best->netdev);
 	if (best->gid.rank == KVPULL_GID_INFINIBAND)
 		infiniband_judge(doctor, best);
-	if (best->numa_node >= 0 && !best->is_near) {
+	if (best->numa_node >= 0 && !best->is_near)
 		doctor_say(doctor, SAY_DEVICE_IS_FAR, best->device,
-			   best->numa_node);
-		doctor_advise(doctor,
-			      "start the engine with numactl --cpunodebind=%d",
-			      best->numa_node);
-	}
+			   best->numa_node, best->numa_node);
 }
 
 /* A device of the kernel's own making has nothing behind it. */
@@ -183,14 +177,19 @@ static void ports_print(const struct doctor_ports *ports,
 	}
 }
 
-/* A value that nothing has is a mistake, whichever route is taken. */
-static void miss_say(struct doctor *doctor, const struct wanted *wanted,
+static void none_say(struct doctor *doctor, const struct wanted *wanted,
 		     const struct doctor_ports *ports)
 {
 	char there[DOCTOR_TEXT_BYTES_MAX];
 	char gid[32] = "any";
 	char port[32] = "any";
 
+	if (!is_narrow(wanted)) {
+		doctor_say(doctor, SAY_CHOICE_NONE,
+			   wanted->devices[0] ? " of " : "", wanted->devices);
+		return;
+	}
+	/* A value that nothing has is a mistake, whichever route is taken. */
 	if (wanted->gid_index != GID_ANY)
 		(void)snprintf(gid, sizeof(gid), "%u", wanted->gid_index);
 	if (wanted->port)
@@ -198,18 +197,7 @@ static void miss_say(struct doctor *doctor, const struct wanted *wanted,
 	ports_print(ports, there);
 	doctor_say(doctor, SAY_CHOICE_IS_NOT_THERE,
 		   wanted->devices[0] ? wanted->devices : "any", port, gid,
-		   wanted->addresses[0] ? wanted->addresses : "any");
-	doctor_advise(doctor, "correct or unset them; there is %s", there);
-}
-
-static void none_say(struct doctor *doctor, const struct wanted *wanted,
-		     const struct doctor_ports *ports)
-{
-	if (is_narrow(wanted))
-		miss_say(doctor, wanted, ports);
-	else
-		doctor_say(doctor, SAY_CHOICE_NONE(doctor_verbs_level(doctor)),
-			   wanted->devices[0] ? " of " : "", wanted->devices);
+		   wanted->addresses[0] ? wanted->addresses : "any", there);
 }
 
 static int is_asked(const struct wanted *wanted)
@@ -236,12 +224,18 @@ static const char *why_of(const struct kvpull_verbs_choice *choice,
 }
 
 static void best_say(struct doctor *doctor, const struct doctor_port *best,
-		     const char *why)
+		     const struct kvpull_verbs_choice *choice,
+		     const struct wanted *wanted)
 {
 	const char *kind = kvpull_gid_rank_name(best->gid.rank);
+	const char *why = why_of(choice, wanted);
 
-	doctor_say(doctor, SAY_CHOICE, best->device, best->number,
-		   best->gid.index, kind, best->gid.address, best->rate, why);
+	doctor_say(
+		doctor, SAY_CHOICE, best->device, best->number, best->gid.index,
+		kind, best->gid.address, best->rate, why,
+		choice->free_count > 1 && !is_asked(wanted) ?
+			"another: verbs_device, verbs_port, verbs_gid_index" :
+			"");
 	doctor->chosen = json_pack(
 		"{s:s, s:i, s:i, s:s, s:s, s:s}", "device", best->device,
 		"port", (int)best->number, "gid_index", (int)best->gid.index,
@@ -295,11 +289,7 @@ void doctor_choose(struct doctor *doctor, struct doctor_ports *ports)
 		return;
 	}
 	best = &ports->list[choice.port - fitting];
-	best_say(doctor, best, why_of(&choice, &wanted));
-	if (choice.free_count > 1 && !is_asked(&wanted))
-		doctor_advise(
-			doctor,
-			"another: verbs_device, verbs_port, verbs_gid_index");
+	best_say(doctor, best, &choice, &wanted);
 	link_remember(doctor, best);
 	choice_judge(doctor, best);
 	doctor_cm_mode(doctor, best);

@@ -12,21 +12,38 @@
 
 #include "base/text_file.h"
 
-void doctor_say(struct doctor *doctor, enum doctor_level level,
-		const char *name, const char *format, const char *advice, ...)
+static enum doctor_level level_of(const struct doctor *doctor,
+				  enum doctor_level level)
 {
+	if (level < DOCTOR_RDMA)
+		return level;
+	if (doctor->route == KVPULL_ROUTE_PIN_SHM)
+		return DOCTOR_NOTE;
+	return level == DOCTOR_RDMA && doctor->route == KVPULL_ROUTE_PIN_VERBS ?
+		       DOCTOR_FAIL :
+		       DOCTOR_WARN;
+}
+
+void doctor_say(struct doctor *doctor, enum doctor_level level,
+		const char *name, const char *format, ...)
+{
+	char text[4 * DOCTOR_TEXT_BYTES_MAX];
 	struct doctor_finding *finding;
 	va_list words;
+	char *advice = text;
 
 	if (doctor->finding_count == DOCTOR_FINDINGS_MAX)
 		return;
-	finding = &doctor->findings[doctor->finding_count++];
-	finding->level = level;
-	finding->name = name;
-	(void)snprintf(finding->advice, sizeof(finding->advice), "%s", advice);
-	va_start(words, advice);
-	(void)vsnprintf(finding->text, sizeof(finding->text), format, words);
+	va_start(words, format);
+	(void)vsnprintf(text, sizeof(text), format, words);
 	va_end(words);
+	finding = &doctor->findings[doctor->finding_count++];
+	finding->level = level_of(doctor, level);
+	finding->name = name;
+	(void)snprintf(finding->text, sizeof(finding->text), "%s",
+		       strsep(&advice, DOCTOR_ADVICE));
+	(void)snprintf(finding->advice, sizeof(finding->advice), "%s",
+		       advice ? advice : "");
 }
 
 void doctor_advise(struct doctor *doctor, const char *format, ...)
@@ -45,13 +62,6 @@ void doctor_say_unknown(struct doctor *doctor, enum doctor_level level,
 			const char *name, const char *folder)
 {
 	doctor_say(doctor, SAY_NOT_SEEN(level, name), doctor->root, folder);
-}
-
-enum doctor_level doctor_verbs_level(const struct doctor *doctor)
-{
-	return doctor->route == KVPULL_ROUTE_PIN_VERBS ? DOCTOR_FAIL :
-	       doctor->route == KVPULL_ROUTE_PIN_SHM   ? DOCTOR_NOTE :
-							 DOCTOR_WARN;
 }
 
 static void line_keep(void *context, uint32_t level, const char *message)

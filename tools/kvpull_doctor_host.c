@@ -161,17 +161,15 @@ void doctor_memlock(struct doctor *doctor)
 		doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "memlock",
 				   "/proc/self/uid_map");
 	} else {
-		const enum doctor_level level =
-			doctor->usable_ports || doctor->route ==
-							KVPULL_ROUTE_PIN_VERBS ?
-				doctor_verbs_level(doctor) :
-				DOCTOR_NOTE;
-
-		doctor_say(doctor, SAY_MEMLOCK_IS_LOW(level),
-			   gib(limit.rlim_cur), gib(need_bytes));
-		doctor_advise(
+		doctor_say(
 			doctor,
-			"ulimit -l unlimited; systemd: LimitMEMLOCK=infinity; docker: --ulimit memlock=-1 (hard limit now: %s)",
+			SAY_MEMLOCK_IS_LOW(
+				doctor->usable_ports ||
+						doctor->route ==
+							KVPULL_ROUTE_PIN_VERBS ?
+					DOCTOR_RDMA :
+					DOCTOR_NOTE),
+			gib(limit.rlim_cur), gib(need_bytes),
 			limit.rlim_max == RLIM_INFINITY ? "unlimited" :
 			limit.rlim_max >= need_bytes    ? "enough" :
 							  "too low as well");
@@ -228,9 +226,8 @@ void doctor_uring(struct doctor *doctor)
 		doctor_say(doctor, SAY_URING);
 		return;
 	}
-	doctor_say(doctor, SAY_URING_NOT, strerror(errno));
-	doctor_advise(
-		doctor,
+	doctor_say(
+		doctor, SAY_URING_NOT, strerror(errno),
 		errno == ENOSYS ?
 			"nothing, if no KV lies in files" :
 			"sysctl kernel.io_uring_disabled=0; allow io_uring_setup in the sandbox");

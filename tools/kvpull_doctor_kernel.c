@@ -67,9 +67,8 @@ void doctor_cm_mode(struct doctor *doctor, const struct doctor_port *port)
 	    cm_is_v1 == (port->gid.rank == KVPULL_GID_V1))
 		return;
 	if (!twin)
-		doctor_say(
-			doctor, SAY_CM_HAS_NO_GID(doctor_verbs_level(doctor)),
-			port->device, kind, port->gid.address, port->gid.index);
+		doctor_say(doctor, SAY_CM_HAS_NO_GID, port->device, kind,
+			   port->gid.address, port->gid.index);
 	else
 		doctor_say(doctor,
 			   SAY_CM_BY_OTHER_GID(cm_is_v1 ? DOCTOR_WARN :

@@ -68,17 +68,16 @@ struct doctor_child {
 };
 
 /* Add a finding, a line of kvpull_doctor_texts.h, with the values of its text. */
-__attribute__((format(printf, 4, 6))) void
-doctor_say(struct doctor *doctor, enum doctor_level level, const char *name,
-	   const char *format, const char *advice, ...);
+__attribute__((format(printf, 4, 5))) void doctor_say(struct doctor *doctor,
+						      enum doctor_level level,
+						      const char *name,
+						      const char *format, ...);
 /* Adds advice that depends on more to the last finding. */
 __attribute__((format(printf, 2, 3))) void
 doctor_advise(struct doctor *doctor, const char *format, ...);
 /* Says that the source of a finding, a folder, cannot be read. */
 void doctor_say_unknown(struct doctor *doctor, enum doctor_level level,
 			const char *name, const char *folder);
-/* Absence of RDMA is a failure only for who wants it. */
-enum doctor_level doctor_verbs_level(const struct doctor *doctor);
 
 /* A log of the library's warnings, the last of which is kept in line. */
 struct kvpull_log doctor_log(char line[DOCTOR_TEXT_BYTES_MAX]);

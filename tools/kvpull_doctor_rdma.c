@@ -130,24 +130,8 @@ static json_t *port_json(const struct doctor_port *port)
 
 /* ---- judging it ---- */
 
-static void mtu_judge(struct doctor *doctor, const struct doctor_port *port)
-{
-	if (!port->mtu_bytes || port->mtu_bytes == 4096)
-		return;
-	doctor_say(doctor, SAY_MTU_IS_SMALL, port->device, port->mtu_bytes,
-		   port->netdev, port->netdev_mtu_bytes);
-	doctor_advise(
-		doctor,
-		"if the network carries it: ip link set %s mtu 4200, or 9000, on all hosts",
-		port->netdev);
-}
-
 static void port_judge(struct doctor *doctor, const struct doctor_port *port)
 {
-	/* Another port may do: only the choice can fail. */
-	const enum doctor_level level = doctor->route == KVPULL_ROUTE_PIN_SHM ?
-						DOCTOR_NOTE :
-						DOCTOR_WARN;
 	char mtu[32] = "";
 
 	if (port->is_absent) {
@@ -155,21 +139,19 @@ static void port_judge(struct doctor *doctor, const struct doctor_port *port)
 		return;
 	}
 	if (port->is_iwarp) {
-		doctor_say(doctor, SAY_PORT_IS_IWARP(level), port->device);
+		doctor_say(doctor, SAY_PORT_IS_IWARP, port->device);
 		return;
 	}
 	if (!port->is_active) {
-		doctor_say(doctor, SAY_PORT_IS_DOWN(level), port->device,
-			   port->number);
-		doctor_advise(
-			doctor,
+		doctor_say(
+			doctor, SAY_PORT_IS_DOWN, port->device, port->number,
 			port->is_infiniband ?
 				"check the cable and that a subnet manager runs" :
 				"check the cable, and that its network device is up: ip link");
 		return;
 	}
 	if (port->gid.rank <= KVPULL_GID_V1) {
-		doctor_say(doctor, SAY_PORT_HAS_NO_GID(level), port->device,
+		doctor_say(doctor, SAY_PORT_HAS_NO_GID, port->device,
 			   port->number, port->gid_count);
 		return;
 	}
@@ -179,7 +161,10 @@ static void port_judge(struct doctor *doctor, const struct doctor_port *port)
 	doctor_say(doctor, SAY_PORT, port->device, port->number, port->rate,
 		   mtu, port->gid_count, port->gid.index,
 		   kvpull_gid_rank_name(port->gid.rank), port->gid.address);
-	mtu_judge(doctor, port);
+	if (port->mtu_bytes && port->mtu_bytes != 4096)
+		doctor_say(doctor, SAY_MTU_IS_SMALL, port->device,
+			   port->mtu_bytes, port->netdev,
+			   port->netdev_mtu_bytes, port->netdev);
 }
 
 static void device_read(struct doctor *doctor, const char *name,

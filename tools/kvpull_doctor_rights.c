@@ -26,9 +26,8 @@ static int libraries(struct doctor *doctor, struct kvpull_fabric *fabric)
 		doctor_say(doctor, SAY_LIBRARIES);
 		return 0;
 	}
-	doctor_say(doctor, SAY_LIBRARIES_NOT(doctor_verbs_level(doctor)), why);
-	doctor_advise(
-		doctor,
+	doctor_say(
+		doctor, SAY_LIBRARIES_NOT, why,
 		strstr(why, "too old") ?
 			"rdma-core 24 or later: libibverbs1, librdmacm1 and ibverbs-providers, all of one version" :
 			"apt-get install libibverbs1 librdmacm1 ibverbs-providers");
@@ -77,9 +76,9 @@ static void providers(struct doctor *doctor, const struct kvpull_fabric *fabric)
 	if (doctor->root[0] ? !lack || !doctor_sees(doctor, "/etc") :
 			      is_listed(fabric, device))
 		return;
-	doctor_say(
-		doctor, SAY_PROVIDERS_NOT(doctor_verbs_level(doctor)), device,
-		lack ? lack : "its provider is missing or of another version");
+	doctor_say(doctor, SAY_PROVIDERS_NOT, device,
+		   lack ? lack :
+			  "its provider is missing or of another version");
 }
 
 /* ---- rights ---- */
@@ -125,10 +124,8 @@ static int character_devices(struct doctor *doctor)
 
 		if (access(path.text, R_OK | W_OK) == 0)
 			continue;
-		doctor_say(doctor, SAY_RIGHTS_NOT(doctor_verbs_level(doctor)),
-			   names[i], strerror(errno));
-		doctor_advise(
-			doctor,
+		doctor_say(
+			doctor, SAY_RIGHTS_NOT, names[i], strerror(errno),
 			errno == ENOENT ?
 				"modprobe ib_uverbs rdma_ucm; in a container: --device /dev/infiniband" :
 				"add the user to the group of that file");
