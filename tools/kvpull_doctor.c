@@ -17,18 +17,9 @@
 static const char *const level_names[] = { "ok", "note", "unknown", "warn",
 					   "FAIL" };
 
-static uint32_t count_of(const struct doctor *doctor, enum doctor_level level)
-{
-	uint32_t count = 0;
-	uint32_t i;
-
-	for (i = 0; i < doctor->finding_count; i++)
-		count += doctor->findings[i].level == level;
-	return count;
-}
-
 static void print_page(const struct doctor *doctor)
 {
+	const uint32_t *counts = doctor->counts;
 	uint32_t i;
 
 	for (i = 0; i < doctor->finding_count; i++) {
@@ -40,9 +31,8 @@ static void print_page(const struct doctor *doctor)
 			printf("%-7s  %-14s -> %s\n", "", "", finding->advice);
 	}
 	printf("%u ok, %u to know, %u unknown, %u warnings, %u failures\n",
-	       count_of(doctor, DOCTOR_OK), count_of(doctor, DOCTOR_NOTE),
-	       count_of(doctor, DOCTOR_UNKNOWN), count_of(doctor, DOCTOR_WARN),
-	       count_of(doctor, DOCTOR_FAIL));
+	       counts[DOCTOR_OK], counts[DOCTOR_NOTE], counts[DOCTOR_UNKNOWN],
+	       counts[DOCTOR_WARN], counts[DOCTOR_FAIL]);
 }
 
 /* Names are anybody's bytes, and a cut text may end in half a letter. */
@@ -79,14 +69,14 @@ static void print_json(const struct doctor *doctor)
 					    text_of(finding->text), "advice",
 					    text_of(finding->advice)));
 	}
-	report = json_pack("{s:s, s:o, s:O, s:O, s:O, s:O, s:O, s:i, s:i, s:i}",
-			   "version", KVPULL_VERSION, "findings", findings,
-			   "ports", doctor->ports, "chosen", doctor->chosen,
-			   "gpus", doctor->gpus, "probe", doctor->probe, "peer",
-			   doctor->peer_probe, "unknown",
-			   (int)count_of(doctor, DOCTOR_UNKNOWN), "warnings",
-			   (int)count_of(doctor, DOCTOR_WARN), "failures",
-			   (int)count_of(doctor, DOCTOR_FAIL));
+	report = json_pack(
+		"{s:s, s:o, s:o, s:o?, s:o, s:o?, s:o?, s:i, s:i, s:i}",
+		"version", KVPULL_VERSION, "findings", findings, "ports",
+		doctor->ports, "chosen", doctor->chosen, "gpus", doctor->gpus,
+		"probe", doctor->probe, "peer", doctor->peer_probe, "unknown",
+		(int)doctor->counts[DOCTOR_UNKNOWN], "warnings",
+		(int)doctor->counts[DOCTOR_WARN], "failures",
+		(int)doctor->counts[DOCTOR_FAIL]);
 	(void)json_show(report, 2);
 }
 
@@ -159,11 +149,11 @@ int main(int count, char **words)
 {
 	static struct doctor doctor = { .root = "",
 					.device = "",
-					.port = "18515" };
+					.port = "18515",
+					.memory_bytes = 1 << 30 };
 	int code;
 
 	output_begin();
-	doctor.memory_bytes = UINT64_C(1) << 30;
 	code = cli_parse(&cli, count, words, &doctor);
 	if (code == CLI_GO && optind < count)
 		code = cli_wrong(&cli, "%s is no option", words[optind]);
@@ -175,9 +165,6 @@ int main(int count, char **words)
 		doctor.port = doctor.peer_port;
 	doctor.ports = json_array();
 	doctor.gpus = json_array();
-	doctor.chosen = json_null();
-	doctor.probe = json_null();
-	doctor.peer_probe = json_null();
 	doctor_config(&doctor);
 	doctor_kernel(&doctor);
 	doctor_devices(&doctor);
@@ -187,7 +174,7 @@ int main(int count, char **words)
 	doctor_device_memory(&doctor);
 	doctor_uring(&doctor);
 	doctor_huge_pages(&doctor);
-	if (!doctor.is_misconfigured) {
+	if (doctor.config) {
 		doctor_networks(&doctor);
 		doctor_sockets(&doctor);
 		doctor_users(&doctor);
@@ -196,7 +183,7 @@ int main(int count, char **words)
 	}
 	doctor_numa(&doctor);
 	doctor_foreign(&doctor);
-	if (!doctor.no_probe && !doctor.is_misconfigured) {
+	if (doctor.config && !doctor.no_probe) {
 		doctor_gpus(&doctor);
 		doctor_probe(&doctor);
 	}
@@ -206,5 +193,5 @@ int main(int count, char **words)
 		print_json(&doctor);
 	else
 		print_page(&doctor);
-	return output_end(count_of(&doctor, DOCTOR_FAIL) ? 1 : 0);
+	return output_end(doctor.counts[DOCTOR_FAIL] != 0);
 }

@@ -262,7 +262,8 @@ static void addresses_judge(struct doctor *doctor, const char *list,
 	}
 }
 
-void doctor_choose(struct doctor *doctor, struct doctor_ports *ports)
+const struct doctor_port *doctor_choose(struct doctor *doctor,
+					struct doctor_ports *ports)
 {
 	const struct wanted wanted = wanted_of(doctor);
 	struct kvpull_verbs_port fitting[DOCTOR_PORTS_MAX];
@@ -286,7 +287,7 @@ void doctor_choose(struct doctor *doctor, struct doctor_ports *ports)
 	kvpull_verbs_pick(fitting, ports->count, 0, &choice);
 	if (!choice.port) {
 		none_say(doctor, &wanted, ports);
-		return;
+		return NULL;
 	}
 	best = &ports->list[choice.port - fitting];
 	best_say(doctor, best, &choice, &wanted);
@@ -295,4 +296,5 @@ void doctor_choose(struct doctor *doctor, struct doctor_ports *ports)
 	doctor_cm_mode(doctor, best);
 	doctor_fork(doctor);
 	addresses_judge(doctor, wanted.addresses, ports);
+	return best;
 }

@@ -27,7 +27,7 @@ static enum doctor_level level_of(const struct doctor *doctor,
 void doctor_say(struct doctor *doctor, enum doctor_level level,
 		const char *name, const char *format, ...)
 {
-	char text[4 * DOCTOR_TEXT_BYTES_MAX];
+	char text[8 * DOCTOR_TEXT_BYTES_MAX];
 	struct doctor_finding *finding;
 	va_list words;
 	char *advice = text;
@@ -40,6 +40,7 @@ void doctor_say(struct doctor *doctor, enum doctor_level level,
 	finding = &doctor->findings[doctor->finding_count++];
 	finding->level = level_of(doctor, level);
 	finding->name = name;
+	doctor->counts[finding->level]++;
 	(void)snprintf(finding->text, sizeof(finding->text), "%s",
 		       strsep(&advice, DOCTOR_ADVICE));
 	(void)snprintf(finding->advice, sizeof(finding->advice), "%s",
@@ -56,12 +57,6 @@ void doctor_advise(struct doctor *doctor, const char *format, ...)
 	(void)vsnprintf(finding->advice, sizeof(finding->advice), format,
 			words);
 	va_end(words);
-}
-
-void doctor_say_unknown(struct doctor *doctor, enum doctor_level level,
-			const char *name, const char *folder)
-{
-	doctor_say(doctor, SAY_NOT_SEEN(level, name), doctor->root, folder);
 }
 
 static void line_keep(void *context, uint32_t level, const char *message)
@@ -82,34 +77,32 @@ struct kvpull_log doctor_log(char line[DOCTOR_TEXT_BYTES_MAX])
 struct doctor_file doctor_at(const struct doctor *doctor, const char *format,
 			     ...)
 {
-	struct doctor_file path;
+	char name[DOCTOR_PATH_BYTES_MAX];
+	struct doctor_file file;
 	va_list words;
-	int bytes;
 
-	bytes = snprintf(path.text, sizeof(path.text), "%s", doctor->root);
 	va_start(words, format);
-	if ((size_t)bytes < sizeof(path.text))
-		(void)vsnprintf(path.text + bytes,
-				sizeof(path.text) - (size_t)bytes, format,
-				words);
+	(void)vsnprintf(name, sizeof(name), format, words);
 	va_end(words);
-	return path;
+	(void)snprintf(file.text, sizeof(file.text), "%s%s", doctor->root,
+		       name);
+	return file;
 }
 
-size_t doctor_read(struct doctor_file path, char *line, size_t line_bytes)
+size_t doctor_read(struct doctor_file file, char *line, size_t line_bytes)
 {
-	kvpull_text_read(path.text, line, line_bytes);
+	kvpull_text_read(file.text, line, line_bytes);
 	line[strcspn(line, "\n")] = '\0';
 	return strlen(line);
 }
 
-long long doctor_number(struct doctor_file path, long long otherwise)
+long long doctor_number(struct doctor_file file, long long otherwise)
 {
 	char text[64];
 	char *end;
 	long long number;
 
-	(void)doctor_read(path, text, sizeof(text));
+	(void)doctor_read(file, text, sizeof(text));
 	errno = 0;
 	number = strtoll(text, &end, 10);
 	return errno || end == text ? otherwise : number;

@@ -94,8 +94,8 @@ void doctor_memory(struct doctor *doctor)
 	if (strncmp(line, "MemTotal:", 9) == 0)
 		kib = strtoull(line + 9, NULL, 10);
 	if (!kib)
-		doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "memory",
-				   "/proc/meminfo");
+		doctor_say(doctor, SAY_NOT_SEEN(DOCTOR_UNKNOWN, "memory"),
+			   doctor->root, "/proc/meminfo");
 	else if (kib * 1024 < need_bytes)
 		doctor_say(doctor, SAY_MEMORY_IS_SMALL, gib(kib * 1024),
 			   gib(need_bytes));
@@ -158,8 +158,8 @@ void doctor_memlock(struct doctor *doctor)
 		doctor_say(doctor, SAY_MEMLOCK_ENOUGH, gib(limit.rlim_cur),
 			   gib(need_bytes));
 	} else if (is_free < 0) {
-		doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "memlock",
-				   "/proc/self/uid_map");
+		doctor_say(doctor, SAY_NOT_SEEN(DOCTOR_UNKNOWN, "memlock"),
+			   doctor->root, "/proc/self/uid_map");
 	} else {
 		doctor_say(
 			doctor,
@@ -194,8 +194,9 @@ void doctor_device_memory(struct doctor *doctor)
 							     NULL;
 
 	if (!has_driver && unseen) {
-		doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "device memory",
-				   unseen);
+		doctor_say(doctor,
+			   SAY_NOT_SEEN(DOCTOR_UNKNOWN, "device memory"),
+			   doctor->root, unseen);
 		return;
 	}
 	if (!has_driver && !has_module(doctor, "amdgpu")) {
@@ -216,11 +217,9 @@ void doctor_device_memory(struct doctor *doctor)
 
 void doctor_uring(struct doctor *doctor)
 {
-	struct io_uring_params params;
-	long fd;
+	struct io_uring_params params = { 0 };
+	const long fd = syscall(SYS_io_uring_setup, 4, &params);
 
-	memset(&params, 0, sizeof(params));
-	fd = syscall(SYS_io_uring_setup, 4, &params);
 	if (fd >= 0) {
 		(void)close((int)fd);
 		doctor_say(doctor, SAY_URING);
@@ -289,8 +288,8 @@ void doctor_numa(struct doctor *doctor)
 	}
 	/* A kernel that knows of no nodes still lists its processors. */
 	if (!node_count && !doctor_sees(doctor, "/sys/devices/system/cpu"))
-		doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "numa",
-				   "/sys/devices/system");
+		doctor_say(doctor, SAY_NOT_SEEN(DOCTOR_UNKNOWN, "numa"),
+			   doctor->root, "/sys/devices/system");
 	else if (node_count < 2)
 		doctor_say(doctor, SAY_NUMA_ONE);
 	else if (near_count == 1)
@@ -307,8 +306,9 @@ void doctor_foreign(struct doctor *doctor)
 		doctor_at(doctor, "/proc/sys/kernel/yama/ptrace_scope"), 0);
 
 	if (geteuid() != 0 && !doctor_sees(doctor, "/proc/sys/kernel"))
-		doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "foreign memory",
-				   "/proc/sys/kernel");
+		doctor_say(doctor,
+			   SAY_NOT_SEEN(DOCTOR_UNKNOWN, "foreign memory"),
+			   doctor->root, "/proc/sys/kernel");
 	else if (scope == 0 || geteuid() == 0)
 		doctor_say(doctor, SAY_FOREIGN);
 	else

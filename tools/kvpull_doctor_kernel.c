@@ -9,9 +9,6 @@
 #include <string.h>
 
 #define MODE "/sys/kernel/config/rdma_cm/%s/ports/%u/default_roce_mode"
-/* Since this version a child's copy of a pinned page is made at fork(). */
-#define FORK_MAJOR 5
-#define FORK_MINOR 12
 
 /* ---- RoCE v1 or v2 ---- */
 
@@ -87,7 +84,10 @@ void doctor_cm_mode(struct doctor *doctor, const struct doctor_port *port)
 
 /* ---- fork() ---- */
 
-/* kvpull's own KV memory is shared: there a fork() copies nothing. */
+/*
+ * Since 5.12 a child's copy of a pinned page is made at fork(). kvpull's own KV
+ * memory is shared: there a fork() copies nothing.
+ */
 void doctor_fork(struct doctor *doctor)
 {
 	char release[64];
@@ -95,7 +95,7 @@ void doctor_fork(struct doctor *doctor)
 	if (doctor->route == KVPULL_ROUTE_PIN_SHM ||
 	    !doctor_read(doctor_at(doctor, "/proc/sys/kernel/osrelease"),
 			 release, sizeof(release)) ||
-	    !doctor_is_older(release, FORK_MAJOR, FORK_MINOR))
+	    !doctor_is_older(release, 5, 12))
 		return;
 	if (getenv("RDMAV_FORK_SAFE") || getenv("IBV_FORK_SAFE"))
 		doctor_say(doctor, SAY_FORK_SAFE, release);

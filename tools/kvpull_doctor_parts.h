@@ -38,13 +38,12 @@ struct doctor {
 	const char *peer;       /* host to pull from; NULL: none */
 	const char *port;       /* of ib_pull there */
 	const char *peer_port;  /* behind the address in peer; "": none */
-	const struct kvpull_config *config; /* of a worker; NULL: refused */
+	const struct kvpull_config *config; /* NULL: no worker opens by it */
 	enum kvpull_route_mode route;
 	uint64_t memory_bytes; /* KV cache that a worker would register */
 	uint32_t no_probe;
 	uint32_t calibrate;
 	uint32_t json;
-	uint32_t is_misconfigured; /* no worker opens: nothing to try */
 	uint32_t usable_ports;
 	uint32_t link_is_soft;   /* of the chosen port */
 	double link_gbps;        /* 0: no port */
@@ -54,9 +53,10 @@ struct doctor {
 
 	struct doctor_finding findings[DOCTOR_FINDINGS_MAX];
 	uint32_t finding_count;
-	json_t *ports;  /* array */
-	json_t *gpus;   /* array */
-	json_t *chosen; /* these three: null until there is an object */
+	uint32_t counts[DOCTOR_FAIL + 1]; /* of findings, by level */
+	json_t *ports;                    /* array */
+	json_t *gpus;                     /* array */
+	json_t *chosen; /* these three: NULL until there is an object */
 	json_t *probe;
 	json_t *peer_probe;
 };
@@ -75,9 +75,6 @@ __attribute__((format(printf, 4, 5))) void doctor_say(struct doctor *doctor,
 /* Adds advice that depends on more to the last finding. */
 __attribute__((format(printf, 2, 3))) void
 doctor_advise(struct doctor *doctor, const char *format, ...);
-/* Says that the source of a finding, a folder, cannot be read. */
-void doctor_say_unknown(struct doctor *doctor, enum doctor_level level,
-			const char *name, const char *folder);
 
 /* A log of the library's warnings, the last of which is kept in line. */
 struct kvpull_log doctor_log(char line[DOCTOR_TEXT_BYTES_MAX]);

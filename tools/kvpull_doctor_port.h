@@ -44,8 +44,12 @@ struct doctor_ports {
 
 /* Devices that are asked for, names or patterns; "": any. */
 const char *doctor_devices_wanted(const struct doctor *doctor);
-/* Says which port a worker would open, by its configuration, and why. */
-void doctor_choose(struct doctor *doctor, struct doctor_ports *ports);
+/*
+ * Says which port a worker would open, by its configuration, and why. NULL: it
+ * would open none.
+ */
+const struct doctor_port *doctor_choose(struct doctor *doctor,
+					struct doctor_ports *ports);
 /* 1: connections of the port go by GIDs of RoCE v1, as the kernel is set. */
 int doctor_cm_is_v1(const struct doctor *doctor,
 		    const struct doctor_port *port);
@@ -55,7 +59,7 @@ void doctor_cm_mode(struct doctor *doctor, const struct doctor_port *port);
 void doctor_fork(struct doctor *doctor);
 /* 1: a container was not given the device: libibverbs does not list it. */
 int doctor_is_absent(const struct doctor *doctor, const char *device);
-/* Libraries, providers and rights that the chosen device needs. */
-void doctor_rights(struct doctor *doctor);
+/* Libraries, providers and rights that a device needs; NULL: none is chosen. */
+void doctor_rights(struct doctor *doctor, const char *device);
 
 #endif /* KVPULL_TOOLS_KVPULL_DOCTOR_PORT_H */

@@ -209,6 +209,7 @@ void doctor_devices(struct doctor *doctor)
 {
 	static struct doctor_ports ports;
 	const int is_wanted = doctor->route == KVPULL_ROUTE_PIN_VERBS;
+	const struct doctor_port *best;
 	char name[DOCTOR_NAME_BYTES];
 	uint32_t index;
 
@@ -216,16 +217,18 @@ void doctor_devices(struct doctor *doctor)
 	     !doctor_entry(doctor_at(doctor, CLASS), "", index, name); index++)
 		device_read(doctor, name, &ports);
 	if (!doctor_sees(doctor, "/sys/class")) {
-		doctor_say_unknown(doctor,
-				   is_wanted ? DOCTOR_FAIL : DOCTOR_UNKNOWN,
-				   "rdma", "/sys/class");
+		doctor_say(
+			doctor,
+			SAY_NOT_SEEN(is_wanted ? DOCTOR_FAIL : DOCTOR_UNKNOWN,
+				     "rdma"),
+			doctor->root, "/sys/class");
 	} else if (unknown_find(doctor, name)) {
 		doctor_say(doctor, SAY_RDMA_NO_SUCH, name);
 	} else if (!index) {
 		doctor_say(doctor, SAY_RDMA_NONE(is_wanted ? DOCTOR_FAIL :
 							     DOCTOR_NOTE));
 	} else {
-		doctor_choose(doctor, &ports);
-		doctor_rights(doctor);
+		best = doctor_choose(doctor, &ports);
+		doctor_rights(doctor, best ? best->device : NULL);
 	}
 }

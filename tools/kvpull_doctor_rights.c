@@ -65,14 +65,11 @@ static int is_listed(const struct kvpull_fabric *fabric, const char *device)
 }
 
 /* The library itself is asked where it sees the same machine as we do. */
-static void providers(struct doctor *doctor, const struct kvpull_fabric *fabric)
+static void providers(struct doctor *doctor, const struct kvpull_fabric *fabric,
+		      const char *device)
 {
-	const char *device =
-		json_string_value(json_object_get(doctor->chosen, "device"));
 	const char *lack = providers_lack(doctor);
 
-	if (!device)
-		return;
 	if (doctor->root[0] ? !lack || !doctor_sees(doctor, "/etc") :
 			      is_listed(fabric, device))
 		return;
@@ -105,10 +102,8 @@ static int node_find(const struct doctor *doctor, const char *device,
 }
 
 /* 0, or it is said what cannot be opened. */
-static int character_devices(struct doctor *doctor)
+static int character_devices(struct doctor *doctor, const char *device)
 {
-	const char *device =
-		json_string_value(json_object_get(doctor->chosen, "device"));
 	char node[DOCTOR_NAME_BYTES];
 	const char *const names[] = { "rdma_cm", node };
 	uint32_t i;
@@ -143,12 +138,12 @@ int doctor_is_absent(const struct doctor *doctor, const char *device)
 	       !doctor_matches(doctor_at(doctor, "/dev/infiniband/%s", node));
 }
 
-void doctor_rights(struct doctor *doctor)
+void doctor_rights(struct doctor *doctor, const char *device)
 {
 	static struct kvpull_fabric fabric;
 	const int lacks_libraries = libraries(doctor, &fabric);
-	const int lacks_rights = character_devices(doctor);
+	const int lacks_rights = character_devices(doctor, device);
 
-	if (!lacks_libraries && (doctor->root[0] || !lacks_rights))
-		providers(doctor, &fabric);
+	if (device && !lacks_libraries && (doctor->root[0] || !lacks_rights))
+		providers(doctor, &fabric, device);
 }

@@ -43,7 +43,6 @@ void doctor_config(struct doctor *doctor)
 		doctor->socket_dir = config.socket_dir;
 		doctor->config = &config;
 	}
-	doctor->is_misconfigured = !doctor->config;
 	free(json);
 	json_decref(object);
 }
@@ -149,8 +148,9 @@ void doctor_users(struct doctor *doctor)
 		    !doctor_read(
 			    doctor_at(doctor, "/proc/sys/kernel/overflowuid"),
 			    overflow_uid, sizeof(overflow_uid))) {
-			doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "users",
-					   "/proc/self/uid_map");
+			doctor_say(doctor,
+				   SAY_NOT_SEEN(DOCTOR_UNKNOWN, "users"),
+				   doctor->root, "/proc/self/uid_map");
 			return;
 		}
 		kvpull_users_parse(&users, uid_map, overflow_uid);
