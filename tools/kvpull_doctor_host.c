@@ -146,6 +146,8 @@ void doctor_memlock(struct doctor *doctor)
 {
 	const uint64_t need_bytes = doctor->memory_bytes;
 	const int is_free = may_lock(doctor);
+	const int is_wanted =
+		doctor->usable_ports || doctor->route == KVPULL_ROUTE_PIN_VERBS;
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_MEMLOCK, &limit))
@@ -161,18 +163,13 @@ void doctor_memlock(struct doctor *doctor)
 		doctor_say(doctor, SAY_NOT_SEEN(DOCTOR_UNKNOWN, "memlock"),
 			   doctor->root, "/proc/self/uid_map");
 	} else {
-		doctor_say(
-			doctor,
-			SAY_MEMLOCK_IS_LOW(
-				doctor->usable_ports ||
-						doctor->route ==
-							KVPULL_ROUTE_PIN_VERBS ?
-					DOCTOR_RDMA :
-					DOCTOR_NOTE),
-			gib(limit.rlim_cur), gib(need_bytes),
-			limit.rlim_max == RLIM_INFINITY ? "unlimited" :
-			limit.rlim_max >= need_bytes    ? "enough" :
-							  "too low as well");
+		doctor_say(doctor,
+			   SAY_MEMLOCK_IS_LOW(is_wanted ? DOCTOR_RDMA :
+							  DOCTOR_NOTE),
+			   gib(limit.rlim_cur), gib(need_bytes),
+			   limit.rlim_max == RLIM_INFINITY ? "unlimited" :
+			   limit.rlim_max >= need_bytes    ? "enough" :
+							     "too low as well");
 	}
 }
 

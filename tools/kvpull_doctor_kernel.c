@@ -5,6 +5,7 @@
  */
 #include "tools/kvpull_doctor_port.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,27 +60,26 @@ void doctor_cm_mode(struct doctor *doctor, const struct doctor_port *port)
 	const int cm_is_v1 = doctor_cm_is_v1(doctor, port);
 	const char *kind = cm_is_v1 ? "RoCE v1" : "RoCE v2";
 	const struct doctor_gid *twin = twin_of(port, cm_is_v1);
+	char advice[DOCTOR_TEXT_BYTES_MAX] =
+		"unset verbs_gid_index: verbs_address names the address, and its RoCE v2 GID follows";
 
 	if (port->is_infiniband ||
 	    cm_is_v1 == (port->gid.rank == KVPULL_GID_V1))
 		return;
+	if (cm_is_v1)
+		(void)snprintf(
+			advice, sizeof(advice),
+			"no router carries RoCE v1; on all hosts: echo 'RoCE v2' >" MODE,
+			port->device, port->number);
 	if (!twin)
 		doctor_say(doctor, SAY_CM_HAS_NO_GID, port->device, kind,
-			   port->gid.address, port->gid.index);
+			   port->gid.address, port->gid.index, advice);
 	else
 		doctor_say(doctor,
 			   SAY_CM_BY_OTHER_GID(cm_is_v1 ? DOCTOR_WARN :
 							  DOCTOR_NOTE),
-			   port->device, kind, twin->index, port->gid.index);
-	if (cm_is_v1)
-		doctor_advise(
-			doctor,
-			"no router carries RoCE v1; on all hosts: echo 'RoCE v2' >" MODE,
-			port->device, port->number);
-	else
-		doctor_advise(
-			doctor,
-			"unset verbs_gid_index: verbs_address names the address, and its RoCE v2 GID follows");
+			   port->device, kind, twin->index, port->gid.index,
+			   advice);
 }
 
 /* ---- fork() ---- */

@@ -136,35 +136,31 @@ static void port_judge(struct doctor *doctor, const struct doctor_port *port)
 
 	if (port->is_absent) {
 		doctor_say(doctor, SAY_PORT_IS_ABSENT, port->device);
-		return;
-	}
-	if (port->is_iwarp) {
+	} else if (port->is_iwarp) {
 		doctor_say(doctor, SAY_PORT_IS_IWARP, port->device);
-		return;
-	}
-	if (!port->is_active) {
+	} else if (!port->is_active) {
 		doctor_say(
 			doctor, SAY_PORT_IS_DOWN, port->device, port->number,
 			port->is_infiniband ?
 				"check the cable and that a subnet manager runs" :
 				"check the cable, and that its network device is up: ip link");
-		return;
-	}
-	if (port->gid.rank <= KVPULL_GID_V1) {
+	} else if (port->gid.rank <= KVPULL_GID_V1) {
 		doctor_say(doctor, SAY_PORT_HAS_NO_GID, port->device,
 			   port->number, port->gid_count);
-		return;
+	} else {
+		doctor->usable_ports++;
+		if (port->mtu_bytes)
+			(void)snprintf(mtu, sizeof(mtu), ", MTU %u",
+				       port->mtu_bytes);
+		doctor_say(doctor, SAY_PORT, port->device, port->number,
+			   port->rate, mtu, port->gid_count, port->gid.index,
+			   kvpull_gid_rank_name(port->gid.rank),
+			   port->gid.address);
+		if (port->mtu_bytes && port->mtu_bytes != 4096)
+			doctor_say(doctor, SAY_MTU_IS_SMALL, port->device,
+				   port->mtu_bytes, port->netdev,
+				   port->netdev_mtu_bytes, port->netdev);
 	}
-	doctor->usable_ports++;
-	if (port->mtu_bytes)
-		(void)snprintf(mtu, sizeof(mtu), ", MTU %u", port->mtu_bytes);
-	doctor_say(doctor, SAY_PORT, port->device, port->number, port->rate,
-		   mtu, port->gid_count, port->gid.index,
-		   kvpull_gid_rank_name(port->gid.rank), port->gid.address);
-	if (port->mtu_bytes && port->mtu_bytes != 4096)
-		doctor_say(doctor, SAY_MTU_IS_SMALL, port->device,
-			   port->mtu_bytes, port->netdev,
-			   port->netdev_mtu_bytes, port->netdev);
 }
 
 static void device_read(struct doctor *doctor, const char *name,

@@ -58,8 +58,8 @@ enum doctor_level {
 #define SAY_CHOICE_NONE DOCTOR_RDMA, "choice", "no port%s%s can be used between machines"
 #define SAY_CHOICE DOCTOR_OK, "choice", "%s port %u, GID %u (%s %s), %s: %s" DOCTOR_ADVICE "%s"
 #define SAY_ADDRESS_IS_NOT_THERE DOCTOR_FAIL, "choice", "no port has the address %s of verbs_address" DOCTOR_ADVICE "correct or unset it: that rail would be missing"
-#define SAY_CM_HAS_NO_GID DOCTOR_RDMA, "choice", "%s connects by %s GIDs (default_roce_mode), and none has the address %s of GID %u"
-#define SAY_CM_BY_OTHER_GID(level) level, "choice", "%s connects by %s GIDs (default_roce_mode): by GID %u, not %u"
+#define SAY_CM_HAS_NO_GID DOCTOR_RDMA, "choice", "%s connects by %s GIDs (default_roce_mode), and none has the address %s of GID %u" DOCTOR_ADVICE "%s"
+#define SAY_CM_BY_OTHER_GID(level) level, "choice", "%s connects by %s GIDs (default_roce_mode): by GID %u, not %u" DOCTOR_ADVICE "%s"
 
 #define SAY_FORK_SAFE DOCTOR_OK, "fork", "Linux %.40s: RDMAV_FORK_SAFE keeps registered memory from children"
 #define SAY_FORK_UNSAFE DOCTOR_WARN, "fork", "Linux %.40s may give pinned pages to a child at fork(): the device then misses what the engine writes into its own (foreign) memory" DOCTOR_ADVICE "Linux 5.12; or RDMAV_FORK_SAFE=1 in the engine's environment; or memory that kvpull provides, and no fork() after open"
