@@ -186,14 +186,12 @@ void doctor_device_memory(struct doctor *doctor)
 	const int has_driver =
 		doctor_read(doctor_at(doctor, "/proc/driver/nvidia/version"),
 			    driver, sizeof(driver)) > 0;
-	const char *unseen = !has_module(doctor, "*")      ? "/sys/module" :
-			     !doctor_sees(doctor, "/proc") ? "/proc" :
-							     NULL;
+	const int sees_modules = has_module(doctor, "*");
 
-	if (!has_driver && unseen) {
-		doctor_say(doctor,
-			   SAY_NOT_SEEN(DOCTOR_UNKNOWN, "device memory"),
-			   doctor->root, unseen);
+	if (!has_driver && (!sees_modules || !doctor_sees(doctor, "/proc"))) {
+		doctor_say(
+			doctor, SAY_NOT_SEEN(DOCTOR_UNKNOWN, "device memory"),
+			doctor->root, sees_modules ? "/proc" : "/sys/module");
 		return;
 	}
 	if (!has_driver && !has_module(doctor, "amdgpu")) {
