@@ -30,7 +30,7 @@ struct cause {
 /* The first row whose sign is in the output counts: causes before effects. */
 /* clang-format off */
 static const struct cause causes[] = {
-	{ .sign = "is in none of its networks", .advice = "there and here:", .proposes = 1 },
+	{ .sign = "is in none of its networks", .advice = "there and here: networks=", .proposes = 1 },
 	{ .sign = "it speaks another version", .advice = "install one version of kvpull on both hosts" },
 	{ .sign = "it is no kvpull", .text = "another program has the RDMA port that the ticket names", .advice = "start ib_pull there again" },
 	{ .sign = "not made with our key", .advice = "key_file: the same 32 bytes on both hosts, or on neither" },
@@ -72,27 +72,20 @@ static void address_find(const char *line, const char *word,
 		(void)sscanf(at + strlen(word), "%63[^:]", address);
 }
 
-static void networks_advise(struct doctor *doctor, const char *where,
-			    const char *peer)
-{
-	char networks[DOCTOR_NETWORKS_BYTES_MAX];
-
-	doctor_networks_propose(doctor, peer, networks);
-	doctor_advise(doctor, "%s networks=%s", where, networks);
-}
-
 /* The ticket's addresses are all that is known of a peer without a route. */
 static int routes_judge(struct doctor *doctor, const char *output)
 {
 	char line[DOCTOR_TEXT_BYTES_MAX];
 	char address[ADDRESS_BYTES_MAX];
+	char networks[DOCTOR_NETWORKS_BYTES_MAX];
 
 	if (!line_find(output, "no allowed route to ", line))
 		return 0;
 	address_find(line, "verbs:", address);
 	if (address[0]) {
-		doctor_say(doctor, SAY_PEER_IS_OUTSIDE, doctor->peer, address);
-		networks_advise(doctor, "here and there:", address);
+		doctor_networks_propose(doctor, address, networks);
+		doctor_say(doctor, SAY_PEER_IS_OUTSIDE, doctor->peer, address,
+			   networks);
 	} else {
 		doctor_say(doctor, SAY_PEER_HAS_NO_RDMA, doctor->peer);
 	}
@@ -103,6 +96,7 @@ int doctor_causes(struct doctor *doctor, const char *output)
 {
 	char line[DOCTOR_TEXT_BYTES_MAX];
 	char address[ADDRESS_BYTES_MAX];
+	char networks[DOCTOR_NETWORKS_BYTES_MAX] = "";
 	size_t at;
 
 	if (routes_judge(doctor, output))
@@ -112,13 +106,12 @@ int doctor_causes(struct doctor *doctor, const char *output)
 
 		if (!line_find(output, cause->sign, line))
 			continue;
-		doctor_say(doctor, SAY_PEER_FAILED_BY, doctor->peer,
-			   cause->text ? cause->text : line);
 		address_find(line, "peer ", address);
 		if (cause->proposes)
-			networks_advise(doctor, cause->advice, address);
-		else
-			doctor_advise(doctor, "%s", cause->advice);
+			doctor_networks_propose(doctor, address, networks);
+		doctor_say(doctor, SAY_PEER_FAILED_BY, doctor->peer,
+			   cause->text ? cause->text : line, cause->advice,
+			   networks);
 		return 1;
 	}
 	return 0;

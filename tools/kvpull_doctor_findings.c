@@ -47,18 +47,6 @@ void doctor_say(struct doctor *doctor, enum doctor_level level,
 		       advice ? advice : "");
 }
 
-void doctor_advise(struct doctor *doctor, const char *format, ...)
-{
-	struct doctor_finding *finding =
-		&doctor->findings[doctor->finding_count - 1];
-	va_list words;
-
-	va_start(words, format);
-	(void)vsnprintf(finding->advice, sizeof(finding->advice), format,
-			words);
-	va_end(words);
-}
-
 static void line_keep(void *context, uint32_t level, const char *message)
 {
 	(void)level;

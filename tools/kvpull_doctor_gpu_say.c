@@ -238,20 +238,17 @@ static const struct {
 	{ "for reads alone",
 	  "a newer driver; until then let in only consumers that may write into the cache" },
 	{ "is lost", DOCTOR_RESET_THE_GPU },
+	{ "", "KV caches in host memory, or on another GPU" },
 };
 
 void doctor_gpu_refusal_say(struct doctor *doctor, const char *before,
 			    const char *line)
 {
-	size_t at;
+	size_t at = 0;
 
-	doctor_say(doctor, SAY_GPU_REFUSES, before, line);
-	for (at = 0; at < sizeof(causes) / sizeof(causes[0]); at++)
-		if (strstr(line, causes[at].sign)) {
-			doctor_advise(doctor, "%s", causes[at].advice);
-			return;
-		}
-	doctor_advise(doctor, "KV caches in host memory, or on another GPU");
+	while (!strstr(line, causes[at].sign))
+		at++;
+	doctor_say(doctor, SAY_GPU_REFUSES, before, line, causes[at].advice);
 }
 
 void doctor_gpu_import_say(struct doctor *doctor, const struct doctor_gpu *gpu,

@@ -243,8 +243,6 @@ void doctor_networks(struct doctor *doctor)
 	if (!doctor->link_netdev[0] || doctor->config->networks[0])
 		return;
 	routes_read(doctor, &routes);
-	if (!others_print(doctor, &routes, all))
-		return;
-	doctor_say(doctor, SAY_NETWORKS, doctor->link_netdev);
-	doctor_advise(doctor, "on all hosts: networks=%s", all);
+	if (others_print(doctor, &routes, all))
+		doctor_say(doctor, SAY_NETWORKS, doctor->link_netdev, all);
 }

@@ -72,9 +72,6 @@ __attribute__((format(printf, 4, 5))) void doctor_say(struct doctor *doctor,
 						      enum doctor_level level,
 						      const char *name,
 						      const char *format, ...);
-/* Adds advice that depends on more to the last finding. */
-__attribute__((format(printf, 2, 3))) void
-doctor_advise(struct doctor *doctor, const char *format, ...);
 
 /* A log of the library's warnings, the last of which is kept in line. */
 struct kvpull_log doctor_log(char line[DOCTOR_TEXT_BYTES_MAX]);

@@ -162,17 +162,12 @@ static void failure_say(struct doctor *doctor, char *output)
 
 	if (doctor_causes(doctor, output))
 		return;
-	doctor_say(doctor, SAY_PEER_FAILED, doctor->peer, complaint_of(output));
 	if (is_here)
-		doctor_advise(
-			doctor,
-			"here: what the lines on rdma, libraries and memlock above say; %s was not called",
-			doctor->peer);
+		doctor_say(doctor, SAY_PEER_NOT_CALLED, doctor->peer,
+			   complaint_of(output), doctor->peer);
 	else
-		doctor_advise(
-			doctor,
-			"what ib_pull --port %s prints there says more; compare kvpull_doctor --route verbs of both hosts",
-			doctor->port);
+		doctor_say(doctor, SAY_PEER_FAILED, doctor->peer,
+			   complaint_of(output), doctor->port);
 }
 
 static void speed_say(struct doctor *doctor, const json_t *report)
@@ -182,19 +177,19 @@ static void speed_say(struct doctor *doctor, const json_t *report)
 	const double gbps = doctor->link_gbps;
 	const int is_soft = doctor->link_is_soft || !(gbps > 0);
 	const double percent = is_soft ? 100 : 800 * gb_s / gbps;
+	const int is_slow = percent < GOOD_PERCENT;
 
 	if (is_soft)
 		doctor_say(doctor, SAY_PEER_BY_SOFTWARE, doctor->peer, gb_s,
 			   connect_ms);
 	else
-		doctor_say(doctor,
-			   SAY_PEER_SPEED(percent < GOOD_PERCENT ? DOCTOR_WARN :
-								   DOCTOR_OK),
-			   doctor->peer, gb_s, percent, gbps, connect_ms);
-	if (percent < GOOD_PERCENT)
-		doctor_advise(
+		doctor_say(
 			doctor,
-			"compare with ib_read_bw; then MTU, NUMA node, the peer's link, other traffic");
+			SAY_PEER_SPEED(is_slow ? DOCTOR_WARN : DOCTOR_OK),
+			doctor->peer, gb_s, percent, gbps, connect_ms,
+			is_slow ?
+				"compare with ib_read_bw; then MTU, NUMA node, the peer's link, other traffic" :
+				"");
 	doctor->peer_probe =
 		json_pack("{s:s, s:f, s:f, s:f, s:b}", "address", doctor->peer,
 			  "gb_s", gb_s, "connect_ms", connect_ms, "link_gbps",

@@ -230,9 +230,7 @@ static void result_say(struct doctor *doctor, const struct probe *probe)
 			doctor, SAY_PROBE_FAILED,
 			result->wrong_bytes ? "wrong bytes" :
 			result->why[0]      ? result->why :
-					 probe->ops->error_text(result->code));
-		doctor_advise(
-			doctor,
+					 probe->ops->error_text(result->code),
 			strstr(result->why, "raise ulimit -n") ?
 				DOCTOR_RAISE_THE_FILES :
 				"ib_pull --demo says more; OPERATION in kvpull(7) says what it needs");

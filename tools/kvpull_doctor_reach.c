@@ -81,19 +81,16 @@ static int call(const struct addrinfo *to, int segment_bytes, uint64_t until_ns)
 
 static void nobody_say(struct doctor *doctor, int why)
 {
-	doctor_say(doctor, SAY_PEER_NOBODY, doctor->peer, doctor->port,
-		   strerror(why));
-	if (why == ECONNREFUSED)
-		doctor_advise(doctor, "nobody serves there: ib_pull --port %s",
-			      doctor->port);
-	else if (why == ETIMEDOUT)
-		doctor_advise(
-			doctor,
-			"the host is down, or a firewall drops TCP port %s",
-			doctor->port);
-	else
-		doctor_advise(doctor, "no way leads there: ip route get %s",
-			      doctor->peer);
+	const int is_answer = why == ECONNREFUSED;
+	const int is_silence = why == ETIMEDOUT;
+
+	doctor_say(
+		doctor, SAY_PEER_NOBODY, doctor->peer, doctor->port,
+		strerror(why),
+		is_answer  ? "nobody serves there: ib_pull --port" :
+		is_silence ? "the host is down, or a firewall drops TCP port" :
+			     "no way leads there: ip route get",
+		is_answer || is_silence ? doctor->port : doctor->peer);
 }
 
 /* Any program may listen there: its bytes are no numbers of an ib_pull. */
@@ -242,12 +239,9 @@ static int path_judge(struct doctor *doctor, const struct addrinfo *to)
 			   doctor->peer);
 		return 1;
 	}
-	doctor_say(doctor, SAY_MTU_LOST, link_bytes, doctor->peer, fits_bytes);
-	doctor_advise(
-		doctor,
-		"let every switch between carry %u bytes and more, or on both hosts: ip link set DEV mtu %u",
-		link_bytes + NETDEV_MORE_BYTES,
-		fits_bytes == 1024 ? 1500 : fits_bytes + NETDEV_MORE_BYTES);
+	doctor_say(doctor, SAY_MTU_LOST, link_bytes, doctor->peer, fits_bytes,
+		   link_bytes + NETDEV_MORE_BYTES,
+		   fits_bytes == 1024 ? 1500 : fits_bytes + NETDEV_MORE_BYTES);
 	return 1;
 }
 

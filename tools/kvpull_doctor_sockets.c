@@ -128,8 +128,7 @@ void doctor_sockets(struct doctor *doctor)
 			   info.st_mode & 07777);
 	} else if (info.st_mode & S_IWGRP) {
 		doctor_say(doctor, SAY_SOCKETS_OF_GROUP, path,
-			   info.st_mode & 07777);
-		doctor_advise(doctor, "chmod 700 %s", path);
+			   info.st_mode & 07777, path);
 	}
 	doctor_say(doctor, SAY_SOCKETS, path);
 }
@@ -225,12 +224,11 @@ static void calibrate(struct doctor *doctor, struct kvpull_folder *folder,
 	int code = doctor_calibrate(&choices);
 
 	if (code) {
-		doctor_say(doctor, SAY_CALIBRATION_NOT,
-			   code == KVPULL_EAGAIN ?
-				   "this machine is too busy" :
-				   "there are no 256 MiB of memory for it");
-		doctor_advise(
-			doctor,
+		doctor_say(
+			doctor, SAY_CALIBRATION_NOT,
+			code == KVPULL_EAGAIN ?
+				"this machine is too busy" :
+				"there are no 256 MiB of memory for it",
 			code == KVPULL_EDEVICE ?
 				"see huge pages and file size, and try again" :
 				"try again later");
@@ -258,12 +256,10 @@ void doctor_copy(struct doctor *doctor)
 	lines = (struct copy_lines){ 0 };
 	if (kvpull_copy_choose(config.copy_routine, is_open ? &folder : NULL,
 			       &choices, &log))
-		doctor_say(doctor, SAY_COPY_NOT, lines.wrong);
+		doctor_say(doctor, SAY_COPY_NOT, lines.wrong, lines.wrong);
 	else
 		doctor_say(doctor,
 			   SAY_COPY(lines.wrong[0] ? DOCTOR_WARN : DOCTOR_OK),
-			   lines.chosen);
-	if (lines.wrong[0])
-		doctor_advise(doctor, "%s", lines.wrong);
+			   lines.chosen, lines.wrong);
 	kvpull_folder_close(&folder);
 }

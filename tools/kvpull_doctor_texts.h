@@ -3,7 +3,7 @@
  * All findings of kvpull_doctor, a line each: its level, its name, and its text as
  * printf() takes it, with what to do behind DOCTOR_ADVICE. doctor_say() takes one,
  * and the values of its text. A level that depends on more is given by the
- * caller, and advice that does is a value, or follows by doctor_advise().
+ * caller, and advice that does is a value.
  */
 #ifndef KVPULL_TOOLS_KVPULL_DOCTOR_TEXTS_H
 #define KVPULL_TOOLS_KVPULL_DOCTOR_TEXTS_H
@@ -46,7 +46,7 @@ enum doctor_level {
 
 #define SAY_MTU_DIFFERS DOCTOR_WARN, "mtu", "%s takes frames of %d bytes, this side sends MTU %u: the smaller one is gone by" DOCTOR_ADVICE "give the network devices of both sides one MTU: ip link set DEV mtu 4200"
 #define SAY_MTU_NONE_ARRIVES DOCTOR_FAIL, "mtu", "frames of MTU %u are lost on the way to %s or back, and so are those of 1024: no pull can end" DOCTOR_ADVICE "let every switch and tunnel between carry frames of 1500 bytes and more: ip link, ping -M do -s 1472"
-#define SAY_MTU_LOST DOCTOR_FAIL, "mtu", "frames of MTU %u are lost on the way to %s or back, those of %u arrive: no pull can end"
+#define SAY_MTU_LOST DOCTOR_FAIL, "mtu", "frames of MTU %u are lost on the way to %s or back, those of %u arrive: no pull can end" DOCTOR_ADVICE "let every switch between carry %u bytes and more, or on both hosts: ip link set DEV mtu %u"
 #define SAY_MTU_IS_SMALL DOCTOR_WARN, "mtu", "%s: MTU %u, as %s has %lld; 4096 sends fewer packets" DOCTOR_ADVICE "if the network carries it: ip link set %s mtu 4200, or 9000, on all hosts"
 
 #define SAY_IB_BY_IP DOCTOR_NOTE, "choice", "%s is InfiniBand: peers find it by the IP address of its IPoIB device" DOCTOR_ADVICE "`ip addr` shows that address; verbs_address chooses one of several"
@@ -96,10 +96,10 @@ enum doctor_level {
 #define SAY_HUGE_PAGES_NOT DOCTOR_NOTE, "huge pages", "not granted for shared memory (%s): pulls cost more TLB misses" DOCTOR_ADVICE "Linux 6.1 or later, with memory that is not in pieces"
 #define SAY_HUGE_PAGES_RESERVED DOCTOR_NOTE, "huge pages", "%lld reserved pages (vm.nr_hugepages) are not used"
 
-#define SAY_NETWORKS DOCTOR_NOTE, "networks", "not set: peers are those of the own subnet, and %s is routed to more"
+#define SAY_NETWORKS DOCTOR_NOTE, "networks", "not set: peers are those of the own subnet, and %s is routed to more" DOCTOR_ADVICE "on all hosts: networks=%s"
 
 #define SAY_SOCKETS_OF_MANY DOCTOR_NOTE, "sockets", "%s is for several users (mode %o): uids says whose"
-#define SAY_SOCKETS_OF_GROUP DOCTOR_WARN, "sockets", "%s: its group may replace sockets in it (mode %o)"
+#define SAY_SOCKETS_OF_GROUP DOCTOR_WARN, "sockets", "%s: its group may replace sockets in it (mode %o)" DOCTOR_ADVICE "chmod 700 %s"
 #define SAY_SOCKETS_NO_PARENT DOCTOR_FAIL, "sockets", "%s is missing, and no worker can make it: %s: %s" DOCTOR_ADVICE "make it, mode 700, for the engine's user; or name another: socket_dir"
 #define SAY_SOCKETS_TO_MAKE DOCTOR_NOTE, "sockets", "%s: the first worker makes it" DOCTOR_ADVICE "in containers: share one folder, and set socket_dir"
 #define SAY_SOCKETS_REFUSED DOCTOR_FAIL, "sockets", "no worker takes it: %s%s" DOCTOR_ADVICE "name a folder of mode 700, or of 1777 for several users: socket_dir"
@@ -114,11 +114,11 @@ enum doctor_level {
 #define SAY_STATUS_NOT DOCTOR_WARN, "status", "%s" DOCTOR_ADVICE "a tmpfs with room (--shm-size, an emptyDir of medium Memory) at /dev/shm, or socket_dir in one"
 #define SAY_STATUS DOCTOR_OK, "status", "%.1f MiB a worker, %s"
 
-#define SAY_CALIBRATION_NOT DOCTOR_FAIL, "calibration", "%s"
+#define SAY_CALIBRATION_NOT DOCTOR_FAIL, "calibration", "%s" DOCTOR_ADVICE "%s"
 #define SAY_CALIBRATION_LOST DOCTOR_FAIL, "calibration", "measured, but not remembered: %s" DOCTOR_ADVICE "run it as the user of the engines or as root"
 
-#define SAY_COPY_NOT DOCTOR_FAIL, "copy", "%s"
-#define SAY_COPY(level) level, "copy", "%s"
+#define SAY_COPY_NOT DOCTOR_FAIL, "copy", "%s" DOCTOR_ADVICE "%s"
+#define SAY_COPY(level) level, "copy", "%s" DOCTOR_ADVICE "%s"
 
 #define SAY_NUMA_ONE DOCTOR_OK, "numa", "one node"
 #define SAY_NUMA_BOUND DOCTOR_OK, "numa", "%u nodes, this process is bound to one of them"
@@ -139,23 +139,24 @@ enum doctor_level {
 #define SAY_GPU_IS_MIG DOCTOR_NOTE, "gpu", "GPU %d is an instance of MIG: memory of other instances is not mapped" DOCTOR_ADVICE "P and D in one instance, or pulls by RDMA"
 #define SAY_GPU_HAS_MPS DOCTOR_WARN, "gpu", "GPU %d is shared by MPS (%s): a fault of one process ends the others" DOCTOR_ADVICE "P and D without MPS: echo quit | nvidia-cuda-mps-control; or engines that may end together"
 #define SAY_GPU_ANSWERS_PARTLY DOCTOR_WARN, "gpu", "GPU %d: its driver does not answer all: %s" DOCTOR_ADVICE DOCTOR_RESET_THE_GPU
-#define SAY_GPU_REFUSES DOCTOR_WARN, "gpu", "%s%s"
+#define SAY_GPU_REFUSES DOCTOR_WARN, "gpu", "%s%s" DOCTOR_ADVICE "%s"
 #define SAY_GPU_IS_SHARED DOCTOR_OK, "gpu", "GPU %d: its memory can be shared with processes of this node: one mapped it for %s and copied %llu MiB at %.2f GB/s by %s, the median of %u"
 
-#define SAY_PROBE_FAILED DOCTOR_FAIL, "probe", "a pull on this node failed: %s"
+#define SAY_PROBE_FAILED DOCTOR_FAIL, "probe", "a pull on this node failed: %s" DOCTOR_ADVICE "%s"
 #define SAY_PROBE DOCTOR_OK, "probe", "%u MiB pulled from another process, every byte right, %.1f GB/s"
 #define SAY_PROBE_NO_PROCESS DOCTOR_FAIL, "probe", "no second process can be made"
 #define SAY_PROBE_NO_LIBRARY DOCTOR_FAIL, "probe", "libkvpull.so.1 cannot be loaded" DOCTOR_ADVICE "make install, or set LD_LIBRARY_PATH"
 #define SAY_PROBE_NO_FOLDER DOCTOR_FAIL, "probe", "no folder can be made in /tmp"
 
-#define SAY_PEER_IS_OUTSIDE DOCTOR_FAIL, "peer", "no pull from %s: its address %s is in none of our networks"
+#define SAY_PEER_IS_OUTSIDE DOCTOR_FAIL, "peer", "no pull from %s: its address %s is in none of our networks" DOCTOR_ADVICE "here and there: networks=%s"
 #define SAY_PEER_HAS_NO_RDMA DOCTOR_FAIL, "peer", "no pull from %s: it offers no RDMA address" DOCTOR_ADVICE "there: kvpull_doctor --route verbs says why; and route must not be shm"
-#define SAY_PEER_FAILED_BY DOCTOR_FAIL, "peer", "no pull from %s: %.220s"
-#define SAY_PEER_FAILED DOCTOR_FAIL, "peer", "no pull from %s: %.200s"
+#define SAY_PEER_FAILED_BY DOCTOR_FAIL, "peer", "no pull from %s: %.220s" DOCTOR_ADVICE "%s%s"
+#define SAY_PEER_NOT_CALLED DOCTOR_FAIL, "peer", "no pull from %s: %.200s" DOCTOR_ADVICE "here: what the lines on rdma, libraries and memlock above say; %s was not called"
+#define SAY_PEER_FAILED DOCTOR_FAIL, "peer", "no pull from %s: %.200s" DOCTOR_ADVICE "what ib_pull --port %s prints there says more; compare kvpull_doctor --route verbs of both hosts"
 #define SAY_PEER_BY_SOFTWARE DOCTOR_OK, "peer", "%s: every byte right, %.2f GB/s, connected in %.0f ms; the link is software: its rate says nothing"
-#define SAY_PEER_SPEED(level) level, "peer", "%s: every byte right, %.2f GB/s, %.0f %% of this link's %.0f Gb/s, connected in %.0f ms"
+#define SAY_PEER_SPEED(level) level, "peer", "%s: every byte right, %.2f GB/s, %.0f %% of this link's %.0f Gb/s, connected in %.0f ms" DOCTOR_ADVICE "%s"
 #define SAY_PEER_IS_FULL DOCTOR_FAIL, "peer", "no pull from %s: %llu of its %llu blocks are free" DOCTOR_ADVICE "wait until others have pulled, or their leases have ended; or raise --blocks there"
-#define SAY_PEER_NOBODY DOCTOR_FAIL, "peer", "no pull from %s: port %s: %s"
+#define SAY_PEER_NOBODY DOCTOR_FAIL, "peer", "no pull from %s: port %s: %s" DOCTOR_ADVICE "%s %s"
 #define SAY_PEER_IS_OTHER DOCTOR_FAIL, "peer", "no pull from %s: what listens at port %s is no ib_pull" DOCTOR_ADVICE "another program has that port, or ib_pull is stopped: ss -ltnp there"
 #define SAY_PEER_NO_ADDRESS DOCTOR_FAIL, "peer", "no pull from %s: no address of %s: %s" DOCTOR_ADVICE "give a host's name or address; getent hosts NAME says what is known"
 /* clang-format on */
