@@ -40,7 +40,6 @@ struct consumer {
 	uint32_t request_max;
 	uint32_t live;
 	uint32_t in_turn;      /* a round's requests are all admitted */
-	uint32_t decoding;     /* they end at until_ns */
 	uint32_t leaving;      /* of those that load, at the last step */
 	uint64_t load_took_ns; /* the last one */
 	uint32_t asked;

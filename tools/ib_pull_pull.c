@@ -134,10 +134,12 @@ static void progress_show(struct consumer *consumer)
 static void idle(struct consumer *consumer)
 {
 	const struct ib_options *options = consumer->options;
-	/* Nothing wakes us when one of these is due, or connected. */
+	/*
+	 * Nothing wakes us when one of these is due, or connected. Only requests
+	 * of a trace decode.
+	 */
 	const int is_timed = options->trace || options->lead_ms ||
-			     consumer->decoding || consumer->leaving ||
-			     consumer->times.asked_ns;
+			     consumer->leaving || consumer->times.asked_ns;
 	struct pollfd waits[ENGINE_RANKS_MAX] = { 0 };
 
 	if (!options->host || options->thread)
@@ -157,8 +159,8 @@ static int timed_step(struct consumer *consumer, uint64_t begun_ns)
 	const uint64_t aside_ns = consumer->aside_ns;
 	const int worked = step(consumer);
 
-	if (!worked && (consumer->loading || consumer->decoding ||
-			consumer->options->trace || consumer->options->lead_ms))
+	if (!worked && (consumer->loading || consumer->options->trace ||
+			consumer->options->lead_ms))
 		idle(consumer);
 	if (consumer->loading || worked)
 		result->elapsed_ns += engine_now_ns() - begun_ns -

@@ -256,7 +256,6 @@ static void decoded(struct consumer *consumer, struct request *request)
 {
 	if (engine_now_ns() < request->until_ns)
 		return;
-	consumer->decoding--;
 	request_end(consumer, request, KVPULL_FINISH_STOP);
 	request_free(consumer, request);
 }
@@ -357,7 +356,6 @@ void ib_request_ended(struct consumer *consumer,
 		result->expired += event->reason == KVPULL_EEXPIRED;
 	}
 	request->state = REQUEST_DECODING;
-	consumer->decoding++;
 	request->until_ns =
 		engine_now_ns() + UINT64_C(1000) * consumer->options->token_us *
 					  request->output_tokens;
