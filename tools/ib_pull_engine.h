@@ -109,7 +109,7 @@ struct engine {
 	uint32_t *free_blocks;
 	uint32_t free_count;
 	uint8_t *bytes; /* step and result bytes */
-	/* Those that every rank reported, then those that await other ranks. */
+	/* Events that every rank reported, then those that await other ranks. */
 	struct engine_event *events;
 	uint32_t event_count, open_count;
 	uint64_t double_reports; /* must stay 0 */
@@ -138,7 +138,7 @@ int engine_library_find(const char *name, void *function);
 int engine_open(struct engine *engine, const struct engine_params *params);
 void engine_close(struct engine *engine);
 
-/* One rank's part of a step, if there are bytes of one, and its poll. */
+/* Makes a rank's part of a step, if there are bytes of one, and its poll. */
 int engine_rank_turn(struct engine *engine, uint32_t rank, const void *bytes,
 		     size_t byte_count, struct kvpull_poll_record *records,
 		     uint32_t capacity);

@@ -328,7 +328,7 @@ void ib_trace_free(struct ib_trace *trace);
 struct ib_keys {
 	const struct ib_options *options;
 	struct ib_trace trace; /* of requests with hash_ids */
-	double *summed; /* [keys]: the weights up to each, or NULL */
+	double *summed;        /* [keys]: the weights up to each, or NULL */
 };
 /* 0, or -1: said why. Closed either way. */
 int ib_keys_open(struct ib_keys *keys, const struct ib_options *options);

@@ -25,7 +25,7 @@
 #define NAP_MS 100
 #define SOON 8u /* arrivals at an owner that a reader may be ahead */
 
-/* What a process did, and the sum over all of them. */
+/* Work of a process, or the sum over all processes. */
 struct tally {
 	/* The handle's own; the last row is all 0. */
 	struct kvpull_counter counters[ENGINE_COUNTERS_MAX + 1];

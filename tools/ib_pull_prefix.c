@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Its place, or KVPULL_NONE. Key 0 is the map's own. */
+/* Returns the chunk's place, or KVPULL_NONE. Key 0 is the map's own. */
 static uint32_t chunk_find(const struct ib_prefix *prefix, uint64_t hash)
 {
 	return kvpull_map_get(&prefix->chunk_of, hash + 1);
