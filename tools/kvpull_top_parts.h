@@ -112,6 +112,7 @@ struct top_unread {
 };
 
 struct top {
+	const struct top_options *options;
 	struct top_worker workers[TOP_WORKERS_MAX];
 	uint32_t worker_count; /* with the pools' handles */
 	uint32_t pool_count;
@@ -122,8 +123,7 @@ struct top {
 	struct top_unread unread[TOP_UNREAD_MAX];
 	uint32_t unread_count; /* in all; the first ones are named */
 	uint32_t named_unread; /* folders that --folder names */
-	uint32_t folders_are_usual;
-	uint64_t utc_ns; /* and CLOCK_MONOTONIC at that moment */
+	uint64_t utc_ns;       /* and CLOCK_MONOTONIC at that moment */
 	uint64_t now_ns;
 	int64_t offset_ns; /* of that clock in our time namespace */
 	char host[KVPULL_STATUS_NAME_BYTES];

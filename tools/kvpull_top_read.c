@@ -104,16 +104,14 @@ static void state_find(const struct top *top, struct top_worker *worker, int fd,
 }
 
 /* 0, or why the file is not believed. */
-static int worker_read(struct top_worker *worker, int fd,
-		       const struct top_options *options,
+static int worker_read(struct top_worker *worker, int fd, int64_t uid,
 		       const struct folder *folder)
 {
 	struct kvpull_status_header *header = &worker->header;
-	const uint32_t uid =
-		options->uid < 0 ? geteuid() : (uint32_t)options->uid;
-	int code = kvpull_status_header_read(fd, uid, header);
+	int code = kvpull_status_header_read(
+		fd, uid < 0 ? geteuid() : (uint32_t)uid, header);
 
-	if (code == KVPULL_EAUTH && options->uid < 0)
+	if (code == KVPULL_EAUTH && uid < 0)
 		code = kvpull_status_header_read(fd, folder->owner, header);
 	if (code)
 		return code;
@@ -172,8 +170,8 @@ static void worker_add(struct top *top, struct top_worker *found)
 	}
 }
 
-static void file_read(struct top *top, const struct top_options *options,
-		      const struct folder *folder, const char *name)
+static void file_read(struct top *top, const struct folder *folder,
+		      const char *name)
 {
 	struct top_worker *worker = &top->workers[top->worker_count];
 	int code;
@@ -194,7 +192,7 @@ static void file_read(struct top *top, const struct top_options *options,
 			unread_add(top, worker->path, strerror(errno));
 		return;
 	}
-	code = worker_read(worker, fd, options, folder);
+	code = worker_read(worker, fd, top->options->uid, folder);
 	if (code)
 		unread_add(
 			top, worker->path,
@@ -206,7 +204,7 @@ static void file_read(struct top *top, const struct top_options *options,
 	else
 		state_find(top, worker, fd, folder->fd == AT_FDCWD);
 	(void)close(fd);
-	if (!code && is_wanted(worker, options))
+	if (!code && is_wanted(worker, top->options))
 		worker_add(top, worker);
 	else
 		free(worker->bytes);
@@ -234,9 +232,9 @@ static void disk_say(struct top *top, const struct folder *folder)
 	unread_add(top, folder->path, why);
 }
 
-static void folder_read(struct top *top, const struct top_options *options,
-			const char *path)
+static void folder_read(struct top *top, const char *path)
 {
+	const struct top_options *options = top->options;
 	DIR *names = opendir(path);
 	struct folder folder = { .path = path };
 	uint32_t left = KVPULL_STATUS_FILES_MAX;
@@ -263,7 +261,7 @@ static void folder_read(struct top *top, const struct top_options *options,
 		if (!left--)
 			break;
 		if (!options->after || is_after(options->after, entry->d_name))
-			file_read(top, options, &folder, entry->d_name);
+			file_read(top, &folder, entry->d_name);
 	}
 	/* Anybody's, in a folder of many: who is not seen is not absent. */
 	if (entry)
@@ -314,16 +312,16 @@ void top_read(struct top *top, struct top *before,
 	uint32_t at;
 
 	memset(top, 0, sizeof(*top));
-	top->folders_are_usual = options->folders_are_usual;
+	top->options = options;
 	top->offset_ns = kvpull_status_clock_offset();
 	top->now_ns = kvpull_clock_ns();
 	top->utc_ns = kvpull_clock_utc_ns();
 	if (gethostname(top->host, sizeof(top->host) - 1))
 		top->host[0] = '\0';
 	if (options->after && strchr(options->after, '/'))
-		file_read(top, options, &here, options->after);
+		file_read(top, &here, options->after);
 	for (at = 0; at < options->folder_count; at++)
-		folder_read(top, options, options->folders[at]);
+		folder_read(top, options->folders[at]);
 	workers_finish(top, before);
 }
 

@@ -350,11 +350,11 @@ static void unread_add(struct page *page, const struct top *top)
 
 	if (!top->worker_count) {
 		put(line_add(page, TOP_BAD),
-		    top->folders_are_usual ?
+		    top->options->folders_are_usual ?
 			    "no status files: is an engine with kvpull running here?" :
 			    "no status files in the folders that --folder names");
 		put(line_add(page, TOP_BAD),
-		    top->folders_are_usual ?
+		    top->options->folders_are_usual ?
 			    "name its user with --uid, its socket_dir with --folder" :
 			    "name the engine's user with --uid, if it is not yours");
 	}
