@@ -168,12 +168,7 @@ int main(int count, char **words)
 	doctor_config(&doctor);
 	doctor_kernel(&doctor);
 	doctor_devices(&doctor);
-	doctor_memory(&doctor);
-	doctor_file_size(&doctor);
-	doctor_memlock(&doctor);
-	doctor_device_memory(&doctor);
-	doctor_uring(&doctor);
-	doctor_huge_pages(&doctor);
+	doctor_host(&doctor);
 	if (doctor.config) {
 		doctor_networks(&doctor);
 		doctor_sockets(&doctor);

@@ -67,8 +67,7 @@ struct bench {
 	size_t side_bytes;
 	size_t at; /* of the next sample's first block, before it is scattered */
 	uint64_t serial;
-	uint64_t until_ns;   /* then it is given up */
-	uint32_t is_watched; /* at a terminal, by a person */
+	uint64_t until_ns; /* then it is given up */
 	uint32_t routine_count;
 	const struct kvpull_copy_routine *routines[ROUTINES_MAX];
 	struct times times[KVPULL_COPY_CLASSES][ROUTINES_MAX];
@@ -211,7 +210,8 @@ static int measure(struct bench *bench)
 		if (round_run(bench))
 			return KVPULL_EAGAIN;
 		round++;
-		if (bench->is_watched)
+		/* A person at a terminal sees the rounds. */
+		if (isatty(STDERR_FILENO) == 1)
 			(void)fprintf(stderr,
 				      "\rcalibrating: %u of at most %u rounds ",
 				      round, ROUNDS_MAX);
@@ -277,7 +277,6 @@ int doctor_calibrate(struct kvpull_copy_choices *choices)
 	bench = (struct bench){
 		.side_bytes = side_bytes_choose(),
 		.until_ns = kvpull_clock_ns() + GIVE_UP_NS,
-		.is_watched = isatty(STDERR_FILENO) == 1,
 	};
 	if (!bench.side_bytes)
 		return KVPULL_ENOMEM;
@@ -290,7 +289,7 @@ int doctor_calibrate(struct kvpull_copy_choices *choices)
 	if (!code)
 		choose(&bench, choices);
 	/* The next line of the doctor takes the place of the last round's. */
-	if (bench.is_watched)
+	if (isatty(STDERR_FILENO) == 1)
 		(void)fputs("\r\033[K", stderr);
 	kvpull_segment_unmake(&bench.from);
 	kvpull_segment_unmake(&bench.to);

@@ -82,7 +82,7 @@ void doctor_kernel(struct doctor *doctor)
 /* ---- memory ---- */
 
 /* Whether the KV cache fits into this machine, and into what is free there. */
-void doctor_memory(struct doctor *doctor)
+static void memory(struct doctor *doctor)
 {
 	const uint64_t left = kvpull_memory_left(doctor->root);
 	const uint64_t need_bytes = doctor->memory_bytes;
@@ -109,7 +109,7 @@ void doctor_memory(struct doctor *doctor)
 /* ---- the length of files ---- */
 
 /* Memory that is shared is a file to this limit, too. */
-void doctor_file_size(struct doctor *doctor)
+static void file_size(struct doctor *doctor)
 {
 	struct rlimit limit;
 
@@ -142,7 +142,7 @@ static int may_lock(const struct doctor *doctor)
 	return strtoul(rest, NULL, 10) == 0 && strstr(map, "4294967295");
 }
 
-void doctor_memlock(struct doctor *doctor)
+static void memlock(struct doctor *doctor)
 {
 	const uint64_t need_bytes = doctor->memory_bytes;
 	const int is_free = may_lock(doctor);
@@ -180,7 +180,7 @@ static int has_module(const struct doctor *doctor, const char *name)
 	return doctor_matches(doctor_at(doctor, "/sys/module/%s", name));
 }
 
-void doctor_device_memory(struct doctor *doctor)
+static void device_memory(struct doctor *doctor)
 {
 	char driver[128];
 	const int has_driver =
@@ -210,7 +210,7 @@ void doctor_device_memory(struct doctor *doctor)
 
 /* ---- io_uring, huge pages ---- */
 
-void doctor_uring(struct doctor *doctor)
+static void uring(struct doctor *doctor)
 {
 	struct io_uring_params params = { 0 };
 	const long fd = syscall(SYS_io_uring_setup, 4, &params);
@@ -230,19 +230,19 @@ void doctor_uring(struct doctor *doctor)
 static int collapse_try(void)
 {
 	const struct kvpull_log silent = { 0 };
-	struct kvpull_shared memory;
+	struct kvpull_shared shared;
 	int code;
 
-	if (kvpull_segment_make(&memory, "kvpull-doctor", KVPULL_HUGE_BYTES,
+	if (kvpull_segment_make(&shared, "kvpull-doctor", KVPULL_HUGE_BYTES,
 				KVPULL_SEGMENT_READ_ONLY, 0, &silent))
 		return -1;
-	memset(memory.base, 1, memory.bytes);
-	code = madvise(memory.base, memory.bytes, MADV_COLLAPSE);
-	kvpull_segment_unmake(&memory);
+	memset(shared.base, 1, shared.bytes);
+	code = madvise(shared.base, shared.bytes, MADV_COLLAPSE);
+	kvpull_segment_unmake(&shared);
 	return code;
 }
 
-void doctor_huge_pages(struct doctor *doctor)
+static void huge_pages(struct doctor *doctor)
 {
 	const long long pages = doctor_number(
 		doctor_at(doctor, "/proc/sys/vm/nr_hugepages"), 0);
@@ -253,6 +253,18 @@ void doctor_huge_pages(struct doctor *doctor)
 		doctor_say(doctor, SAY_HUGE_PAGES_NOT, strerror(errno));
 	if (pages > 0)
 		doctor_say(doctor, SAY_HUGE_PAGES_RESERVED, pages);
+}
+
+/* ---- all of these ---- */
+
+void doctor_host(struct doctor *doctor)
+{
+	memory(doctor);
+	file_size(doctor);
+	memlock(doctor);
+	device_memory(doctor);
+	uring(doctor);
+	huge_pages(doctor);
 }
 
 /* ---- NUMA ---- */

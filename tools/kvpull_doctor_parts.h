@@ -87,9 +87,9 @@ doctor_at(const struct doctor *doctor, const char *format, ...);
  * The first line of a file, without its newline. Return: its length; 0 and an
  * empty line where it cannot be read.
  */
-size_t doctor_read(struct doctor_file path, char *line, size_t line_bytes);
+size_t doctor_read(struct doctor_file file, char *line, size_t line_bytes);
 /* The number that a file begins with; `otherwise` if there is none. */
-long long doctor_number(struct doctor_file path, long long otherwise);
+long long doctor_number(struct doctor_file file, long long otherwise);
 /* 1 if there is a file or folder that this path, a pattern of the shell's, names. */
 int doctor_matches(struct doctor_file pattern);
 /*
@@ -116,12 +116,7 @@ int doctor_item_next(const char **list, char *item, size_t item_bytes);
 void doctor_config(struct doctor *doctor);
 void doctor_kernel(struct doctor *doctor);
 void doctor_devices(struct doctor *doctor);
-void doctor_memory(struct doctor *doctor);
-void doctor_file_size(struct doctor *doctor);
-void doctor_memlock(struct doctor *doctor);
-void doctor_device_memory(struct doctor *doctor);
-void doctor_uring(struct doctor *doctor);
-void doctor_huge_pages(struct doctor *doctor);
+void doctor_host(struct doctor *doctor); /* after doctor_devices() */
 void doctor_sockets(struct doctor *doctor);
 void doctor_users(struct doctor *doctor);  /* after doctor_config() */
 void doctor_status(struct doctor *doctor); /* after doctor_config() */
