@@ -146,7 +146,7 @@ static void network_of(const struct routes *routes, const char *address,
 	uint32_t at;
 
 	(void)snprintf(network, NETWORK_BYTES_MAX, "%s/%u", address,
-		       is_v6(address) ? 128 : 32);
+		       is_v6(address) ? 128u : 32u);
 	for (at = 0; at < routes->count; at++) {
 		const struct route *route = &routes->list[at];
 

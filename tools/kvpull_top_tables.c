@@ -325,11 +325,13 @@ static int gpu_is_lost(const struct top_worker *worker)
 
 static void gpu_put(struct top_cell *cell, const struct top_worker *worker)
 {
-	const uint64_t uuid[2] = { GET(&worker->header.device[0]),
-				   GET(&worker->header.device[1]) };
+	const uint64_t words[2] = { GET(&worker->header.device[0]),
+				    GET(&worker->header.device[1]) };
+	uint8_t uuid[sizeof(words)];
 	char name[KVPULL_DEVICE_NAME_BYTES];
 
-	kvpull_device_name(name, (const uint8_t *)uuid);
+	memcpy(uuid, words, sizeof(uuid));
+	kvpull_device_name(name, uuid);
 	text_put(cell, 0, "%s", name);
 }
 

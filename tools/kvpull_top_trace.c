@@ -63,7 +63,7 @@ struct writer {
 	uint32_t process;
 	uint64_t clock_ns; /* of the process, when the other clock was utc_ns */
 	uint64_t utc_ns;
-	const struct kvpull_status_note *note; /* that is written */
+	struct kvpull_status_note note; /* that is written */
 	uint64_t producer; /* incarnation of its rank, on both sides */
 	uint32_t row;
 	uint32_t row_count;
@@ -105,14 +105,14 @@ static json_t *args_of(const struct writer *writer, const char *outcome)
 {
 	return json_pack("{s:o, s:I, s:I, s:s*}", "incarnation",
 			 json_sprintf("%016" PRIx64, writer->producer), "slot",
-			 (json_int_t)writer->note->slot, "generation",
-			 (json_int_t)writer->note->generation, "outcome",
+			 (json_int_t)writer->note.slot, "generation",
+			 (json_int_t)writer->note.generation, "outcome",
 			 outcome);
 }
 
 static void arrow(const struct writer *writer, const char *phase)
 {
-	const struct kvpull_status_note *note = writer->note;
+	const struct kvpull_status_note *note = &writer->note;
 	json_t *id =
 		json_sprintf("%016" PRIx64 ":%u:%" PRIu64, writer->producer,
 			     note->slot, note->generation);
@@ -125,7 +125,7 @@ static void arrow(const struct writer *writer, const char *phase)
 static void span_end(struct writer *writer, enum depth depth,
 		     const char *outcome)
 {
-	const struct kvpull_status_note *note = writer->note;
+	const struct kvpull_status_note *note = &writer->note;
 	struct open_span *span = &writer->rows[writer->row].open[depth];
 	const uint64_t took_ns =
 		note->at_ns > span->at_ns ? note->at_ns - span->at_ns : 0;
@@ -140,7 +140,7 @@ static void span_end(struct writer *writer, enum depth depth,
 
 static void part_write(struct writer *writer, const struct part *part)
 {
-	const struct kvpull_status_note *note = writer->note;
+	const struct kvpull_status_note *note = &writer->note;
 
 	switch (part->phase) {
 	case 'i':
@@ -194,22 +194,23 @@ static void worker_trace(struct writer *writer, const struct top *top,
 	json_t *name = json_sprintf("%s rank %u pid %u", header->engine_id,
 				    header->rank, header->pid);
 	struct top_events events = { .worker = worker };
-	const struct kvpull_status_note *note = &events.note;
+	const struct kvpull_status_note *note = &writer->note;
 
 	/* Not its pid: two hosts' files may lie beside each other. */
 	writer->process = (uint32_t)(worker - top->workers) + 1;
 	writer->row = 0;
 	writer->row_count = 0;
-	writer->note = note;
 	clocks_find(writer, top, worker);
 	event_add(writer, "M", "process_name", header->opened_ns,
 		  json_pack("{s:{s:o}}", "args", "name",
 			    name ? name : json_string("?")));
 	/* Each thread's in turn: a span begins and ends in one of them. */
 	while (top_event_next(&events)) {
-		const int is_consumer = note->what >= KVPULL_DID_CLAIM_TICKET &&
-					note->what <= KVPULL_DID_FAILED;
+		const int is_consumer =
+			events.note.what >= KVPULL_DID_CLAIM_TICKET &&
+			events.note.what <= KVPULL_DID_FAILED;
 
+		writer->note = events.note;
 		writer->producer =
 			is_consumer ? note->who : header->incarnation;
 		writer->row = row_of(writer, writer->producer, note->slot);
