@@ -6,8 +6,8 @@
  *
  * GPU_CALLS has a row for each call: its name, the version of its arguments for
  * cuGetProcAddress_v2(), the arguments. Two versions of cuMemcpyBatchAsync()
- * are apart, since their arguments differ under one name. The last three calls are
- * kvpull_doctor's alone.
+ * are apart, since their arguments differ under one name. kvpull_doctor alone makes
+ * the last three calls; the library looks them up, too.
  */
 #ifndef KVPULL_CUDA_DRIVER_H
 #define KVPULL_CUDA_DRIVER_H

@@ -14,8 +14,8 @@
 
 #include "base/clock.h"
 
-/* From the end of the socket to a kill, and from there to the end of a wait. */
-#define END_NS KVPULL_NS_PER_S
+/* From a kill to the end of a wait. */
+#define KILL_NS KVPULL_NS_PER_S
 
 int doctor_await(int fd, short events, uint64_t until_ns)
 {
@@ -47,10 +47,11 @@ int doctor_child_start(struct doctor_child *child, int type)
 	return child->pid < 0 ? -1 : 0;
 }
 
-/* 1: it has ended. */
-static int child_wait(const struct doctor_child *child, int *status)
+/* 1: the child has ended. */
+static int child_wait(const struct doctor_child *child, uint64_t wait_ns,
+		      int *status)
 {
-	const uint64_t until_ns = kvpull_clock_ns() + END_NS;
+	const uint64_t until_ns = kvpull_clock_ns() + wait_ns;
 	pid_t ended;
 
 	while (!(ended = waitpid(child->pid, status, WNOHANG)) &&
@@ -59,14 +60,14 @@ static int child_wait(const struct doctor_child *child, int *status)
 	return ended != 0;
 }
 
-int doctor_child_end(const struct doctor_child *child)
+int doctor_child_end(const struct doctor_child *child, uint64_t wait_ns)
 {
 	int status = -1;
 
 	(void)close(child->socket);
-	if (!child_wait(child, &status)) {
+	if (!child_wait(child, wait_ns, &status)) {
 		(void)kill(child->pid, SIGKILL);
-		(void)child_wait(child, &status);
+		(void)child_wait(child, KILL_NS, &status);
 	}
 	return status;
 }

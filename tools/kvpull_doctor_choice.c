@@ -148,7 +148,7 @@ static void choice_judge(struct doctor *doctor, const struct doctor_port *best)
 /* A device of the kernel's own making has nothing behind it. */
 static void link_remember(struct doctor *doctor, const struct doctor_port *port)
 {
-	doctor->link_is_soft = !doctor_matches(
+	doctor->link_is_soft = !doctor_exists(
 		doctor_at(doctor, CLASS "/%s/device", port->device));
 	doctor->link_gbps = strtod(port->rate, NULL);
 	doctor->link_mtu_bytes = port->mtu_bytes;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/text_file.h"
 
@@ -106,9 +107,16 @@ int doctor_matches(struct doctor_file pattern)
 	return !code;
 }
 
+int doctor_exists(struct doctor_file file)
+{
+	return access(file.text, F_OK) == 0;
+}
+
 int doctor_sees(const struct doctor *doctor, const char *folder)
 {
-	return doctor_matches(doctor_at(doctor, "%s/*", folder));
+	char name[DOCTOR_NAME_BYTES];
+
+	return !doctor_entry(doctor_at(doctor, "%s", folder), "", 0, name);
 }
 
 int doctor_item_next(const char **list, char *item, size_t item_bytes)

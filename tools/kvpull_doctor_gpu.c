@@ -9,7 +9,6 @@
 #include "tools/kvpull_doctor_gpu_facts.h"
 
 #include <poll.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -147,7 +146,7 @@ static void import_try(struct doctor *doctor, const struct answer *answer,
 		import.line[sizeof(import.line) - 1] = '\0';
 		doctor_gpu_import_say(doctor, &answer->gpu, &import);
 	}
-	(void)doctor_child_end(&child);
+	(void)doctor_child_end(&child, DOCTOR_END_NS);
 }
 
 /* ---- the parent ---- */
@@ -183,7 +182,7 @@ static int32_t gpu_try(struct doctor *doctor, int32_t index)
 	else
 		answer_say(doctor, &answer, fd);
 	kvpull_fd_close(&fd);
-	(void)doctor_child_end(&child);
+	(void)doctor_child_end(&child, DOCTOR_END_NS);
 	return answer.gpu.count;
 }
 

@@ -135,9 +135,10 @@ static int may_lock(const struct doctor *doctor)
 	if (syscall(SYS_capget, &header, data) ||
 	    !(data[0].effective & 1u << CAP_IPC_LOCK))
 		return 0;
-	if (!doctor_read(doctor_at(doctor, "/proc/self/uid_map"), map,
-			 sizeof(map)))
+	if (!doctor_exists(doctor_at(doctor, "/proc/self/uid_map")))
 		return -1;
+	(void)doctor_read(doctor_at(doctor, "/proc/self/uid_map"), map,
+			  sizeof(map));
 	(void)strtoul(map, &rest, 10);
 	return strtoul(rest, NULL, 10) == 0 && strstr(map, "4294967295");
 }
@@ -177,7 +178,7 @@ static void memlock(struct doctor *doctor)
 
 static int has_module(const struct doctor *doctor, const char *name)
 {
-	return doctor_matches(doctor_at(doctor, "/sys/module/%s", name));
+	return doctor_exists(doctor_at(doctor, "/sys/module/%s", name));
 }
 
 static void device_memory(struct doctor *doctor)
@@ -186,7 +187,7 @@ static void device_memory(struct doctor *doctor)
 	const int has_driver =
 		doctor_read(doctor_at(doctor, "/proc/driver/nvidia/version"),
 			    driver, sizeof(driver)) > 0;
-	const int sees_modules = has_module(doctor, "*");
+	const int sees_modules = doctor_sees(doctor, "/sys/module");
 
 	if (!has_driver && (!sees_modules || !doctor_sees(doctor, "/proc"))) {
 		doctor_say(
@@ -289,7 +290,7 @@ void doctor_numa(struct doctor *doctor)
 	int node;
 
 	for (node = 0; node < NODES_MAX; node++) {
-		node_count += (uint32_t)doctor_matches(doctor_at(
+		node_count += (uint32_t)doctor_exists(doctor_at(
 			doctor, "/sys/devices/system/node/node%d", node));
 		near_count += (uint32_t)doctor_is_near(doctor, node);
 	}

@@ -6,7 +6,6 @@
 #include "tools/kvpull_doctor_parts.h"
 
 #include <arpa/inet.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,17 +77,18 @@ static int route6_parse(const char *line, struct route *route)
 {
 	char words[3][33];
 	uint8_t to[16];
-	size_t to_bytes;
+	size_t at;
 	uint32_t flags;
 
 	if (sscanf(line, "%32s %8s %*s %*s %*s %*s %*s %*s %8s %31s", words[0],
 		   words[1], words[2], route->netdev) != 4 ||
-	    sodium_hex2bin(to, sizeof(to), words[0], strlen(words[0]), NULL,
-			   &to_bytes, NULL) ||
-	    to_bytes != sizeof(to) ||
+	    strlen(words[0]) != 2 * sizeof(to) ||
 	    hex_parse(words[1], &route->prefix_bits) ||
 	    route->prefix_bits > 128 || hex_parse(words[2], &flags))
 		return -1;
+	for (at = 0; at < sizeof(to); at++)
+		if (sscanf(words[0] + 2 * at, "%2hhx", &to[at]) != 1)
+			return -1;
 	return network_take(route, flags, AF_INET6, to);
 }
 

@@ -61,7 +61,7 @@ struct doctor {
 	json_t *peer_probe;
 };
 
-/* Another process, and the socket to it; in that one, to this one. */
+/* A child process. The socket connects both: each has its own end. */
 struct doctor_child {
 	pid_t pid;
 	int socket;
@@ -90,6 +90,8 @@ doctor_at(const struct doctor *doctor, const char *format, ...);
 size_t doctor_read(struct doctor_file file, char *line, size_t line_bytes);
 /* The number that a file begins with; `otherwise` if there is none. */
 long long doctor_number(struct doctor_file file, long long otherwise);
+/* 1 if there is such a file or folder; a link to nothing is none. */
+int doctor_exists(struct doctor_file file);
 /* 1 if there is a file or folder that this path, a pattern of the shell's, names. */
 int doctor_matches(struct doctor_file pattern);
 /*
@@ -145,11 +147,14 @@ int doctor_await(int fd, short events, uint64_t until_ns);
  * between the two. In it the pid is 0. 0, or -1: there is none.
  */
 int doctor_child_start(struct doctor_child *child, int type);
+/* For a child that only has to notice that its socket was closed. */
+#define DOCTOR_END_NS KVPULL_NS_PER_S
 /*
- * Hangs up, and kills what has not ended a second later: within a driver of the
- * kernel's it may not end even then, and is left behind. Its status, or -1.
+ * Hangs up, and kills what has not ended wait_ns later: within a driver of the
+ * kernel's it may not end even a second after that, and is left behind. Its
+ * status, or -1.
  */
-int doctor_child_end(const struct doctor_child *child);
+int doctor_child_end(const struct doctor_child *child, uint64_t wait_ns);
 /* 1: it is said why nothing can be pulled from there; 0: its numbers. */
 int doctor_reach(struct doctor *doctor, struct ib_answer *answer);
 /* 1: what a failed pull printed has a known cause, which is said. */

@@ -7,6 +7,7 @@
 #include "tools/kvpull_doctor_parts.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -24,6 +25,8 @@
 #define OUTPUT_BYTES_MAX 65536
 #define GOOD_PERCENT 60.0
 #define TERM_MS 500 /* from a signal to the end of all output */
+/* From the end of output to that of the process, which gives memory back. */
+#define EXIT_NS (10 * KVPULL_NS_PER_S)
 #define NUMBER_BYTES 16
 
 /* A run of ib_pull. The first is small: it holds few of P's blocks. */
@@ -86,6 +89,9 @@ static void pull_exec(const struct doctor *doctor, const struct pull *pull,
 		(void)setenv("KVPULL_DEADLINE_MS", pull->deadline_ms, 1);
 	(void)dup2(to, STDOUT_FILENO);
 	(void)dup2(to, STDERR_FILENO);
+	/* dup2() leaves CLOEXEC where the socket already has that number. */
+	(void)fcntl(STDOUT_FILENO, F_SETFD, 0);
+	(void)fcntl(STDERR_FILENO, F_SETFD, 0);
 	(void)execv(path, (char *const *)(const void *)words);
 	(void)dprintf(to, "%s: %s\n", path, strerror(errno));
 	_exit(1);
@@ -99,6 +105,7 @@ static int output_read(int from, char *output, uint32_t limit_ms)
 	size_t used = strlen(output);
 
 	while (used < OUTPUT_BYTES_MAX - 1) {
+		char *form;
 		ssize_t got;
 
 		if (!doctor_await(from, POLLIN, until_ns))
@@ -108,6 +115,10 @@ static int output_read(int from, char *output, uint32_t limit_ms)
 			return 0;
 		used += (size_t)got;
 		output[used] = '\0';
+		/* A peer's word may be in it, and must not begin an advice. */
+		for (form = strchr(output, '\f'); form;
+		     form = strchr(form, '\f'))
+			*form = ' ';
 	}
 	return 0;
 }
@@ -117,6 +128,7 @@ static int pull_run(const struct doctor *doctor, const struct pull *pull,
 		    const struct ib_answer *shape, char *output)
 {
 	struct doctor_child child;
+	int is_killed;
 	int status;
 
 	output[0] = '\0';
@@ -124,11 +136,13 @@ static int pull_run(const struct doctor *doctor, const struct pull *pull,
 		return -1;
 	if (!child.pid)
 		pull_exec(doctor, pull, shape, child.socket);
-	if (output_read(child.socket, output, pull->limit_ms)) {
+	is_killed = output_read(child.socket, output, pull->limit_ms);
+	if (is_killed) {
+		/* SIGTERM lets ib_pull give its holds back. */
 		(void)kill(child.pid, SIGTERM);
 		(void)output_read(child.socket, output, TERM_MS);
 	}
-	status = doctor_child_end(&child);
+	status = doctor_child_end(&child, is_killed ? 0 : EXIT_NS);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 

@@ -24,10 +24,10 @@
 #define PULL_NS (8 * KVPULL_NS_PER_S)
 #define PROBE_NS (10 * KVPULL_NS_PER_S) /* for all */
 
-/* Comes in the place of a ticket, which has no blank. */
+/* The producer sends this text in place of a ticket, which has no blank. */
 #define COMPLAINT "its producer: "
 
-/* What the consumer tells. */
+/* The consumer's result, which the parent reads. */
 struct result {
 	int code;
 	uint64_t took_ns;
@@ -260,13 +260,16 @@ static void probe_run(struct doctor *doctor, struct probe *probe)
 			consumer_run(probe, producer.socket, consumer.socket);
 		probe->result.code = KVPULL_EDEADLINE;
 		if (doctor_await(consumer.socket, POLLIN,
-				 kvpull_clock_ns() + PROBE_NS))
-			(void)!read(consumer.socket, &probe->result,
-				    sizeof(probe->result));
+				 kvpull_clock_ns() + PROBE_NS) &&
+		    read(consumer.socket, &probe->result,
+			 sizeof(probe->result)) !=
+			    (ssize_t)sizeof(probe->result))
+			(void)snprintf(probe->result.why, DOCTOR_TEXT_BYTES_MAX,
+				       "the process that pulls ended early");
 		result_say(doctor, probe);
-		(void)doctor_child_end(&consumer);
+		(void)doctor_child_end(&consumer, DOCTOR_END_NS);
 	}
-	(void)doctor_child_end(&producer);
+	(void)doctor_child_end(&producer, DOCTOR_END_NS);
 }
 
 void doctor_probe(struct doctor *doctor)

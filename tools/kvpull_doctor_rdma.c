@@ -175,7 +175,7 @@ static void device_read(struct doctor *doctor, const char *name,
 			       name);
 		(void)snprintf(port->folder, sizeof(port->folder),
 			       CLASS "/%s/ports/%u", name, number);
-		if (!doctor_matches(doctor_at(doctor, "%s", port->folder)))
+		if (!doctor_exists(doctor_at(doctor, "%s", port->folder)))
 			return;
 		port->number = number;
 		port->is_absent = (uint32_t)doctor_is_absent(doctor, name);

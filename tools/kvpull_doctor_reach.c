@@ -36,8 +36,8 @@
 #define TRY_NS KVPULL_NS_PER_S
 #define FILL_NS 100000000L
 /*
- * Of a connection in segments of a given size: answers wait in this side's
- * window, and so come in whole ones.
+ * The receive buffer of a connection in segments of a given size: it is so small
+ * that answers wait in it, and come in whole segments.
  */
 #define WINDOW_BYTES 16384
 
@@ -179,7 +179,7 @@ static int answers_take(int control, uint64_t until_ns)
 	return 0;
 }
 
-/* segment_bytes: of TCP, in the end. */
+/* *segment_bytes: out, the size of TCP's segments after the exchange. */
 static enum arrival path_try(const struct doctor *doctor,
 			     const struct addrinfo *to, uint32_t payload_bytes,
 			     int *segment_bytes)

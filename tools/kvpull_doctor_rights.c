@@ -135,7 +135,7 @@ int doctor_is_absent(const struct doctor *doctor, const char *device)
 	char node[DOCTOR_NAME_BYTES];
 
 	return !node_find(doctor, device, node) &&
-	       !doctor_matches(doctor_at(doctor, "/dev/infiniband/%s", node));
+	       !doctor_exists(doctor_at(doctor, "/dev/infiniband/%s", node));
 }
 
 void doctor_rights(struct doctor *doctor, const char *device)

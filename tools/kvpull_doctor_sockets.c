@@ -7,7 +7,6 @@
 #include "tools/kvpull_doctor_parts.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,8 +141,11 @@ void doctor_users(struct doctor *doctor)
 	char overflow_uid[32];
 
 	if (doctor->root[0]) { /* a machine that is a folder */
-		if (!doctor_read(doctor_at(doctor, "/proc/self/uid_map"),
-				 uid_map, sizeof(uid_map)) ||
+		const struct doctor_file map =
+			doctor_at(doctor, "/proc/self/uid_map");
+
+		(void)doctor_read(map, uid_map, sizeof(uid_map));
+		if (!doctor_exists(map) ||
 		    !doctor_read(
 			    doctor_at(doctor, "/proc/sys/kernel/overflowuid"),
 			    overflow_uid, sizeof(overflow_uid))) {

@@ -20,7 +20,7 @@ enum doctor_level {
 };
 
 /* clang-format off */
-#define DOCTOR_ADVICE "\f" /* never in a name or a line of text */
+#define DOCTOR_ADVICE "\f" /* in no name; output_read() takes it out of what ib_pull says */
 #define DOCTOR_RAISE_THE_FILES "ulimit -n 4096; systemd: LimitNOFILE=65536; docker: --ulimit nofile=65536"
 #define DOCTOR_RESET_THE_GPU "nvidia-smi; dmesg | grep Xid; reset the GPU"
 
