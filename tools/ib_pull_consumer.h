@@ -36,7 +36,7 @@ struct consumer {
 	const struct ib_options *options;
 	struct ib_result *result;
 	struct engine engine;
-	struct request *requests; /* [depth * siblings] */
+	struct request *requests; /* [request_max] */
 	uint32_t request_max;
 	uint32_t live;
 	uint32_t in_turn;      /* a round's requests are all admitted */

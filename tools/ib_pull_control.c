@@ -20,6 +20,7 @@
 /* In all: the other end may just have begun. */
 #define CALL_NS (10 * KVPULL_NS_PER_S)
 /* A host that is gone without a word must not hold us for minutes. */
+#define CONNECT_S 1
 #define SEND_S 1
 #define ANSWER_S 60
 #define ANSWER_RETRY_S 5
@@ -63,9 +64,11 @@ static int address_connect(const struct addrinfo *at)
 
 	if (control < 0)
 		return -1;
-	ib_control_limit(control);
-	if (!connect(control, at->ai_addr, at->ai_addrlen))
+	limit_set(control, SO_SNDTIMEO, CONNECT_S);
+	if (!connect(control, at->ai_addr, at->ai_addrlen)) {
+		ib_control_limit(control);
 		return control;
+	}
 	why = errno;
 	(void)close(control);
 	/* A socket's send time-out is reported as EINPROGRESS or EAGAIN. */
@@ -258,7 +261,7 @@ int ib_control_ask_take(int control, struct ib_ask *ask, uint32_t *ask_bytes)
 }
 
 /*
- * A packet has all of it, a stream has it in pieces. A process that was
+ * A packet has the whole answer, a stream may bring it in pieces. A process that was
  * stopped and goes on is interrupted, too, where a socket has a limit.
  */
 int ib_control_answer_take(int control, struct ib_message *message,

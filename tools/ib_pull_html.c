@@ -26,7 +26,7 @@ _Static_assert(IB_BLOCKS_MAX < 1u << (RUNS_MAX - 1), "a sweep has room");
 struct run {
 	unsigned long long bytes; /* of a request */
 	double us[5];             /* as parts[] */
-	struct ib_result result;  /* its times are gone */
+	struct ib_result result;  /* its pointers lead nowhere any more */
 };
 
 static const double parts[] = { 0.5, 0.9, 0.99, 0.999, 1 };

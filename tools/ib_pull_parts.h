@@ -217,7 +217,7 @@ void ib_print_interval(const struct ib_options *options,
 
 /* Shared by the roles; 0, or why not was said. */
 int ib_engine_open(const struct ib_options *options, struct engine *engine);
-/* Polls so often, or until something ended. 0 or an error. */
+/* Polls the engine @polls times, or until an event came. 0 or an error. */
 int ib_engine_spin(struct engine *engine, uint32_t polls);
 
 /* ib_pull_times.c: how long connections and releases take. */
@@ -250,7 +250,7 @@ enum ib_call_kind {
 	IB_CALL_FIRST, /* its producer may begin later: ten seconds */
 	IB_CALL_AGAIN  /* one try, and nothing is said */
 };
-/* 0, or why not was said. What is not -1 is open either way. */
+/* 0, or why not was said. Listeners other than -1 are open either way. */
 int ib_control_listen(const struct ib_options *options,
 		      int listeners[IB_LISTENERS]);
 /* A descriptor, or -1 and why was said. */

@@ -22,7 +22,7 @@ struct ib_prefix {
 	struct engine *engine;
 	uint32_t chunk_blocks;   /* a group */
 	uint32_t chunk_ids;      /* of all groups */
-	struct ib_chunk *chunks; /* as many as the pool holds */
+	struct ib_chunk *chunks; /* one more than the pool can hold */
 	uint32_t *ids; /* [chunks][chunk_ids], one group after another */
 	struct kvpull_index_pool free; /* of chunks */
 	struct kvpull_index_list idle; /* not pinned, unused for longest first */

@@ -299,6 +299,12 @@ static int room_check(const struct consumer *consumer)
 	return 0;
 }
 
+static int no_memory_say(const struct ib_options *options)
+{
+	fprintf(stderr, "%s: out of memory\n", options->name);
+	return 1;
+}
+
 static int consumer_open(struct consumer *consumer)
 {
 	const struct ib_options *options = consumer->options;
@@ -312,6 +318,8 @@ static int consumer_open(struct consumer *consumer)
 		calloc(consumer->request_max, sizeof(*consumer->requests));
 	result->latencies =
 		calloc(count, (3 + ENGINE_PHASES) * sizeof(uint64_t));
+	if (!consumer->requests || !result->latencies)
+		return no_memory_say(options);
 	result->releases = result->latencies + count;
 	result->late = result->releases + count;
 	result->phases = result->late + count;
@@ -324,10 +332,8 @@ static int consumer_open(struct consumer *consumer)
 		(void)ib_ask_stats(options, &consumer->before);
 	copy_bytes = 2 * consumer->engine.memory_bytes;
 	consumer->copy = malloc(copy_bytes);
-	if (!consumer->requests || !result->latencies || !consumer->copy) {
-		fprintf(stderr, "%s: out of memory\n", options->name);
-		return 1;
-	}
+	if (!consumer->copy)
+		return no_memory_say(options);
 	memset(consumer->copy, 1, copy_bytes);
 	consumer->begun_ns = consumer->shown_ns = engine_now_ns();
 	return 0;

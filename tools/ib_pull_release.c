@@ -21,7 +21,8 @@ struct release {
 	struct engine engine;
 	struct kvpull_ticket_info info;
 	size_t text_bytes;
-	char text[KVPULL_TICKET_BYTES_MAX + 1]; /* one more is too many */
+	char text[KVPULL_TICKET_BYTES_MAX +
+		  1]; /* a text that fills it is too long */
 };
 
 int ib_ticket(const struct ib_options *options)

@@ -210,7 +210,7 @@ static int load(struct consumer *consumer, struct request *request)
 	consumer->loading++;
 	consumer->result->pulls++;
 	leave_some(consumer, request);
-	/* 0: never, for this is one pull at least. */
+	/* A kill_after of 0 never matches: there is one pull at least. */
 	if (consumer->result->pulls == consumer->options->kill_after)
 		(void)raise(SIGKILL);
 	return 0;

@@ -17,6 +17,7 @@
 #include "tools/ib_pull_parts.h"
 
 #define CLIENTS_MAX 64u
+#define HELD_MAX 32768u
 #define SPIN_POLLS 1024u             /* between two looks at the sockets */
 #define ASK_NS UINT64_C(1000000000)  /* from its first byte to its last */
 #define IDLE_NS UINT64_C(5000000000) /* then a client may make room */
@@ -41,6 +42,7 @@ struct producer {
 	const struct ib_options *options;
 	struct engine engine;
 	void *held; /* a tree by key: see tsearch(3) */
+	uint32_t held_count;
 	uint64_t seed;
 	uint64_t ended_ns; /* a hold's end was reported last */
 	uint64_t held_block_us;
@@ -78,6 +80,7 @@ static void held_end(struct producer *producer, uint64_t key)
 			held->ids[index], 0xdeadu);
 	engine_blocks_give(engine, held->ids, held->count);
 	(void)tdelete(held, &producer->held, held_compare);
+	producer->held_count--;
 	free(held);
 }
 
@@ -121,6 +124,7 @@ static int sibling_finish(struct producer *producer, uint64_t parent,
 	held->taken_ns = engine_now_ns();
 	if (!tsearch(held, &producer->held, held_compare))
 		abort();
+	producer->held_count++;
 	return 1;
 }
 
@@ -147,7 +151,8 @@ static void prefill(struct producer *producer, struct client *client)
 	answer->code = KVPULL_EFULL;
 	count = ask->blocks * groups;
 	held = malloc(sizeof(*held) + count * sizeof(*held->ids));
-	if (!held || engine_blocks_take(engine, held->ids, count)) {
+	if (!held || producer->held_count == HELD_MAX ||
+	    engine_blocks_take(engine, held->ids, count)) {
 		free(held);
 		return;
 	}
@@ -223,9 +228,12 @@ static int ask_answer(struct producer *producer, struct client *client)
 		prefill(producer, client);
 	} else if (client->ask.kind == IB_ASK_GIVE) {
 		/* A consumer may reach no route on which to do it. */
-		answer->code = engine->ops->scheduler->request_rejected(
-			engine->scheduler, client->message.ticket,
-			client->ticket_bytes);
+		answer->code = client->ticket_bytes ?
+				       engine->ops->scheduler->request_rejected(
+					       engine->scheduler,
+					       client->message.ticket,
+					       client->ticket_bytes) :
+				       KVPULL_EINVAL;
 		client->ticket_bytes = 0;
 	} else {
 		stats_answer(producer, answer);
@@ -271,7 +279,10 @@ static struct client *place_find(struct producer *producer)
 	for (index = 1; index < CLIENTS_MAX; index++)
 		if (producer->clients[index].heard_ns < place->heard_ns)
 			place = &producer->clients[index];
-	return engine_now_ns() - place->heard_ns >= IDLE_NS ? place : NULL;
+	return place->control < 0 ||
+			       engine_now_ns() - place->heard_ns >= IDLE_NS ?
+		       place :
+		       NULL;
 }
 
 static void client_accept(struct producer *producer, int listener)

@@ -34,5 +34,6 @@ int cli_host_parse(const char *text, struct cli_host *host)
 	if (!host->port[0])
 		return 0;
 	host->number = (uint32_t)strtoul(host->port, NULL, 10);
+	(void)snprintf(host->port, sizeof(host->port), "%u", host->number);
 	return host->number && host->number <= PORT_MAX ? 0 : -1;
 }

@@ -168,7 +168,7 @@ static double factor_of(enum cli_kind kind, const char *text)
 	return suffix->text ? suffix->factor : (double)NAN;
 }
 
-/* What a value of the option is multiplied by; NAN: it has no such suffix. */
+/* The factor of a value with that suffix; NAN: the option has none such. */
 static double scale_of(const struct cli_option *option, const char *suffix)
 {
 	const char *unit = option->unit ? option->unit : "";
