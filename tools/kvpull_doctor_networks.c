@@ -76,6 +76,8 @@ static int route4_parse(const char *line, struct route *route)
 static int route6_parse(const char *line, struct route *route)
 {
 	char words[3][33];
+	/* With a colon behind each four digits, as inet_pton() takes it. */
+	char address[8 * 5 + 1];
 	uint8_t to[16];
 	size_t at;
 	uint32_t flags;
@@ -86,9 +88,11 @@ static int route6_parse(const char *line, struct route *route)
 	    hex_parse(words[1], &route->prefix_bits) ||
 	    route->prefix_bits > 128 || hex_parse(words[2], &flags))
 		return -1;
-	for (at = 0; at < sizeof(to); at++)
-		if (sscanf(words[0] + 2 * at, "%2hhx", &to[at]) != 1)
-			return -1;
+	for (at = 0; at < sizeof(to) / 2; at++)
+		(void)snprintf(address + 5 * at, 6, "%.4s:", words[0] + 4 * at);
+	address[sizeof(address) - 2] = '\0'; /* in place of the last colon */
+	if (inet_pton(AF_INET6, address, to) != 1)
+		return -1;
 	return network_take(route, flags, AF_INET6, to);
 }
 
