@@ -6,7 +6,8 @@
  * X(name, head, width, priority, metric, help, cell)
  *   name      member of the JSON object; "a.b": b of its object a; NO: none
  *   head      on the screen; NO: not there
- *   width     least, on the screen; negative: text, from the left
+ *   width     least, on the screen, and not below the head's length;
+ *             negative: text, from the left
  *   priority  a narrow screen leaves out the highest first; 0: shown whole
  *   metric    its name in Prometheus, and its help; NO: none. Without a help
  *             it is a label of the table's metrics

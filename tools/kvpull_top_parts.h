@@ -77,7 +77,7 @@ struct top_consumer {
 
 struct top_consumers {
 	uint32_t count;
-	/* Behind them stands nobody. */
+	/* all[count] has the holds that no consumer here claimed. */
 	struct top_consumer all[TOP_CONSUMERS_MAX + 1];
 	/* By a hold's last claimant, `joined`; NULL: nobody. */
 	struct top_consumer *at[UINT16_MAX + 1];
@@ -199,9 +199,9 @@ void top_text(char *to, size_t bytes, const char *from, size_t from_bytes);
 /* Reads the files, likewise, and makes the findings. */
 void top_look(struct top *top, struct top *before,
 	      const struct top_options *options);
-/* Of a worker; until the next call. */
+/* The consumers of a worker; the next call overwrites them. */
 const struct top_consumers *top_consumers(const struct top_worker *worker);
-/* Adds the worker's. */
+/* Adds the worker's holds to *holds. */
 void top_holds(const struct top_worker *worker, struct top_holds *holds);
 /* Slots of the oldest held, [capacity]. */
 uint32_t top_oldest(const struct top_worker *worker, uint32_t *slots,

@@ -431,7 +431,7 @@ static void keys_put(struct page *page, uint32_t shown, FILE *out)
 	line_put(page, line, "", out);
 }
 
-/* tables: NULL: none, but the help or the findings. */
+/* tables ends with NULL. If it is empty, the help or the findings are added. */
 static void body_add(struct page *page, const struct top *top,
 		     const struct top_table *const *tables)
 {

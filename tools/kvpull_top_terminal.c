@@ -160,8 +160,11 @@ int top_terminal(const struct top_options *options)
 	(void)sigaddset(&held, SIGTERM);
 	(void)sigaddset(&held, SIGHUP);
 	signals = signalfd(-1, &held, SFD_CLOEXEC);
-	if (signals >= 0)
-		(void)sigprocmask(SIG_BLOCK, &held, NULL);
+	if (signals < 0) {
+		perror("kvpull_top: signalfd");
+		return 1;
+	}
+	(void)sigprocmask(SIG_BLOCK, &held, NULL);
 	(void)tcsetattr(STDIN_FILENO, TCSANOW, &raw);
 	(void)fputs("\033[?1049h\033[?25l\033[2J", stdout);
 	loop(options, signals);

@@ -31,7 +31,8 @@ done
 	grep -ohE '\b(by|on) \([a-z_, ]+\)' $rules $board | sed 's/^[a-z]* (//; s/)//' | tr -d ' ' | tr , '\n'
 	grep -ohE '\{\{[a-z_]+\}\}|labels\.[a-z_]+|[a-z_]+=~' $rules $board | tr -d '{}=~' | sed 's/labels\.//'
 } | sort -u | while read -r label; do
-	grep -qE "[{,\"]$label(=|\")" tools/kvpull_top_prometheus.c tools/kvpull_top_columns.h ||
+	grep -qE "[{,\"]$label=" tools/kvpull_top_prometheus.c ||
+		grep -qE "[0-9], \"$label\", NO, " tools/kvpull_top_columns.h ||
 		miss "the boards name the label $label, which kvpull_top does not export"
 done
 
