@@ -198,11 +198,12 @@ static int is_inside(const struct routes *routes, const struct route *route)
 	return 0;
 }
 
-/* Link-local and multicast addresses begin so. */
+/* Link-local and multicast addresses begin so, with four digits. */
 static int is_of_link(const struct route *route)
 {
-	return strncmp(route->network, "fe", 2) == 0 ||
-	       strncmp(route->network, "ff", 2) == 0;
+	return strcspn(route->network, ":") == 4 &&
+	       (strncmp(route->network, "fe", 2) == 0 ||
+		strncmp(route->network, "ff", 2) == 0);
 }
 
 /* Networks beyond the own one that the chosen port's netdev leads to. */

@@ -80,7 +80,7 @@ static void pull_exec(const struct doctor *doctor, const struct pull *pull,
 		_exit(1);
 	path[used] = '\0';
 	(void)snprintf(strrchr(path, '/') + 1, 16, "ib_pull");
-	/* Its holds are given back. */
+	/* SIGTERM lets ib_pull give its holds back, where this process dies. */
 	(void)prctl(PR_SET_PDEATHSIG, SIGTERM);
 	(void)setenv("KVPULL_ROUTE", "verbs", 1);
 	if (pull->connect_ms)
