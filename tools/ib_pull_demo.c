@@ -131,8 +131,7 @@ static void progress_show(const struct ib_options *options,
 	const struct ib_result sum = sum_up(options, results);
 
 	fprintf(stderr, "\rdemo: %u consumers, %llu pulls, %llu failed ",
-		options->consumers + 1, (unsigned long long)sum.loaded,
-		(unsigned long long)sum.failed);
+		options->consumers + 1, sum.loaded, sum.failed);
 }
 
 /* A child that could not be started has -1, which kill() takes for everybody. */
@@ -215,13 +214,11 @@ static void say_text(const struct ib_options *options,
 
 	for (index = 0; index < consumers; index++)
 		printf("consumer %u: %llu pulls read and verified, %llu served by a sibling's pull, %llu rejected before admission, %llu aborted while loading, %llu failed\n",
-		       index, (unsigned long long)results[index].loaded,
-		       (unsigned long long)results[index].served,
-		       (unsigned long long)results[index].rejected,
-		       (unsigned long long)results[index].aborted,
-		       (unsigned long long)results[index].failed);
+		       index, results[index].loaded, results[index].served,
+		       results[index].rejected, results[index].aborted,
+		       results[index].failed);
 	printf("consumer %u: killed with -9 after %llu pulls were claimed\n",
-	       consumers, (unsigned long long)results[consumers].pulls);
+	       consumers, results[consumers].pulls);
 	printf("producer: %llu holds released, %llu ended by lease (tickets that the killed one had but had not claimed), %llu of %llu blocks free, %llu double reports\n",
 	       (unsigned long long)answer->holds_released,
 	       (unsigned long long)answer->holds_expired,
@@ -229,8 +226,7 @@ static void say_text(const struct ib_options *options,
 	       (unsigned long long)answer->blocks_all,
 	       (unsigned long long)answer->double_reports);
 	printf("%llu bytes checked, %llu bytes wrong, %llu holds left\n",
-	       (unsigned long long)sum->bytes_checked,
-	       (unsigned long long)sum->bytes_wrong,
+	       sum->bytes_checked, sum->bytes_wrong,
 	       (unsigned long long)answer->holds_live);
 }
 

@@ -121,9 +121,8 @@ static void progress_show(struct consumer *consumer)
 	if (consumer->ask_count != UINT32_MAX)
 		(void)snprintf(all, sizeof(all), " of %u", consumer->ask_count);
 	fprintf(stderr, "\r%s: %u%s requests, %llu pulls, %llu failed ",
-		options->name, consumer->asked, all,
-		(unsigned long long)consumer->result->loaded,
-		(unsigned long long)consumer->result->failed);
+		options->name, consumer->asked, all, consumer->result->loaded,
+		consumer->result->failed);
 }
 
 /*
